@@ -1,0 +1,1 @@
+"""The rules, each once: pure Python without Spark, Kafka, files, clocks or randomness."""

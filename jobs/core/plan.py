@@ -1,0 +1,178 @@
+"""The plan of a query: our own small tree, made from SQL by `query`, read by everything else.
+
+    source columns ──► used columns ──► where ──► group expressions, argument expressions
+                                                        │
+                                           aggregates over arguments ──► result columns
+
+Row expressions (where, group, arguments) are evaluated by Spark as Columns; aggregates are folded
+by the generated code of `accumulators`. A plan is a value: equal queries have equal plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from schemas.types import SqlType
+
+ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
+CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
+LogicalOp = OneOf["AND", "OR"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the source, by name."""
+
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal; `value` is represented as `type` says (see schemas.types); None is NULL."""
+
+    value: bool | int | float | str | bytes | None
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    operand: Expression
+    type: SqlType
+    lenient: bool = False  # TRY_CAST: NULL where CAST would fail
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    op: ArithmeticOp
+    left: Expression
+    right: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    operand: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    op: CompareOp
+    left: Expression
+    right: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    op: LogicalOp
+    left: Expression
+    right: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    operand: Expression
+    choices: tuple[Expression, ...]
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    operand: Expression
+    pattern: str
+    type: SqlType
+    escape: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """CASE WHEN condition THEN value ... ELSE otherwise END; IF and NULLIF become this too."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function of the closed list in `query`, e.g. UPPER, COALESCE, SUBSTRING."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+
+
+Expression = (
+    Column
+    | Constant
+    | Cast
+    | Arithmetic
+    | Negate
+    | Compare
+    | Logical
+    | Not
+    | IsNull
+    | In
+    | Like
+    | Case
+    | Call
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An expression under the name of its column: a group column or an aggregate's argument."""
+
+    name: str
+    expression: Expression
+
+    @property
+    def type(self) -> SqlType:
+        return self.expression.type
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of the query. `argument` indexes Plan.arguments; None for COUNT(*).
+
+    A FILTER (WHERE c) is already part of the argument: CASE WHEN c THEN x END.
+    """
+
+    function: str  # COUNT, SUM, AVG, MIN, MAX
+    argument: int | None
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job computes, whatever brings the rows and wherever they go."""
+
+    columns: tuple[Column, ...]  # declared by the source, in order
+    used: tuple[Column, ...]  # those that the query reads; the rest is checked and let go
+    where: Expression | None
+    group: tuple[Named, ...]  # names are those of the result where the query selects them
+    arguments: tuple[Named, ...]  # distinct arguments of aggregates; names unique
+    aggregates: tuple[Aggregate, ...]
+    output: tuple[str, ...]  # result columns in SELECT order: names from group and aggregates
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Group columns that the query does not select; they are part of the key all the same."""
+        return tuple(column.name for column in self.group if column.name not in self.output)

@@ -1,0 +1,1 @@
+"""One file per neighbour: everything that touches the outside."""

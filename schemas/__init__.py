@@ -1,0 +1,1 @@
+"""The contract: job spec, SQL types, changelog record, limits. Imports nothing else of ours."""

@@ -1,0 +1,149 @@
+"""SQL types of columns and results, and how each one looks as a Python value.
+
+Inside retally every value is one of bool, int, float, str, bytes or None, so that it can be
+hashed, compared, packed and shipped without a class of its own:
+
+    BOOLEAN                     bool
+    TINYINT .. BIGINT           int
+    FLOAT, DOUBLE               float (FLOAT already rounded to 32 bits; one NaN object; no -0.0)
+    DECIMAL(p, s)               int, the number of units of 10^-s
+    STRING                      str
+    DATE                        int, days since 1970-01-01
+    TIME                        str, HH:MM:SS
+    TIMESTAMP(p), p <= 6        int, microseconds since 1970-01-01 00:00:00
+    TIMESTAMP(p), p >  6        str, YYYY-MM-DD HH:MM:SS.nnnnnnnnn (sorts as the instant does)
+    TIMESTAMP_LTZ(p)            the same two, in UTC
+    BINARY                      bytes
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+DECIMAL_PRECISION_MAX = 38
+TIMESTAMP_PRECISION_MAX = 9
+TIMESTAMP_PRECISION_DEFAULT = 6
+MICROSECOND_PRECISION = 6
+
+
+class Kind(StrEnum):
+    BOOLEAN = "BOOLEAN"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    STRING = "STRING"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+    BINARY = "BINARY"
+
+
+INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
+FLOATING = (Kind.FLOAT, Kind.DOUBLE)
+ALIASES = {"BYTES": "BINARY", "INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING"}
+_TYPE = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A SQL type; `precision` and `scale` only where the kind has them."""
+
+    kind: Kind
+    precision: int | None = None
+    scale: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> SqlType:
+        """Read a type as users write it; the ValueError says what is wrong with it."""
+        match = _TYPE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a type such as INT or DECIMAL(10, 2)")
+        word = match[1].upper()
+        name = ALIASES.get(word, word)
+        if name not in Kind.__members__:
+            raise ValueError(f"unknown type {match[1]!r}; known: {', '.join(Kind)}")
+        kind = Kind(name)
+        first = int(match[2]) if match[2] else None
+        second = int(match[3]) if match[3] else None
+        if kind is Kind.DECIMAL:
+            return cls._decimal(10 if first is None else first, second or 0)
+        if second is not None:
+            raise ValueError(f"{kind} does not take two parameters")
+        if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+            precision = TIMESTAMP_PRECISION_DEFAULT if first is None else first
+            if precision > TIMESTAMP_PRECISION_MAX:
+                raise ValueError(f"{kind} has at most {TIMESTAMP_PRECISION_MAX} fraction digits")
+            return cls(kind, precision)
+        if first is not None and word not in ("VARCHAR", "CHAR", "TIME"):
+            raise ValueError(f"{kind} does not take a parameter")
+        return cls(kind)
+
+    @classmethod
+    def _decimal(cls, precision: int, scale: int) -> SqlType:
+        if not 1 <= precision <= DECIMAL_PRECISION_MAX or scale > precision:
+            raise ValueError(
+                f"DECIMAL({precision}, {scale}): precision is 1 to {DECIMAL_PRECISION_MAX}, "
+                "scale at most the precision"
+            )
+        return cls(Kind.DECIMAL, precision, scale)
+
+    @property
+    def integer(self) -> bool:
+        return self.kind in INTEGER_BITS
+
+    @property
+    def floating(self) -> bool:
+        return self.kind in FLOATING
+
+    @property
+    def numeric(self) -> bool:
+        return self.integer or self.floating or self.kind is Kind.DECIMAL
+
+    @property
+    def textual_time(self) -> bool:
+        """Kept as ordered text, because no column type of Spark and Delta holds it."""
+        if self.kind is Kind.TIME:
+            return True
+        stamp = self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+        return stamp and (self.precision or 0) > MICROSECOND_PRECISION
+
+    def __str__(self) -> str:
+        if self.kind is Kind.DECIMAL:
+            return f"DECIMAL({self.precision}, {self.scale})"
+        if self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+            return f"{self.kind}({self.precision})"
+        return str(self.kind)
+
+
+BOOLEAN = SqlType(Kind.BOOLEAN)
+TINYINT = SqlType(Kind.TINYINT)
+SMALLINT = SqlType(Kind.SMALLINT)
+INT = SqlType(Kind.INT)
+BIGINT = SqlType(Kind.BIGINT)
+FLOAT = SqlType(Kind.FLOAT)
+DOUBLE = SqlType(Kind.DOUBLE)
+STRING = SqlType(Kind.STRING)
+DATE = SqlType(Kind.DATE)
+TIME = SqlType(Kind.TIME)
+BINARY = SqlType(Kind.BINARY)
+
+
+def decimal(precision: int, scale: int) -> SqlType:
+    return SqlType(Kind.DECIMAL, precision, scale)
+
+
+def timestamp(precision: int, *, local_zone: bool = False) -> SqlType:
+    return SqlType(Kind.TIMESTAMP_LTZ if local_zone else Kind.TIMESTAMP, precision)
+
+
+def integer_range(sql_type: SqlType) -> tuple[int, int]:
+    """The smallest and the largest value of an integer type."""
+    bits = INTEGER_BITS[sql_type.kind]
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

@@ -1,0 +1,1 @@
+"""The face: job control and current results over REST."""
