@@ -1,0 +1,138 @@
+"""Columns: our Python values to Arrow arrays and back, without a detour over slow objects.
+
+    list of int, str, ...  ──to_arrow──►  Arrow array of the SQL type  ──from_arrow──►  list
+
+Dates, timestamps and decimals are integers in memory (see schemas.types), and integers in Arrow's
+buffers too; so both ways are copies of numbers and never build date or Decimal objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.core.accumulators import Cell, Storage
+from jobs.core.accumulators.numbers import NAN
+from schemas.types import Kind, SqlType
+
+_PLAIN = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.TINYINT: pa.int8(),
+    Kind.SMALLINT: pa.int16(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.string(),
+    Kind.BINARY: pa.binary(),
+}
+_WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
+_WORD_MASK = (1 << 64) - 1
+
+
+def arrow_type(sql_type: SqlType) -> pa.DataType:
+    """The Arrow type that carries a SQL type, in Spark, Parquet and Delta alike."""
+    if sql_type.kind in _PLAIN:
+        return _PLAIN[sql_type.kind]
+    if sql_type.kind is Kind.DECIMAL:
+        return pa.decimal128(sql_type.precision, sql_type.scale)
+    if sql_type.textual_time:
+        return pa.string()
+    return pa.timestamp("us", "UTC" if sql_type.kind is Kind.TIMESTAMP_LTZ else None)
+
+
+def cell_type(cell: Cell) -> pa.DataType:
+    if cell.storage is Storage.BIGINT:
+        return pa.int64()
+    if cell.storage is Storage.TEXT:
+        return pa.string()
+    return arrow_type(cell.decimal_type)
+
+
+def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
+    target = arrow_type(sql_type)
+    if sql_type.kind is Kind.DECIMAL:
+        return _decimals(values, target)
+    if sql_type.kind is Kind.DATE:
+        return pa.array(values, pa.int32()).view(target)
+    if pa.types.is_timestamp(target):
+        return pa.array(values, pa.int64()).view(target)
+    return pa.array(values, target)
+
+
+def from_arrow(array: pa.Array | pa.ChunkedArray, sql_type: SqlType) -> list[Any]:
+    array = _one_chunk(array)
+    if sql_type.kind is Kind.DECIMAL:
+        return _units(array)
+    if sql_type.kind is Kind.DATE:
+        return array.view(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_timestamp(array.type):
+        return array.view(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    values: list[Any] = array.to_pylist()
+    if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
+        return [
+            None if value is None else (value + 0.0 if value == value else NAN) for value in values
+        ]
+    return values
+
+
+def cells_to_arrow(values: Sequence[int], cell: Cell) -> pa.Array:
+    if cell.storage is Storage.TEXT:
+        return pa.array([str(value) for value in values], pa.string())
+    if cell.storage is Storage.DECIMAL:
+        return _decimals(values, cell_type(cell))
+    return pa.array(values, pa.int64())
+
+
+def cells_from_arrow(array: pa.Array | pa.ChunkedArray, cell: Cell) -> list[int]:
+    array = _one_chunk(array)
+    if cell.storage is Storage.TEXT:
+        return [int(value) for value in array.to_pylist()]
+    if cell.storage is Storage.DECIMAL:
+        return _units(array)
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(array, pa.ChunkedArray):
+        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    return array
+
+
+def _decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
+    """Scaled integers as decimals: two 64-bit words each, the low one first."""
+    if target.precision <= _WORD_DIGITS_MAX:
+        low = np.asarray(pa.array(values, pa.int64()).fill_null(0))
+        words = np.empty((len(values), 2), np.int64)
+        words[:, 0] = low
+        words[:, 1] = low >> 63
+        data = words.tobytes()
+    else:
+        data = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+    valid = None
+    if None in values:
+        valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(target, len(values), [valid, pa.py_buffer(data)])
+
+
+def _units(array: pa.Array) -> list[Any]:
+    """Decimals as the integers that they scale."""
+    if len(array) == 0:
+        return []
+    words = np.frombuffer(array.buffers()[1], np.int64)
+    words = words[2 * array.offset : 2 * (array.offset + len(array))]
+    low, high = words[0::2], words[1::2]
+    if ((low >> 63) == high).all():  # every value fits its low word
+        units = low.tolist()
+    else:
+        pairs = zip(low.tolist(), high.tolist(), strict=True)
+        units = [(top << 64) | (bottom & _WORD_MASK) for bottom, top in pairs]
+    if array.null_count:
+        valid = array.is_valid().to_pylist()
+        return [value if there else None for value, there in zip(units, valid, strict=True)]
+    return units  # type: ignore[no-any-return]

@@ -1,0 +1,334 @@
+"""Epoch files: the Parquet files of each part of a job's table, written and read back.
+
+    changelog     op, epoch, seq, group columns, result columns
+    accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone
+    multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
+    quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
+    epochs        epoch, uuid, generation, kind, committed_at, plan, offsets, ... (see schemas.epoch)
+
+State rows are upserts: of a key the row with the newest epoch counts, and a tombstone (of a
+multiset: multiplicity 0) deletes it. A task writes its files itself and returns only their names,
+sizes and statistics; what is never committed is swept later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.core.aggregate import ChangelogRow
+from jobs.core.plan import Named, Plan
+from jobs.core.program import Program
+from jobs.core.state import Group, Key, Upserts
+from jobs.edge.columns import (
+    arrow_type,
+    cell_type,
+    cells_from_arrow,
+    cells_to_arrow,
+    from_arrow,
+    to_arrow,
+)
+from schemas.epoch import JSON_FIELDS, EpochRow
+from schemas.types import SqlType
+
+CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
+QUARANTINE, EPOCHS = "quarantine", "epochs"
+PARTS = (EPOCHS, CHANGELOG, ACCUMULATORS, MULTISETS, QUARANTINE)
+SEQ_BUCKET_BITS = 32
+
+_UTC = pa.timestamp("us", "UTC")
+_COMPRESSION = "zstd"
+_STATISTICS = ("epoch", "seq", "bucket")  # integers only: nothing to truncate or to misorder
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A file that a commit is to add."""
+
+    path: str  # relative to the table
+    part: str
+    rows: int
+    size: int
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A message that was not taken, as quarantine keeps it."""
+
+    topic: str
+    partition: int
+    offset: int
+    time_us: int | None
+    reason: str
+    path: str
+    raw: bytes | None
+    raw_bytes: int
+
+
+class TableLayout:
+    """The columns of a plan's table, part by part."""
+
+    def __init__(self, program: Program) -> None:
+        plan: Plan = program.plan
+        self.program = program
+        self.group = [(named.name, named.type) for named in plan.group]
+        self.results = [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]
+        self.values = [
+            (f"value_{plan.arguments[index].name}", plan.arguments[index].type)
+            for index in program.multisets
+        ]
+        self._check_names()
+
+    def _check_names(self) -> None:
+        own = [name for part in PARTS for name in self._own(part)]
+        own += [cell.name for cell in self.program.cells] + [name for name, _ in self.values]
+        taken = {name.lower() for name in [*own, "part"]}
+        for name, _ in [*self.group, *self.results]:
+            if name.lower() in taken:
+                raise ValueError(
+                    f"column {name!r} has the name of a column that the table keeps for itself; "
+                    "give it another one with AS"
+                )
+
+    @staticmethod
+    def _own(part: str) -> dict[str, pa.DataType]:
+        columns: dict[str, dict[str, pa.DataType]] = {
+            CHANGELOG: {"op": pa.string(), "epoch": pa.int64(), "seq": pa.int64()},
+            ACCUMULATORS: {"epoch": pa.int64(), "bucket": pa.int32(), "tombstone": pa.bool_()},
+            MULTISETS: {
+                "epoch": pa.int64(),
+                "bucket": pa.int32(),
+                "argument": pa.string(),
+                "multiplicity": pa.int64(),
+            },
+            QUARANTINE: {
+                "epoch": pa.int64(),
+                "topic": pa.string(),
+                "partition": pa.int32(),
+                "offset": pa.int64(),
+                "time": _UTC,
+                "reason": pa.string(),
+                "path": pa.string(),
+                "raw": pa.binary(),
+                "raw_bytes": pa.int64(),
+            },
+            EPOCHS: {
+                "epoch": pa.int64(),
+                "uuid": pa.string(),
+                "generation": pa.int64(),
+                "kind": pa.string(),
+                "committed_at": _UTC,
+                "plan": pa.string(),
+                **{name: pa.string() for name in JSON_FIELDS},
+            },
+        }
+        return columns[part]
+
+    def schema(self, part: str) -> pa.Schema:
+        """The columns of one part's files."""
+        columns = dict(self._own(part))
+        if part in (CHANGELOG, ACCUMULATORS, MULTISETS):
+            columns.update({name: arrow_type(kind) for name, kind in self.group})
+        if part in (CHANGELOG, ACCUMULATORS):
+            columns.update({name: arrow_type(kind) for name, kind in self.results})
+        if part == ACCUMULATORS:
+            columns.update({cell.name: cell_type(cell) for cell in self.program.cells})
+        if part == MULTISETS:
+            columns.update({name: arrow_type(kind) for name, kind in self.values})
+        return pa.schema(list(columns.items()))
+
+    @cached_property
+    def table_schema(self) -> pa.Schema:
+        """All parts side by side: the schema of the Delta table."""
+        columns: dict[str, pa.DataType] = {"part": pa.string()}
+        for part in PARTS:
+            columns.update({field.name: field.type for field in self.schema(part)})
+        return pa.schema(list(columns.items()))
+
+    # --- rows to tables -----------------------------------------------------------------------
+
+    def changelog_table(self, epoch: int, first_seq: int, rows: Sequence[ChangelogRow]) -> pa.Table:
+        count = len(rows)
+        return pa.table(
+            [
+                pa.array([str(op) for op, _, _ in rows], pa.string()),
+                pa.repeat(pa.scalar(epoch, pa.int64()), count),
+                pa.array(range(first_seq, first_seq + count), pa.int64()),
+                *_transposed([key for _, key, _ in rows], [kind for _, kind in self.group]),
+                *_transposed([row for _, _, row in rows], [kind for _, kind in self.results]),
+            ],
+            schema=self.schema(CHANGELOG),
+        )
+
+    def accumulators_table(
+        self, epoch: int, bucket: int, upserts: Sequence[tuple[Key, Group | None]]
+    ) -> pa.Table:
+        count = len(upserts)
+        no_cells = (0,) * len(self.program.cells)
+        no_result = (None,) * len(self.results)
+        cells = [no_cells if group is None else group.cells for _, group in upserts]
+        results = [no_result if group is None else group.result for _, group in upserts]
+        columns = list(zip(*cells, strict=True)) if count else [()] * len(self.program.cells)
+        return pa.table(
+            [
+                pa.repeat(pa.scalar(epoch, pa.int64()), count),
+                pa.repeat(pa.scalar(bucket, pa.int32()), count),
+                pa.array([group is None for _, group in upserts], pa.bool_()),
+                *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
+                *_transposed(results, [kind for _, kind in self.results]),
+                *(
+                    cells_to_arrow(column, cell)
+                    for column, cell in zip(columns, self.program.cells, strict=True)
+                ),
+            ],
+            schema=self.schema(ACCUMULATORS),
+        )
+
+    def multisets_table(
+        self, epoch: int, bucket: int, entries: Sequence[tuple[int, Key, Any, int]]
+    ) -> pa.Table:
+        count = len(entries)
+        arguments = self.program.plan.arguments
+        names = [arguments[argument].name for argument, _, _, _ in entries]
+        values = [
+            to_arrow([value if arg == index else None for arg, _, value, _ in entries], kind)
+            for index, (_, kind) in zip(self.program.multisets, self.values, strict=True)
+        ]
+        return pa.table(
+            [
+                pa.repeat(pa.scalar(epoch, pa.int64()), count),
+                pa.repeat(pa.scalar(bucket, pa.int32()), count),
+                pa.array(names, pa.string()),
+                pa.array([multiplicity for _, _, _, multiplicity in entries], pa.int64()),
+                *_transposed([key for _, key, _, _ in entries], [kind for _, kind in self.group]),
+                *values,
+            ],
+            schema=self.schema(MULTISETS),
+        )
+
+    def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
+        schema = self.schema(QUARANTINE)
+        rows = [
+            (epoch, r.topic, r.partition, r.offset, r.time_us, r.reason, r.path, r.raw, r.raw_bytes)
+            for r in rejects
+        ]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        return pa.table(
+            [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+        )
+
+    def epochs_table(self, row: EpochRow) -> pa.Table:
+        values = {
+            name: msgspec.json.encode(value).decode() if name in JSON_FIELDS else value
+            for name, value in msgspec.structs.asdict(row).items()
+        }
+        schema = self.schema(EPOCHS)
+        return pa.table(
+            [pa.array([values[field.name]], field.type) for field in schema], schema=schema
+        )
+
+    # --- tables to rows -----------------------------------------------------------------------
+
+    def read_upserts(self, accumulators: pa.Table | None, multisets: pa.Table | None) -> Upserts:
+        """State rows as upserts, in the order of the rows."""
+        groups: list[tuple[Key, Group | None]] = []
+        entries: list[tuple[int, Key, Any, int]] = []
+        if accumulators is not None and accumulators.num_rows:
+            gone = accumulators["tombstone"].to_pylist()
+            keys = self.keys(accumulators)
+            results = _rows(accumulators, self.results)
+            cells = zip(
+                *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells),
+                strict=True,
+            )
+            groups = [
+                (key, None if dead else Group(cell, result))
+                for key, dead, cell, result in zip(keys, gone, cells, results, strict=True)
+            ]
+        if multisets is not None and multisets.num_rows:
+            entries = list(self._entries(multisets))
+        return Upserts(groups, entries)
+
+    def keys(self, table: pa.Table) -> list[Key]:
+        return _rows(table, self.group)
+
+    def result_rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
+        return _rows(table, self.results)
+
+    def _entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
+        arguments = self.program.plan.arguments
+        index_of = {arguments[index].name: index for index in self.program.multisets}
+        slot_of = {index: slot for slot, index in enumerate(self.program.multisets)}
+        columns = [from_arrow(table[name], kind) for name, kind in self.values]
+        rows = zip(
+            table["argument"].to_pylist(),
+            self.keys(table),
+            table["multiplicity"].to_pylist(),
+            strict=True,
+        )
+        for position, (name, key, multiplicity) in enumerate(rows):
+            argument = index_of[name]
+            yield argument, key, columns[slot_of[argument]][position], multiplicity
+
+
+def _transposed(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
+
+
+def _rows(table: pa.Table, columns: Sequence[tuple[str, SqlType]]) -> list[tuple[Any, ...]]:
+    if not columns:
+        return [()] * table.num_rows
+    return list(zip(*(from_arrow(table[name], kind) for name, kind in columns), strict=True))
+
+
+def named_columns(columns: Iterable[Named]) -> list[tuple[str, SqlType]]:
+    return [(column.name, column.type) for column in columns]
+
+
+def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
+    """Unique for each attempt, so that a zombie never writes over what was committed."""
+    return f"part={part}/{epoch:010d}-{uuid}-{writer}.parquet"
+
+
+def write_file(root: Path, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
+    """Write one file of the table and describe it for the commit."""
+    path = root / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(path, "wb") as sink:
+        pq.write_table(table, sink, compression=_COMPRESSION, write_statistics=True)
+        if durable:
+            sink.flush()
+            os.fsync(sink.fileno())
+    part = name.split("/", 1)[0].removeprefix("part=")
+    return AddedFile(name, part, table.num_rows, path.stat().st_size, statistics(table))
+
+
+def statistics(table: pa.Table) -> str:
+    """Delta's statistics of a file, for the integer columns that readers prune by."""
+    low: dict[str, int] = {}
+    high: dict[str, int] = {}
+    nulls: dict[str, int] = {}
+    for name in _STATISTICS:
+        if name in table.column_names and table.num_rows:
+            column = table[name].combine_chunks()
+            extremes = pa.compute.min_max(column).as_py()
+            low[name], high[name], nulls[name] = extremes["min"], extremes["max"], column.null_count
+    return json.dumps(
+        {"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,55 @@
+"""Failpoints: places where a test may make the process die, raise or stall.
+
+    RETALLY_FAILPOINTS="after_commit=kill@3,publishing=stall:5"
+
+`@n` acts at the n-th passing only. RETALLY_FAILPOINT_MARKS names a directory in which a fired
+failpoint leaves a file, so that a test knows the fault really happened. Without the variable a
+failpoint is one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+class FailpointError(RuntimeError):
+    """Raised by a failpoint that was asked to raise."""
+
+
+def _parsed(text: str) -> dict[str, tuple[str, int]]:
+    points = {}
+    for item in filter(None, text.split(",")):
+        name, _, action = item.partition("=")
+        action, _, nth = action.partition("@")
+        points[name.strip()] = (action.strip(), int(nth or 0))
+    return points
+
+
+_POINTS = _parsed(os.environ.get("RETALLY_FAILPOINTS", ""))
+_passed: dict[str, int] = {}
+
+
+def failpoint(name: str) -> None:
+    """Act here if the environment asks for it."""
+    if name not in _POINTS:
+        return
+    action, nth = _POINTS[name]
+    _passed[name] = _passed.get(name, 0) + 1
+    if nth and _passed[name] != nth:
+        return
+    marks = os.environ.get("RETALLY_FAILPOINT_MARKS")
+    if marks:
+        (Path(marks) / f"{name}-{os.getpid()}-{_passed[name]}").touch()
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise FailpointError(f"failpoint {name}")
+    elif action == "lost":
+        raise OSError(f"failpoint {name}: the reply was lost")
+    elif action.startswith("stall:"):
+        time.sleep(float(action.removeprefix("stall:")))
+    else:
+        raise ValueError(f"failpoint {name}: unknown action {action!r}")

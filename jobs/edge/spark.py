@@ -1,0 +1,60 @@
+"""Spark: the session of a job, with the settings that the pipeline relies on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs.edge.jars import spark_jars
+
+# JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
+_JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
+
+SETTINGS = {
+    # Rules of the protocol: a task runs once unless it failed, and a plan is not changed under us.
+    "spark.speculation": "false",
+    "spark.sql.adaptive.enabled": "false",
+    # Semantics: errors are errors, and time is UTC, always.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # User text never reaches Spark as SQL; this is the second wall.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]key|jaas|sasl",
+    # Speed of small epochs.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.sql.streaming.numRecentProgressUpdates": "1",
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+
+
+def session(name: str, master: str = "local[2]", memory: str = "1g") -> SparkSession:
+    """The process's Spark session; a second call gives the same one."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(f"retally-{name}").master(master)
+    builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
+    builder = builder.config("spark.driver.memory", memory)
+    builder = builder.config("spark.driver.extraJavaOptions", _JVM)
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def fast_directory(cache: Path) -> Path:
+    """Where a throw-away checkpoint goes: memory where there is some, else the cache."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else cache

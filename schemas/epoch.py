@@ -1,0 +1,41 @@
+"""The epoch row: what one commit says about itself, and where a start begins.
+
+It is a row of the table (part=epochs) and not commit metadata, because commits are cleaned up and
+rows are not. Nested values are JSON text in the table, so that any engine can look into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+FORMAT_VERSION = 1
+
+Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
+
+
+class TopicIdentity(msgspec.Struct, frozen=True):
+    """A topic that was deleted and made again has another id; a start refuses it."""
+
+    id: str
+    partitions: int
+
+
+class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch: where it ended, what it counted, which files it added."""
+
+    epoch: int
+    uuid: str
+    generation: int
+    kind: str  # "start", "data" (a micro-batch) or "time" (nothing but time made it due)
+    committed_at: int  # microseconds since 1970
+    plan: str  # fingerprint of the plan whose state this is
+    offsets: Offsets
+    topics: dict[str, TopicIdentity] = {}
+    watermarks: dict[str, Any] = {}
+    counters: dict[str, Any] = {}
+    files: dict[str, list[str]] = {}  # part -> names, relative to the table
+
+
+JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")
