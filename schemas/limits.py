@@ -57,4 +57,97 @@ JOB_NAME_CHARACTERS_MAX = 40
 # Query text and the tree it parses to.
 QUERY_CHARACTERS_MAX = 20_000
 EXPRESSION_DEPTH_MAX = 100
+EXPRESSION_NODES_MAX = 5_000
+# Parentheses, CASEs and prefix operators inside each other: what the parser's own recursion bears.
+QUERY_NESTING_MAX = 40
 COLUMNS_MAX = 1_000
+
+# A job spec or a connections file: a thousand columns take 30 KB, so this is generous, and parsing
+# stays near a second in the worst case. Nodes are counted with aliases written out.
+SPEC_BYTES_MAX = 256 * 1024
+SPEC_DEPTH_MAX = 32
+SPEC_NODES_MAX = 20_000
+
+# Problems named for one spec; beyond it nobody reads on.
+PROBLEMS_MAX = 100
+
+# Durations and whole numbers as users write them: a hundred years, and below 2^53 so that JSON
+# carries every one exactly.
+DURATION_MS_MAX = 100 * 366 * 86_400_000
+COUNT_MAX = 2**53 - 1
+
+# Kafka: a topic name's own bound, and sane ones of ours for what one job reads and writes.
+TOPIC_CHARACTERS_MAX = 249
+TOPICS_MAX = 100
+TOPIC_PARTITIONS_MAX = 10_000
+
+# Regular expressions over database and table names.
+PATTERN_CHARACTERS_MAX = 500
+
+# Characters of a number in a message: far beyond any column, far below where big-integer
+# arithmetic gets slow; Jackson, and so Flink, draws the line at the same place.
+NUMBER_CHARACTERS_MAX = 1_000
+
+# Address space of a bucket's hot state at first: sparse, so it costs nothing; doubled when full.
+HOT_STATE_MAP_BYTES = 1 << 30
+
+# Records that one write transaction of the hot state takes before it commits: what catching up and
+# rebuilding hold in memory.
+HOT_STATE_CHUNK_RECORDS = 200_000
+
+# Hot states that one worker keeps open: each has two file descriptors of the usual 1,024.
+HOT_STATES_OPEN_MAX = 256
+
+# The embedded broker: it starts in 4 s on an idle machine and gets a minute on a busy one; it
+# takes messages far above MESSAGE_BYTES_MAX, because other people's brokers do.
+BROKER_START_SECONDS_MAX = 60
+BROKER_STOP_SECONDS_MAX = 15
+BROKER_MESSAGE_BYTES_MAX = 80 * 1024 * 1024
+
+# A task writes its rejects to a file whenever it holds so many bytes of them, so that a flood of
+# large bad messages cannot fill a worker's memory.
+QUARANTINE_FILE_BYTES = 32 * 1024 * 1024
+
+# Up to this size a message has no room to nest so deep (512 levels) that a parser runs out of
+# stack, and to count its brackets would cost as much as to parse it.
+SHORT_MESSAGE_BYTES_MAX = 1_024
+
+# Messages over which the fraction of bad ones is taken; a single bad message of a quiet topic
+# must not stop a job.
+BAD_FRACTION_MESSAGES_MIN = 100
+
+# Recent epochs whose files the fold tasks are told; a bucket that lags further reads the table.
+LINE_EPOCHS = 16
+
+# Kafka administration: one request is answered in milliseconds; a broker that restarts, in seconds.
+KAFKA_ADMIN_SECONDS_MAX = 30
+
+# The publisher renders and produces rows in pieces that stay in the processor's caches, and whose
+# text is far below the 2 GiB that one Arrow array of text may hold.
+PUBLISH_CHUNK_ROWS = 8_192
+PUBLISH_CHUNK_BYTES_MAX = 32 * 1024 * 1024
+
+# Memory of records that wait in the producer for the broker.
+PUBLISH_BUFFER_KIBIBYTES = 64 * 1024
+
+# Epochs that were committed but not yet published before the driver waits for its publisher.
+PUBLISH_BACKLOG_EPOCHS_MAX = 64
+
+# A publisher tries again for this long after its last success, pausing at most so long between
+# two attempts; then the job stops with the reason, and its supervisor decides.
+PUBLISH_GIVE_UP_SECONDS = 600
+PUBLISH_PAUSE_SECONDS_MAX = 5
+
+# One blocking call of the publisher to Kafka; it looks after its parent between two calls.
+PUBLISH_CALL_SECONDS_MAX = 30
+
+# A publisher starts in about a second; a fresh broker's coordinator may need many.
+PUBLISHER_START_SECONDS_MAX = 120
+PUBLISHER_STOP_SECONDS_MAX = 60
+
+# A publisher whose driver is gone aborts; what hangs longer than this in a library is left alone.
+PUBLISHER_ORPHAN_SECONDS_MAX = 5
+
+# Records at the end of a progress topic that are read first; the newest is nearly always among
+# them, and ten times as many are read when it is not.
+PROGRESS_TAIL_RECORDS = 1_000

@@ -1,0 +1,190 @@
+"""Makes the checkout ready to run; nothing is done twice, and nothing when all is there.
+
+    pyproject.toml ──► pip ──► .venv            stamp: .venv/setup.stamp
+    setup/ivy.xml  ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
+
+Run by setup.sh with the Python that the virtual environment is to be made of. Only the standard
+library and the two files of ours that find Java and the jars: nothing else is installed yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jobs.edge import jars  # noqa: E402
+from jobs.edge.java import JavaMissing, java  # noqa: E402
+
+VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "setup.stamp"
+IVY_XML = ROOT / "setup" / "ivy.xml"
+NARRATION_SECONDS = 10
+VERSION_IN_NAME = re.compile(r"-\d.*$")
+
+
+class SetupFailed(RuntimeError):
+    """Carries what went wrong and what to do about it."""
+
+
+def main() -> int:
+    began = time.monotonic()
+    try:
+        java()  # first of all: nobody should wait a minute to hear that Java is missing
+        packages = packages_key()
+        done = STAMP.exists() and STAMP.read_text() == packages
+        if done and jars.fetched_key() == jars_key():
+            print("setup: everything is in place", flush=True)
+            return 0
+        if not done:
+            install_packages(packages)
+        fetch_jars()
+    except (JavaMissing, SetupFailed) as problem:
+        print(f"setup: {problem}", file=sys.stderr)
+        return 1
+    print(f"setup: done in {time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+# --- packages ---------------------------------------------------------------------------------
+
+
+def packages_key() -> str:
+    """Changes with the wanted packages, the interpreter, and the place of the checkout."""
+    parts = (ROOT / "pyproject.toml").read_bytes(), sys.version, sys.base_prefix, str(ROOT)
+    return digest(*parts)
+
+
+def install_packages(key: str) -> None:
+    if importlib.util.find_spec("ensurepip") is None:
+        raise SetupFailed(
+            f"{sys.executable} cannot make virtual environments: install its venv module "
+            "(Debian and Ubuntu: apt install python3-venv)"
+        )
+    say("virtual environment in .venv")
+    # The real interpreter, so that a setup started from inside .venv can replace it.
+    base = str(Path(sys.executable).resolve())
+    run([base, "-m", "venv", "--clear", str(VENV)], "virtual environment")
+    say("packages (1 to 2 minutes when nothing is in pip's cache)")
+    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+    run([*pip, "--disable-pip-version-check", "-e", f"{ROOT}[dev]"], "packages")
+    STAMP.write_text(key)
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def pyspark_jars() -> Path | None:
+    """The directory of jars that pyspark ships, when it is installed."""
+    found = sorted(VENV.glob("lib/python3*/site-packages/pyspark/jars"))
+    return found[-1] if found else None
+
+
+def jars_key() -> str:
+    """Changes with the wanted jars and with what pyspark ships already."""
+    shipped = pyspark_jars()
+    names = sorted(os.listdir(shipped)) if shipped else []
+    return digest(IVY_XML.read_bytes(), *names)
+
+
+def fetch_jars() -> None:
+    key = jars_key()
+    if jars.fetched_key() == key:
+        return
+    shipped = pyspark_jars()
+    if shipped is None:
+        raise SetupFailed("pyspark is not in .venv: remove .venv and run make setup again")
+    say("JVM jars for Spark and the broker (about 1 minute when nothing is in Ivy's cache)")
+    target = jars.directory()
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
+    if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
+        ivy += ["-settings", settings]
+    run(
+        [*ivy, "-ivy", str(IVY_XML), "-retrieve", f"{partial}/[conf]/[artifact]-[revision].[ext]"],
+        "JVM jars",
+        advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
+    )
+    leave_out_shipped(partial / "spark", shipped)
+    jars.write_manifest(partial, key)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def leave_out_shipped(fetched: Path, shipped: Path) -> None:
+    """A second version of a jar that pyspark ships would fight with the first in one JVM."""
+    known = {module_name(name) for name in os.listdir(shipped)}
+    for jar in fetched.iterdir():
+        if module_name(jar.name) in known:
+            jar.unlink()
+
+
+def module_name(jar: str) -> str:
+    return VERSION_IN_NAME.sub("", jar)
+
+
+def proxy_options() -> list[str]:
+    """pip follows https_proxy, Java does not: hand it over."""
+    proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
+    if not proxy.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 8080}"]
+
+
+# --- telling and running ----------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+def run(command: list[str], what: str, advice: str = "") -> None:
+    """Run a command, say every few seconds how far it is, show its last lines if it fails."""
+    began = time.monotonic()
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        reader = threading.Thread(target=collect, args=(process, lines), daemon=True)
+        reader.start()
+        while reader.is_alive():
+            reader.join(NARRATION_SECONDS)
+            if reader.is_alive():
+                now = lines[-1][:60] if lines else "starting"
+                say(f"  {time.monotonic() - began:.0f} s: {now}")
+    if process.returncode != 0:
+        print(*lines[-25:], sep="\n", file=sys.stderr)
+        raise SetupFailed(f"{what} failed with exit code {process.returncode}, see above{advice}")
+    say(f"  {what}: {time.monotonic() - began:.0f} s")
+
+
+def collect(process: subprocess.Popen[str], lines: list[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text := line.strip().strip("."):
+            lines.append(text)
+
+
+def digest(*parts: bytes | str) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part if isinstance(part, bytes) else part.encode())
+        sha.update(b"\0")
+    return sha.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What many tests stand on: one real broker and one Spark a run, a topic name a test."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.edge.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever uses the broker or Spark is marked so, and `make check` leaves it out."""
+    for item in items:
+        for heavy in ("broker", "spark"):
+            if heavy in getattr(item, "fixturenames", ()):
+                item.add_marker(heavy)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name nobody has used; the test creates the topic as it needs it."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
+    return f"{words}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from jobs.edge.spark import session
+
+    running = session("tests")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Path:
+    """The outside vectors, which lie beside the checkout where there are any."""
+    vectors = CHECKOUT.parent / "shared" / "oracle"
+    if not vectors.is_dir():
+        pytest.skip(f"NOT CHECKED AGAINST THE OUTSIDE VECTORS: there is no {vectors}")
+    return vectors

@@ -1,0 +1,114 @@
+"""The set-up: quick when done, and it notices what is missing, in words that help."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs.edge import jars
+from jobs.edge.java import JavaMissing, java
+from setup.install import module_name
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+NO_OP_SECONDS_MAX = 2
+
+
+def set_up(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CHECKOUT / "setup" / "setup.sh"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def program(where: Path, name: str, script: str) -> Path:
+    where.mkdir(parents=True, exist_ok=True)
+    path = where / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of two small jars, complete."""
+    for name in ("spark/delta-4.4.0.jar", "broker/kafka-4.3.1.jar"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"12345")
+    jars.write_manifest(tmp_path, "key")
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.skipif(
+    not (CHECKOUT / ".venv" / "setup.stamp").exists(), reason="make setup has not run here"
+)
+def test_a_second_set_up_takes_no_time() -> None:
+    began = time.monotonic()
+    done = set_up()
+    assert done.stdout == "setup: everything is in place\n"
+    assert time.monotonic() - began < NO_OP_SECONDS_MAX
+
+
+def test_without_python_it_says_what_to_install(tmp_path: Path) -> None:
+    done = set_up(PYTHON=str(program(tmp_path, "python", "exit 1")))
+    assert done.returncode == 1
+    assert "no Python 3.11 or newer found" in done.stderr
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+    done = set_up(JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert f"no java in JAVA_HOME ({tmp_path}): install a JDK or JRE 17" in done.stderr
+
+
+def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "java", """echo 'openjdk version "1.8.0_392"' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    java.cache_clear()
+    with pytest.raises(JavaMissing, match="is Java 8: install"):
+        java()
+    java.cache_clear()
+
+
+def test_jars_are_found_by_their_kind(fetched: Path) -> None:
+    assert jars.spark_jars() == [fetched / "spark" / "delta-4.4.0.jar"]
+    assert jars.broker_classpath() == str(fetched / "broker" / "kafka-4.3.1.jar")
+    assert jars.fetched_key() == "key"
+
+
+def test_a_jar_cut_short_is_noticed(fetched: Path) -> None:
+    (fetched / "spark" / "delta-4.4.0.jar").write_bytes(b"123")
+    with pytest.raises(jars.JarsMissing, match=r"delta-4.4.0.jar is missing or cut short"):
+        jars.spark_jars()
+    assert jars.fetched_key() is None
+
+
+def test_jars_without_a_manifest_are_not_taken(fetched: Path) -> None:
+    (fetched / "manifest.json").unlink()
+    with pytest.raises(jars.JarsMissing, match="run make setup"):
+        jars.broker_classpath()
+
+
+def test_no_jar_is_given_to_spark_in_a_second_version() -> None:
+    pyspark = pytest.importorskip("pyspark")
+    shipped = {module_name(jar.name) for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}
+    ours = [module_name(jar.name) for jar in jars.spark_jars()]
+    assert "delta-spark_4.2_2.13" in ours
+    assert not shipped.intersection(ours)
+    assert len(set(ours)) == len(ours)
+
+
+def test_the_manifest_is_readable_by_people(fetched: Path) -> None:
+    manifest = json.loads((fetched / jars.MANIFEST).read_text())
+    assert manifest["bytes"] == {"broker/kafka-4.3.1.jar": 5, "spark/delta-4.4.0.jar": 5}
+    shutil.rmtree(fetched)
+    assert jars.fetched_key() is None
