@@ -117,7 +117,7 @@ SHORT_MESSAGE_BYTES_MAX = 1_024
 BAD_FRACTION_MESSAGES_MIN = 100
 
 # Recent epochs whose files the fold tasks are told; a bucket that lags further reads the table.
-LINE_EPOCHS = 16
+LINE_EPOCHS = 256
 
 # Kafka administration: one request is answered in milliseconds; a broker that restarts, in seconds.
 KAFKA_ADMIN_SECONDS_MAX = 30
@@ -151,3 +151,19 @@ PUBLISHER_ORPHAN_SECONDS_MAX = 5
 # Records at the end of a progress topic that are read first; the newest is nearly always among
 # them, and ten times as many are read when it is not.
 PROGRESS_TAIL_RECORDS = 1_000
+
+# Rows in one compacted file; beyond it a merge writes several.
+COMPACTED_ROWS_MAX = 5_000_000
+
+# Of the time that passes, what merging may take at most.
+COMPACTION_SHARE_MAX = 0.2
+
+# How often maintenance looks for work, and sweeps.
+MAINTENANCE_EVERY_SECONDS = 2.0
+SWEEP_EVERY_SECONDS = 600.0
+
+# How often the job reports its offsets under its consumer group.
+GROUP_OFFSETS_EVERY_SECONDS = 5.0
+
+# A running epoch is given so long to finish when the job is told to stop.
+STOP_SECONDS_MAX = 30.0
