@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -63,8 +65,10 @@ def main() -> int:
 
 def packages_key() -> str:
     """Changes with the wanted packages, the interpreter, and the place of the checkout."""
-    parts = (ROOT / "pyproject.toml").read_bytes(), sys.version, sys.base_prefix, str(ROOT)
-    return digest(*parts)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    # Not with the settings of ruff, mypy and pytest, which live in the same file.
+    wanted = project["build-system"], project["project"], project["tool"]["setuptools"]
+    return digest(json.dumps(wanted), sys.version, sys.base_prefix, str(ROOT))
 
 
 def install_packages(key: str) -> None:
