@@ -1,0 +1,189 @@
+"""State: what a fold reads of the epochs before, and what an epoch leaves for the next.
+
+    committed state ──► groups, multiplicities, extreme ──► fold of epoch E
+          ▲                                                     │
+          └───────────── Upserts, once E is committed ◄─────────┘
+
+A group's accumulator is a `Group`. Aggregates that must survive retractions exactly (MIN, MAX)
+also keep a multiset: (argument, group, value) -> multiplicity, in the order of the values, where
+a multiplicity may be negative (the stream took away what it never gave). Whoever folds keeps the
+changes of its own epoch beside the state, as the overlay; a state is never written by a fold.
+
+`MemoryState` is the state of replays and of property tests; the hot state keeps the same on disk.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from jobs.core.change import Value
+
+Key = tuple[Value, ...]
+Rank = tuple[int, Any]
+
+_NULL_RANK: Rank = (0, None)
+_NAN_RANK: Rank = (2, None)
+
+
+class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The accumulator of a group: `cells[0]` is the row count; integers may be of any size."""
+
+    cells: tuple[Any, ...]
+    result: tuple[Any, ...]  # the values last emitted
+
+
+class Upserts(msgspec.Struct, gc=False):
+    """What an epoch changed: a group without accumulator is gone, a multiplicity of 0 too."""
+
+    groups: list[tuple[Key, Group | None]] = []
+    entries: list[tuple[int, Key, Value, int]] = []  # argument, group, value, multiplicity
+
+
+class Stamp(NamedTuple):
+    """Which committed epoch a state has arrived at."""
+
+    epoch: int
+    uuid: str
+    generation: int
+
+
+class State(Protocol):
+    """The state after a committed epoch, read-only."""
+
+    def groups(self, keys: Sequence[Key]) -> list[Group | None]:
+        """The accumulators of these groups, in the order asked."""
+        ...
+
+    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
+        """How often each (group, value) is in the argument's multiset; 0 where it is not."""
+        ...
+
+    def extreme(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
+    ) -> Value | None:
+        """The largest or smallest value with a positive multiplicity; None without one.
+
+        The overlay says new multiplicities (not differences) and hides the stored ones.
+        """
+        ...
+
+    def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
+        """The stored entries of a group, in the order of their values, negative ones too."""
+        ...
+
+
+def rank(value: Value) -> Rank:
+    """What values of one column sort by: NULL first, NaN last; equal for any two NaN."""
+    if value is None:
+        return _NULL_RANK
+    if value != value:
+        return _NAN_RANK
+    return (1, value)
+
+
+def first_present(
+    stored: Iterable[tuple[Value, int]], overlay: Mapping[Value, int], *, largest: bool
+) -> Value | None:
+    """The first value with a positive multiplicity of `stored`, as the overlay changed it.
+
+    `stored` comes from the wanted end (descending for the largest); no more of it is read than
+    needed, which is the point: usually one entry.
+    """
+    covered = {rank(value): multiplicity for value, multiplicity in overlay.items()}
+    present = [seen for seen, multiplicity in covered.items() if multiplicity > 0]
+    best = None if not present else max(present) if largest else min(present)
+    for value, multiplicity in stored:
+        seen = rank(value)
+        if best is not None and (best >= seen if largest else best <= seen):
+            break
+        if multiplicity > 0 and seen not in covered:
+            return value
+    if best is None:
+        return None
+    return _value(best)
+
+
+class MemoryState:
+    """The state in plain dicts."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Key, Group] = {}
+        self._multisets: dict[tuple[int, Key], _Multiset] = {}
+
+    def groups(self, keys: Sequence[Key]) -> list[Group | None]:
+        return [self._groups.get(_hashable(key)) for key in keys]
+
+    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
+        multisets = self._multisets
+        return [
+            multiset.counts.get(rank(value), 0)
+            if (multiset := multisets.get((argument, _hashable(key))))
+            else 0
+            for key, value in entries
+        ]
+
+    def extreme(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
+    ) -> Value | None:
+        multiset = self._multisets.get((argument, _hashable(key)))
+        if multiset is None:
+            return first_present((), overlay, largest=largest)
+        ranks = reversed(multiset.ranks) if largest else multiset.ranks
+        stored = ((_value(seen), multiset.counts[seen]) for seen in ranks)
+        return first_present(stored, overlay, largest=largest)
+
+    def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
+        multiset = self._multisets.get((argument, _hashable(key)))
+        if multiset is None:
+            return []
+        return [(_value(seen), multiset.counts[seen]) for seen in multiset.ranks]
+
+    def apply(self, upserts: Upserts) -> None:
+        """Take in the changes of a committed epoch."""
+        for key, group in upserts.groups:
+            if group is None:
+                self._groups.pop(_hashable(key), None)
+            else:
+                self._groups[_hashable(key)] = group
+        for argument, key, value, multiplicity in upserts.entries:
+            place = (argument, _hashable(key))
+            multiset = self._multisets.setdefault(place, _Multiset())
+            multiset.put(rank(value), multiplicity)
+            if not multiset.ranks:
+                del self._multisets[place]
+
+
+class _Multiset:
+    """Multiplicities of one argument and group, with their values in order."""
+
+    __slots__ = ("counts", "ranks")
+
+    def __init__(self) -> None:
+        self.counts: dict[Rank, int] = {}
+        self.ranks: list[Rank] = []
+
+    def put(self, seen: Rank, multiplicity: int) -> None:
+        if multiplicity:
+            if seen not in self.counts:
+                insort(self.ranks, seen)
+            self.counts[seen] = multiplicity
+        elif self.counts.pop(seen, None) is not None:
+            del self.ranks[bisect_left(self.ranks, seen)]
+
+
+def _value(seen: Rank) -> Value:
+    value: Value = math.nan if seen == _NAN_RANK else seen[1]
+    return value
+
+
+def _hashable(key: Key) -> Key:
+    """The key with the one NaN that finds itself in a dict: another NaN object would not."""
+    for value in key:
+        if value != value:
+            return tuple(math.nan if item != item else item for item in key)
+    return key

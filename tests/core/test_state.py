@@ -1,0 +1,228 @@
+"""What every State does, checked on random histories against a state too simple to be wrong.
+
+    history of upserts ──► NaiveState: one flat dict, sorted and searched from scratch
+                       └─► the state under test: MemoryState here, HotState in tests/edge
+
+Pools of keys and values are small, so that entries meet: they are overwritten, deleted, negative,
+hidden by overlays. The pools have the values that representations trip over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.core.change import Value
+from jobs.core.state import Group, Key, MemoryState, State, Upserts, first_present, rank
+from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
+from tests.core.test_order_key import sql_rank
+
+LONG = "x" * 500
+POOLS: dict[SqlType, list[Any]] = {
+    BOOLEAN: [None, False, True],
+    INT: [None, -(2**31), -1, 0, 1, 255, 256, 2**31 - 1],
+    decimal(38, 2): [None, -(10**38) + 1, -(2**64), 2**63, 2**64, 10**38 - 1],
+    DOUBLE: [None, -math.inf, -1.5, 0.0, 5e-324, math.inf, float("nan"), float("nan")],
+    STRING: [None, "", "\0", "a", "a\0b", "é", "\U0001f600", LONG, LONG + "a", LONG + "b", "y"],
+    BINARY: [None, b"", b"\0", b"\xff", b"\0\xff", b"z" * 450 + b"1", b"z" * 450 + b"2"],
+}
+GROUP_TYPES: list[tuple[SqlType, ...]] = [
+    (),
+    (STRING,),
+    (DOUBLE,),
+    (BINARY, decimal(38, 2)),
+    (STRING, INT, BOOLEAN),
+]
+ARGUMENT_TYPES = tuple(POOLS)
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 1 << 2100, -(1 << 2100)]),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.binary(max_size=5),
+)
+MULTIPLICITIES = st.integers(-2, 3) | st.sampled_from([127, 128, -(2**40), 2**62])
+
+
+@dataclass(frozen=True)
+class History:
+    """Epochs of upserts, and overlays to ask for extremes with."""
+
+    group_types: tuple[SqlType, ...]
+    epochs: list[Upserts]
+    overlays: list[tuple[int, Key, dict[Value, int]]]
+
+
+def pool(sql_type: SqlType) -> st.SearchStrategy[Any]:
+    return st.sampled_from(POOLS[sql_type])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    group_types = draw(st.sampled_from(GROUP_TYPES))
+    keys = st.tuples(*map(pool, group_types))
+    cells = st.lists(CELLS, max_size=4).map(tuple)
+    groups = st.tuples(keys, st.none() | st.builds(Group, cells, cells))
+    arguments = st.integers(0, len(ARGUMENT_TYPES) - 1)
+    entries = arguments.flatmap(
+        lambda i: st.tuples(st.just(i), keys, pool(ARGUMENT_TYPES[i]), MULTIPLICITIES)
+    )
+    overlays = arguments.flatmap(
+        lambda i: st.tuples(
+            st.just(i),
+            keys,
+            st.dictionaries(pool(ARGUMENT_TYPES[i]), st.integers(-1, 2), max_size=4),
+        )
+    )
+    upserts = st.builds(
+        Upserts, st.lists(groups, max_size=6), st.lists(entries, min_size=5, max_size=30)
+    )
+    epochs = draw(st.lists(upserts, min_size=1, max_size=4))
+    return History(group_types, epochs, draw(st.lists(overlays, max_size=10)))
+
+
+class NaiveState:
+    """Everything in flat dicts under ranks; order and extremes by sorting all there is."""
+
+    def __init__(self) -> None:
+        self.group_of: dict[tuple[Any, ...], Group] = {}
+        self.entry_of: dict[tuple[Any, ...], tuple[Value, int]] = {}
+
+    def apply(self, upserts: Upserts) -> None:
+        for key, group in upserts.groups:
+            self.group_of.pop(ranks(key), None)
+            if group is not None:
+                self.group_of[ranks(key)] = group
+        for argument, key, value, multiplicity in upserts.entries:
+            place = (argument, ranks(key), sql_rank(value))
+            self.entry_of.pop(place, None)
+            if multiplicity:
+                self.entry_of[place] = (value, multiplicity)
+
+    def groups(self, keys: Sequence[Key]) -> list[Group | None]:
+        return [self.group_of.get(ranks(key)) for key in keys]
+
+    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
+        places = [(argument, ranks(key), sql_rank(value)) for key, value in entries]
+        return [self.entry_of.get(place, (None, 0))[1] for place in places]
+
+    def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
+        mine = [place for place in self.entry_of if place[:2] == (argument, ranks(key))]
+        return [self.entry_of[place] for place in sorted(mine)]
+
+    def extreme(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
+    ) -> Value | None:
+        counts = {sql_rank(value): (value, count) for value, count in self.entries(argument, key)}
+        counts |= {sql_rank(value): (value, count) for value, count in overlay.items()}
+        present = sorted(seen for seen, (_, count) in counts.items() if count > 0)
+        return counts[present[-1 if largest else 0]][0] if present else None
+
+
+def ranks(key: Key) -> tuple[Any, ...]:
+    return tuple(map(sql_rank, key))
+
+
+def require_equal(state: State, naive: NaiveState, history: History) -> None:
+    """Ask both states everything that the history could make differ."""
+    keys = [key for epoch in history.epochs for key, _ in epoch.groups]
+    keys += [entry[1] for epoch in history.epochs for entry in epoch.entries]
+    assert state.groups(keys) == naive.groups(keys)
+    for argument, sql_type in enumerate(ARGUMENT_TYPES):
+        asked = [(key, value) for key in keys for value in POOLS[sql_type]]
+        assert state.multiplicities(argument, asked) == naive.multiplicities(argument, asked)
+        for key in keys:
+            found = state.entries(argument, key)
+            assert ranked(found) == ranked(naive.entries(argument, key))
+            require_equal_extremes(state, naive, argument, key, {})
+    for argument, key, overlay in history.overlays:
+        require_equal_extremes(state, naive, argument, key, overlay)
+
+
+def require_equal_extremes(
+    state: State, naive: NaiveState, argument: int, key: Key, overlay: dict[Value, int]
+) -> None:
+    for largest in (True, False):
+        found = state.extreme(argument, key, overlay, largest=largest)
+        wanted = naive.extreme(argument, key, overlay, largest=largest)
+        assert sql_rank(found) == sql_rank(wanted)
+        assert type(found) is type(wanted)
+
+
+def ranked(entries: list[tuple[Value, int]]) -> list[tuple[Any, int]]:
+    return [(sql_rank(value), multiplicity) for value, multiplicity in entries]
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories())
+def test_memory_state_answers_as_the_naive_state(history: History) -> None:
+    state, naive = MemoryState(), NaiveState()
+    for epoch in history.epochs:
+        state.apply(epoch)
+        naive.apply(epoch)
+        require_equal(state, naive, history)
+
+
+def test_a_nan_finds_the_group_of_another_nan() -> None:
+    state = MemoryState()
+    group = Group((1,), ())
+    state.apply(Upserts([((float("nan"), "a"), group)], []))
+    assert state.groups([(float("nan"), "a")]) == [group]
+
+
+def test_a_multiplicity_of_zero_leaves_nothing_behind() -> None:
+    state = MemoryState()
+    state.apply(Upserts([], [(0, ("a",), 1, 2)]))
+    state.apply(Upserts([], [(0, ("a",), 1, 0), (0, ("b",), 1, 0)]))
+    assert state.entries(0, ("a",)) == []
+    assert state.multiplicities(0, [(("a",), 1)]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "largest", "wanted"),
+    [
+        ({}, True, 9),
+        ({9: 0}, True, 5),
+        ({9: -1, 5: 0, 7: 1}, True, 7),
+        ({10: 1}, True, 10),
+        ({9: 0, 5: 0, 1: 0}, True, None),
+        ({}, False, 1),
+        ({1: 0, 0: 0}, False, 5),
+        ({3: 1}, False, 1),
+        ({-3: 1}, False, -3),
+    ],
+)
+def test_the_extreme_is_over_positive_multiplicities(
+    overlay: dict[Value, int], largest: bool, wanted: Value
+) -> None:
+    """Stored: 1 and 5 once, 8 taken away too often, 9 twice."""
+    state = MemoryState()
+    state.apply(Upserts([], [(0, (), value, n) for value, n in ((5, 1), (9, 2), (8, -1), (1, 1))]))
+    assert state.extreme(0, (), overlay, largest=largest) == wanted
+
+
+def test_an_extreme_reads_no_more_entries_than_it_needs() -> None:
+    read = []
+
+    def stored() -> Any:
+        for value in (9, 8, 7, 6):
+            read.append(value)
+            yield value, 1
+
+    assert first_present(stored(), {9: 0}, largest=True) == 8
+    assert read == [9, 8]
+
+
+def test_rank_puts_null_first_and_nan_last() -> None:
+    values = [math.inf, None, float("nan"), -math.inf, 0.0]
+    assert list(map(rank, sorted(values, key=rank))) == [
+        rank(value) for value in (None, -math.inf, 0.0, math.inf, math.nan)
+    ]
