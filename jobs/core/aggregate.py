@@ -229,6 +229,4 @@ def same_row(left: Row, right: Row, *, floating: bool) -> bool:
     """Equality of results, where NaN equals NaN."""
     if left == right:
         return True
-    return floating and all(
-        a == b or (a != a and b != b) for a, b in zip(left, right, strict=True)
-    )
+    return floating and all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))

@@ -118,6 +118,10 @@ class EpochTable:
     def live_files(self) -> list[LiveFile]:
         return live_files(self.handle)
 
+    def reader(self) -> DeltaTable:
+        """A handle of its own at this version, for another thread."""
+        return opened(self.root, self.version)
+
     def commit_epoch(self, row: EpochRow, files: Sequence[AddedFile], **options: Any) -> None:
         """Commit an epoch: its files and its own row, together or not at all."""
         name = file_name(EPOCHS, row.epoch, row.uuid, "driver")

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.core.aggregate import ChangelogRow
@@ -158,13 +159,15 @@ class TableLayout:
 
     # --- rows to tables -----------------------------------------------------------------------
 
-    def changelog_table(self, epoch: int, first_seq: int, rows: Sequence[ChangelogRow]) -> pa.Table:
+    def changelog_table(
+        self, epoch: int, seqs: Sequence[int], rows: Sequence[ChangelogRow]
+    ) -> pa.Table:
         count = len(rows)
         return pa.table(
             [
                 pa.array([str(op) for op, _, _ in rows], pa.string()),
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
-                pa.array(range(first_seq, first_seq + count), pa.int64()),
+                pa.array(seqs, pa.int64()),
                 *_transposed([key for _, key, _ in rows], [kind for _, kind in self.group]),
                 *_transposed([row for _, _, row in rows], [kind for _, kind in self.results]),
             ],
@@ -172,7 +175,7 @@ class TableLayout:
         )
 
     def accumulators_table(
-        self, epoch: int, bucket: int, upserts: Sequence[tuple[Key, Group | None]]
+        self, epoch: int, buckets: Sequence[int], upserts: Sequence[tuple[Key, Group | None]]
     ) -> pa.Table:
         count = len(upserts)
         no_cells = (0,) * len(self.program.cells)
@@ -183,7 +186,7 @@ class TableLayout:
         return pa.table(
             [
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
-                pa.repeat(pa.scalar(bucket, pa.int32()), count),
+                pa.array(buckets, pa.int32()),
                 pa.array([group is None for _, group in upserts], pa.bool_()),
                 *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
                 *_transposed(results, [kind for _, kind in self.results]),
@@ -196,7 +199,7 @@ class TableLayout:
         )
 
     def multisets_table(
-        self, epoch: int, bucket: int, entries: Sequence[tuple[int, Key, Any, int]]
+        self, epoch: int, buckets: Sequence[int], entries: Sequence[tuple[int, Key, Any, int]]
     ) -> pa.Table:
         count = len(entries)
         arguments = self.program.plan.arguments
@@ -208,7 +211,7 @@ class TableLayout:
         return pa.table(
             [
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
-                pa.repeat(pa.scalar(bucket, pa.int32()), count),
+                pa.array(buckets, pa.int32()),
                 pa.array(names, pa.string()),
                 pa.array([multiplicity for _, _, _, multiplicity in entries], pa.int64()),
                 *_transposed([key for _, key, _, _ in entries], [kind for _, kind in self.group]),
@@ -323,7 +326,7 @@ def statistics(table: pa.Table) -> str:
     for name in _STATISTICS:
         if name in table.column_names and table.num_rows:
             column = table[name].combine_chunks()
-            extremes = pa.compute.min_max(column).as_py()
+            extremes = pc.min_max(column).as_py()
             low[name], high[name], nulls[name] = extremes["min"], extremes["max"], column.null_count
     return json.dumps(
         {"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}

@@ -1,0 +1,303 @@
+"""The decode task: one range of a Kafka partition becomes weighted rows and one report.
+
+    Kafka records ─► decode ─► consolidate ─► rows: used columns, __position, __weight
+                        │                └──► one row with __report (JSON) and nothing else
+                        └► rejects ─► a quarantine file of this task
+
+It runs inside mapInArrow. The report is an ordinary row of the result, so it comes exactly once
+per task that Spark counted as done, whatever was tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
+from jobs.core.consolidate import Consolidation
+from jobs.core.formats import MessageDecoder, decoder
+from jobs.core.plan import Column, Plan
+from jobs.core.program import Program
+from jobs.core.values import TimestampFormat
+from jobs.edge.columns import arrow_type, to_arrow
+from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
+from jobs.edge.failpoints import failpoint
+from jobs.edge.ranges import OffsetRange
+from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
+
+POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"
+SOURCE_COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """How the messages of a source are read; what the job spec says of it."""
+
+    format: str
+    database: str | None = None
+    table: str | None = None
+    timestamp_format: TimestampFormat = "sql"
+    missing_is_null: bool = False
+
+
+class RangeReport(msgspec.Struct, kw_only=True):
+    """What one decode task did; the driver wants exactly one from each."""
+
+    task: int
+    topic: str | None = None  # None: the range held no records
+    partition: int = -1
+    start: int = -1
+    read: int = 0
+    decoded: int = 0
+    skipped: int = 0
+    filtered: int = 0
+    quarantined: int = 0
+    rows: int = 0  # signed rows
+    shipped: int = 0  # weighted rows sent on
+    event_time_max: int | None = None
+    event_times_missing: int = 0
+    gone: str | None = None  # a declared column that the source no longer has
+    first_reject: str | None = None
+    quarantine: list[AddedFile] = []
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """The function of the map stage; a value, so that it travels to the workers."""
+
+    plan: Plan
+    rules: SourceRules
+    ranges: tuple[OffsetRange, ...]
+    root: Path
+    epoch: int
+    uuid: str
+    durable: bool = False
+    # Rows whose expressions failed the first time: their positions, and why.
+    failing: tuple[tuple[int, str], ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        failpoint("decode_task")
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        attempt = context.taskAttemptId() if context else 0
+        run = _Range(self, task, f"m{attempt}")
+        for batch in batches:
+            run.take(batch)
+        run.finish()
+        if run.consolidation is not None:
+            yield self._weighted(run.consolidation, run.report)
+        yield self._reported(run.report)
+
+    def _weighted(self, consolidation: Consolidation, report: RangeReport) -> pa.RecordBatch:
+        rows, positions, weights = consolidation.weighted()
+        report.shipped = len(rows)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.plan.used)
+        arrays = [
+            to_arrow(values, column.type)
+            for values, column in zip(columns, self.plan.used, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                *arrays,
+                pa.array(positions, pa.int64()),
+                pa.array(weights, pa.int64()),
+                pa.nulls(len(rows), pa.binary()),
+            ],
+            schema=output_schema(self.plan),
+        )
+
+    def _reported(self, report: RangeReport) -> pa.RecordBatch:
+        schema = output_schema(self.plan)
+        arrays = [pa.nulls(1, column.type) for column in schema]
+        arrays[-1] = pa.array([msgspec.json.encode(report)], pa.binary())
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def output_schema(plan: Plan) -> pa.Schema:
+    own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
+    return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.used), *own])
+
+
+@lru_cache(maxsize=8)
+def _decoder(
+    rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+) -> MessageDecoder:
+    return decoder(
+        rules.format,
+        columns,
+        used,
+        database=rules.database,
+        table=rules.table,
+        timestamp_format=rules.timestamp_format,
+        missing_is_null=rules.missing_is_null,
+    )
+
+
+@lru_cache(maxsize=8)
+def layout_of(plan: Plan) -> TableLayout:
+    """Program and layout of a plan, built once in a worker."""
+    return TableLayout(Program(plan))
+
+
+@dataclass(slots=True)
+class _Range:
+    """A range while it is being read."""
+
+    task: DecodeTask
+    number: int
+    writer: str
+    report: RangeReport = field(init=False)
+    consolidation: Consolidation | None = None
+    range: OffsetRange | None = None
+    rejects: list[Reject] = field(default_factory=list)
+    rejected_bytes: int = 0
+    kept: list[tuple[Decoded, bytes | None, int, int | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.report = RangeReport(task=self.number)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Decode one batch of records."""
+        if batch.num_rows == 0:
+            return
+        if self.range is None:
+            self._begin(batch)
+        task, report = self.task, self.report
+        decode = _decoder(task.rules, task.plan.columns, task.plan.used).decode
+        values = batch.column("value").to_pylist()
+        offsets = batch.column("offset")
+        times = batch.column("timestamp").view(pa.int64())
+        assert self.consolidation is not None
+        add = self.consolidation.add
+        keep = bool(task.failing)
+        report.read += len(values)
+        latest = -1
+        for index, value in enumerate(values):
+            decoded = decode(value)
+            if keep:
+                self.kept.append((decoded, value, offsets[index].as_py(), times[index].as_py()))
+            elif type(decoded) is Changes:
+                report.decoded += 1
+                add(decoded.changes)
+                if decoded.es is None:
+                    report.event_times_missing += 1
+                elif decoded.es > latest:
+                    latest = decoded.es
+            else:
+                self._odd(decoded, value, offsets[index].as_py(), times[index].as_py())
+        if latest >= 0:
+            report.event_time_max = max(latest, report.event_time_max or 0)
+
+    def finish(self) -> None:
+        """End of the range: the rest of a second run, and the last rejects."""
+        if self.kept:
+            self._take_kept()
+        self._write_rejects()
+        if self.consolidation is not None:
+            self.report.rows = self.consolidation.changes
+
+    def _begin(self, batch: pa.RecordBatch) -> None:
+        topic = batch.column("topic")[0].as_py()
+        partition = batch.column("partition")[0].as_py()
+        offset = batch.column("offset")[0].as_py()
+        for ordinal, planned in enumerate(self.task.ranges):
+            same = (planned.topic, planned.partition) == (topic, partition)
+            if same and planned.start <= offset < planned.end:
+                self.range = planned
+                self.consolidation = Consolidation(ordinal)
+                self.report.topic, self.report.partition = topic, partition
+                self.report.start = planned.start
+                return
+        raise ValueError(
+            f"a record of {topic}/{partition} at offset {offset} is in none of the planned ranges "
+            f"{', '.join(map(str, self.task.ranges))}"
+        )
+
+    def _odd(self, decoded: Decoded, value: bytes | None, offset: int, time: int | None) -> None:
+        report = self.report
+        if isinstance(decoded, Skipped):
+            report.skipped += 1
+        elif isinstance(decoded, Filtered):
+            report.filtered += 1
+        elif isinstance(decoded, Rejected):
+            self._reject(decoded, value, offset, time)
+        elif isinstance(decoded, ColumnGone):
+            place = f"{report.topic}/{report.partition} offset {offset}"
+            report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({place})"
+            report.skipped += 1
+        else:
+            raise TypeError(f"{decoded!r} is not an outcome of decoding")
+
+    def _reject(self, why: Rejected, value: bytes | None, offset: int, time: int | None) -> None:
+        report = self.report
+        report.quarantined += 1
+        reason = why.reason[:REASON_CHARACTERS_MAX]
+        if report.first_reject is None:
+            report.first_reject = (
+                f"{report.topic}/{report.partition} offset {offset}: {reason} at {why.path}"
+            )
+        raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
+        size = 0 if value is None else len(value)
+        assert self.range is not None
+        self.rejects.append(
+            Reject(
+                self.range.topic, self.range.partition, offset, time, reason, why.path, raw, size
+            )  # fmt: skip
+        )
+        self.rejected_bytes += min(size, QUARANTINE_BYTES_MAX)
+        if self.rejected_bytes >= QUARANTINE_FILE_BYTES:
+            self._write_rejects()
+
+    def _write_rejects(self) -> None:
+        if not self.rejects:
+            return
+        task = self.task
+        writer = f"{self.writer}-{len(self.report.quarantine)}"
+        name = file_name(QUARANTINE, task.epoch, task.uuid, writer)
+        table = layout_of(task.plan).quarantine_table(task.epoch, self.rejects)
+        self.report.quarantine.append(write_file(task.root, name, table, durable=task.durable))
+        self.rejects = []
+        self.rejected_bytes = 0
+
+    def _take_kept(self) -> None:
+        """The second run of an epoch in which rows failed: find those rows by their positions,
+        send every message that has one to quarantine whole, and take the others."""
+        assert self.consolidation is not None
+        failing = self._failing_rows()
+        for decoded, value, offset, time in self.kept:
+            if not isinstance(decoded, Changes):
+                self._odd(decoded, value, offset, time)
+                continue
+            bad = [row for _, row in decoded.changes if row in failing]
+            if bad:
+                self._reject(Rejected(failing[bad[0]]), value, offset, time)
+            else:
+                self.report.decoded += 1
+                self.consolidation.add(decoded.changes)
+                if decoded.es is not None:
+                    latest = max(decoded.es, self.report.event_time_max or 0)
+                    self.report.event_time_max = latest
+
+    def _failing_rows(self) -> dict[Row, str]:
+        assert self.consolidation is not None
+        wanted = {at if at >= 0 else ~at: reason for at, reason in self.task.failing}
+        position = self.consolidation.first
+        failing: dict[Row, str] = {}
+        for decoded, _, _, _ in self.kept:
+            if isinstance(decoded, Changes):
+                for _, row in decoded.changes:
+                    if position in wanted:
+                        failing[row] = f"{wanted[position]}; the row is {self._shown(row)}"
+                    position += 1
+        return failing
+
+    def _shown(self, row: Sequence[object]) -> str:
+        named = zip(self.task.plan.used, row, strict=True)
+        shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
+        return shown[: REASON_CHARACTERS_MAX // 2]

@@ -1,0 +1,47 @@
+"""Fence: one writer per job on this host, by a lock that the kernel lets go of when it dies.
+
+`flock`, because `fcntl` locks vanish when any descriptor of the file is closed. Across hosts the
+Delta commit itself is the fence; this one only says so earlier and more kindly.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+
+class OwnedElsewhere(Exception):
+    """Another writer owns the job."""
+
+
+class WriterLock:
+    """Held from construction until `release` or the end of the process."""
+
+    def __init__(self, path: Path, job: str) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(os.pread(self._file, 4096, 0))
+            os.close(self._file)
+            raise OwnedElsewhere(
+                f"job {job!r} is owned by {holder}; stop that one first, or wait until it ends"
+            ) from None
+        note = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, note, 0)
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+def _holder(note: bytes) -> str:
+    try:
+        known = json.loads(note)
+        return f"process {known['pid']} on {known['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,252 @@
+"""The fold task: the weighted rows of some buckets become the files of an epoch.
+
+    rows of several buckets ─► per bucket: hot state at base ─► gather, fold ─► changelog,
+                                                                                accumulators,
+    reports of the decode tasks ─────────────────────────────────────────────► passed on
+
+It runs inside mapInArrow, writes one file a part and returns their names, sizes and statistics;
+nothing is in the table before the driver commits. It never writes the hot state for its own
+epoch: the next task that needs the bucket applies what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from jobs.core.aggregate import ChangelogRow, fold
+from jobs.core.laws import well_formed
+from jobs.core.order_key import encoder
+from jobs.core.plan import Plan
+from jobs.core.state import Stamp, Upserts
+from jobs.edge.columns import from_arrow
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, layout_of
+from jobs.edge.delta_epochs import live_files
+from jobs.edge.delta_epochs import opened as opened_table
+from jobs.edge.epoch_files import (
+    ACCUMULATORS,
+    CHANGELOG,
+    MULTISETS,
+    SEQ_BUCKET_BITS,
+    AddedFile,
+    TableLayout,
+    file_name,
+    write_file,
+)
+from jobs.edge.failpoints import failpoint
+from jobs.edge.hot_state import Layout, catch_up, opened
+
+BUCKET, FAILURE = "__bucket", "failure"
+OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
+
+
+class FoldReport(msgspec.Struct, kw_only=True):
+    """What one fold task did."""
+
+    task: int
+    arrived: int = 0  # weighted rows
+    failing: list[tuple[int, str]] = []
+    files: list[AddedFile] = []
+    counters: dict[str, int] = {}
+    dropped_keys: list[tuple[str, int]] = []
+    changelog_rows: int = 0
+    groups_delta: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEpoch:
+    """A recent epoch of the committed line and its state files."""
+
+    stamp: Stamp
+    files: tuple[tuple[str, str], ...]  # (part, name)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTask:
+    """The function of the fold stage; a value, so that it travels to the workers."""
+
+    plan: Plan
+    root: Path
+    cache: Path
+    epoch: int
+    uuid: str
+    base: Stamp
+    version: int  # of the table, at base
+    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    refresh: bool = False
+    durable: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        failpoint("fold_task")
+        arrived = [batch for batch in batches if batch.num_rows]
+        if not arrived:
+            return
+        table = pa.Table.from_batches(arrived)
+        reported = table.filter(table[REPORT].is_valid())
+        for payload in reported[REPORT].to_pylist():
+            yield _output("range", payload)
+        rows = table.filter(table[REPORT].is_null())
+        context = TaskContext.get()
+        report = FoldReport(task=context.partitionId() if context else 0, arrived=rows.num_rows)
+        report.failing = _failing(rows)
+        if not report.failing and rows.num_rows:
+            writer = f"f{context.taskAttemptId() if context else 0}"
+            _Fold(self, layout_of(self.plan), writer, report).run(rows)
+        yield _output("fold", msgspec.json.encode(report))
+
+    def bucket_directory(self, bucket: int) -> Path:
+        return self.cache / f"bucket-{bucket:04d}"
+
+
+def _output(kind: str, payload: bytes) -> pa.RecordBatch:
+    arrays = [pa.array([kind]), pa.array([payload], pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT)
+
+
+def _failing(rows: pa.Table) -> list[tuple[int, str]]:
+    """Positions and reasons of rows whose expressions failed."""
+    if FAILURE not in rows.column_names:
+        return []
+    failed = rows.filter(rows[FAILURE].is_valid())
+    return list(zip(failed[POSITION].to_pylist(), failed[FAILURE].to_pylist(), strict=True))
+
+
+class _Fold:
+    """One run of a fold task over its buckets."""
+
+    def __init__(
+        self, task: FoldTask, layout: TableLayout, writer: str, report: FoldReport
+    ) -> None:
+        self.task = task
+        self.layout = layout
+        self.writer = writer
+        self.report = report
+        self.program = layout.program
+        self.order = encoder(tuple(kind for _, kind in layout.group))
+        self.state_files = StateFiles(task.root, layout)
+        self.hot_layout = Layout(
+            plan=task.plan.fingerprint,
+            group_types=tuple(kind for _, kind in layout.group),
+            argument_types=tuple(argument.type for argument in task.plan.arguments),
+        )
+        self.changelog: list[ChangelogRow] = []
+        self.seqs: list[int] = []
+        self.groups: list[Any] = []
+        self.group_buckets: list[int] = []
+        self.entries: list[Any] = []
+        self.entry_buckets: list[int] = []
+
+    def run(self, rows: pa.Table) -> None:
+        buckets = rows[BUCKET].to_numpy()
+        order = np.argsort(buckets, kind="stable")
+        rows = rows.take(pa.array(order))
+        buckets = buckets[order]
+        columns = self._columns(rows)
+        edges = np.flatnonzero(np.diff(buckets)) + 1
+        starts = [0, *edges.tolist()]
+        ends = [*edges.tolist(), len(buckets)]
+        for start, end in zip(starts, ends, strict=True):
+            self._fold_bucket(int(buckets[start]), [column[start:end] for column in columns])
+        self._write()
+
+    def _columns(self, rows: pa.Table) -> list[list[Any]]:
+        """Group keys, argument values, positions and weights as lists side by side."""
+        group = [from_arrow(rows[f"g{i}"], kind) for i, (_, kind) in enumerate(self.layout.group)]
+        keys = list(zip(*group, strict=True)) if group else list(repeat((), rows.num_rows))
+        arguments = [
+            from_arrow(rows[f"a{i}"], argument.type)
+            for i, argument in enumerate(self.task.plan.arguments)
+        ]
+        return [keys, *arguments, rows[POSITION].to_pylist(), rows[WEIGHT].to_pylist()]
+
+    def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
+        task = self.task
+        deltas = self.program.gather(*columns)
+        state = opened(task.bucket_directory(bucket), self.hot_layout)
+        line = [epoch.stamp for epoch in task.line]
+        catch_up(state, task.base, line, lambda stamp: self._steps(bucket, stamp))
+        with state.view(task.base) as view:
+            folded = fold(self.program, view, deltas, order=self.order, refresh=task.refresh)
+        first = bucket << SEQ_BUCKET_BITS
+        self.changelog += well_formed(folded.changelog)
+        self.seqs += range(first, first + len(folded.changelog))
+        self.groups += folded.upserts.groups
+        self.group_buckets += repeat(bucket, len(folded.upserts.groups))
+        self.entries += folded.upserts.entries
+        self.entry_buckets += repeat(bucket, len(folded.upserts.entries))
+        self._count(folded.counters)
+
+    def _count(self, counters: Any) -> None:
+        totals = self.report.counters
+        for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
+            totals[name] = totals.get(name, 0) + getattr(counters, name)
+        self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
+
+    def _steps(self, bucket: int, stamp: Stamp | None) -> Iterable[tuple[Stamp, Upserts]]:
+        """What the bucket lacks since `stamp`: recent epochs from the line's files, else all."""
+        task = self.task
+        recent = [epoch for epoch in task.line if stamp is not None and epoch.stamp > stamp]
+        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.line)
+        if known:
+            for epoch in recent:
+                yield epoch.stamp, self.state_files.of_bucket(bucket, epoch.files)
+            return
+        files = [
+            (file.part, file.path)
+            for file in live_files(opened_table(task.root, task.version))
+            if file.part in (ACCUMULATORS, MULTISETS)
+        ]
+        for part_file in files:  # oldest epochs first, so that the newest row of a key wins
+            yield task.base, self.state_files.of_bucket(bucket, [part_file])
+
+    def _write(self) -> None:
+        task, layout, report = self.task, self.layout, self.report
+        tables = {
+            CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
+            ACCUMULATORS: layout.accumulators_table(task.epoch, self.group_buckets, self.groups),
+            MULTISETS: layout.multisets_table(task.epoch, self.entry_buckets, self.entries),
+        }
+        for part, table in tables.items():
+            if table.num_rows:
+                name = file_name(part, task.epoch, task.uuid, self.writer)
+                report.files.append(write_file(task.root, name, table, durable=task.durable))
+        report.changelog_rows = len(self.changelog)
+        ops = [op for op, _, _ in self.changelog]
+        report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]
+
+
+class StateFiles:
+    """State files read back bucket by bucket; each file is read once, they are sorted by it."""
+
+    def __init__(self, root: Path, layout: TableLayout) -> None:
+        self.root = root
+        self.layout = layout
+        self._read: dict[str, tuple[pa.Table, np.ndarray[Any, Any]]] = {}
+
+    def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
+        groups: list[Any] = []
+        entries: list[Any] = []
+        for part, name in files:
+            rows = self._rows(bucket, name)
+            if part == ACCUMULATORS:
+                groups += self.layout.read_upserts(rows, None).groups
+            elif part == MULTISETS:
+                entries += self.layout.read_upserts(None, rows).entries
+        return Upserts(groups, entries)
+
+    def _rows(self, bucket: int, name: str) -> pa.Table:
+        if name not in self._read:
+            table = pq.ParquetFile(self.root / name).read()
+            self._read[name] = (table, table["bucket"].to_numpy())
+        table, buckets = self._read[name]
+        start, end = np.searchsorted(buckets, [bucket, bucket + 1])
+        return table.slice(start, end - start)

@@ -1,0 +1,147 @@
+"""Kafka source: the stream that Spark reads, and which offsets a micro-batch ends at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
+from schemas.epoch import Offsets, TopicIdentity
+from schemas.job import MiniBatch, StartAt
+
+NEW_PARTITION = -2  # Spark's word for "from its first record"
+
+
+class SourceChanged(Exception):
+    """The topic is not the one that the job's offsets belong to; going on would skip changes."""
+
+
+def changes_stream(
+    spark: SparkSession,
+    connection: Mapping[str, str],
+    starts: Offsets,
+    minibatch: MiniBatch,
+) -> DataFrame:
+    """The topics from these offsets on, cut into micro-batches as the bundles are meant."""
+    reader = (
+        spark.readStream.format("kafka")
+        .options(**connection)
+        .option("subscribe", ",".join(sorted(starts)))
+        .option("startingOffsets", json.dumps(starts))
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+        .option("maxOffsetsPerTrigger", str(minibatch.max_rows))
+    )
+    if minibatch.size is not None and minibatch.size > 1:
+        reader = reader.option("minOffsetsPerTrigger", str(minibatch.size))
+        reader = reader.option("maxTriggerDelay", f"{minibatch.latency_ms}ms")
+    return reader.load()
+
+
+def planned_ends(checkpoint: Path, batch: int) -> Offsets:
+    """The offsets at which a micro-batch ends, from the query's own log.
+
+    Spark writes it before it hands us the batch. Rows cannot tell: a transactional topic ends in
+    control records, and a compacted one has gaps.
+    """
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    planned: Offsets = json.loads(lines[-1])
+    return planned
+
+
+def topic_identities(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIdentity]:
+    found = {name: admin.topic(name) for name in topics}
+    missing = [name for name, identity in found.items() if identity is None]
+    if missing:
+        raise TopicMissing(
+            f"source topic {missing[0]!r} does not exist; create it or correct source.topic"
+        )
+    return {name: identity for name, identity in found.items() if identity is not None}
+
+
+def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt) -> Offsets:
+    """Where a job without a committed epoch begins, as offsets that do not move any more."""
+    offsets: Offsets = {}
+    for topic in topics:
+        beginning = admin.beginning_offsets(topic)
+        if start == "earliest":
+            found = beginning
+        elif start == "latest":
+            found = admin.end_offsets(topic)
+        else:
+            assert isinstance(start, StartAt)
+            found = dict(beginning)
+            if start.offsets is not None:
+                unknown = sorted(set(start.offsets) - set(beginning))
+                if unknown:
+                    raise SourceChanged(
+                        f"source.start names partition {unknown[0]}, but {topic} has "
+                        f"{len(beginning)} partitions"
+                    )
+                found.update(start.offsets)
+            else:
+                found = admin.offsets_at(topic, start.timestamp_ms or 0)
+        offsets[topic] = {str(partition): offset for partition, offset in sorted(found.items())}
+    return offsets
+
+
+def checked_starts(
+    admin: KafkaAdmin,
+    offsets: Offsets,
+    known: Mapping[str, TopicIdentity],
+    found: Mapping[str, TopicIdentity],
+) -> Offsets:
+    """The offsets to go on from, with new partitions added, or SourceChanged.
+
+    A topic that was deleted and made again, one that lost partitions, and offsets that retention
+    has passed or the topic has not reached yet would all skip changes silently.
+    """
+    starts: Offsets = {}
+    for topic, identity in found.items():
+        before = known.get(topic)
+        if before is not None and before.id != identity.id:
+            raise SourceChanged(
+                f"topic {topic!r} was deleted and made again (id {before.id} is now "
+                f"{identity.id}); its offsets mean something else. Start a new job, or rewind"
+            )
+        if before is not None and before.partitions > identity.partitions:
+            raise SourceChanged(f"topic {topic!r} lost partitions: it had {before.partitions}")
+        beginning, end = admin.beginning_offsets(topic), admin.end_offsets(topic)
+        at = offsets.get(topic, {})
+        for partition, offset in at.items():
+            first, last = beginning.get(int(partition), 0), end.get(int(partition), 0)
+            if offset < first:
+                raise SourceChanged(
+                    f"{topic}/{partition}: the job stands at offset {offset}, but retention has "
+                    f"removed everything before {first}; {first - offset} offsets are lost. "
+                    "Start a new job, or raise the topic's retention and rewind"
+                )
+            if offset > last:
+                raise SourceChanged(
+                    f"{topic}/{partition}: the job stands at offset {offset}, but the topic ends "
+                    f"at {last}; it is not the topic that was read"
+                )
+        starts[topic] = {
+            str(partition): at.get(str(partition), NEW_PARTITION if at else first)
+            for partition, first in sorted(beginning.items())
+        }
+    return starts
+
+
+def reached(offsets: Offsets, goal: Offsets) -> bool:
+    return all(
+        offsets.get(topic, {}).get(partition, 0) >= end
+        for topic, partitions in goal.items()
+        for partition, end in partitions.items()
+    )
+
+
+def lag(offsets: Offsets, ends: Offsets) -> int:
+    return sum(
+        max(0, end - offsets.get(topic, {}).get(partition, 0))
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    )

@@ -1,0 +1,132 @@
+"""Publishing: the job's side of its publisher; what the publisher missed is read from the table.
+
+start ─► publisher fences its predecessor, reads the progress ─► epochs after it, from the table
+commit ─► send ─► published, while the next epoch is computed
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from jobs.core.plan import Plan
+from jobs.core.publisher_lines import Configuration, EpochToPublish, Ready, ResultColumns
+from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
+from jobs.edge.epoch_files import CHANGELOG, now_ms
+from jobs.edge.kafka_publisher import Publisher
+from schemas.connections import Connection, librdkafka_options
+from schemas.epoch import EpochRow, TopicIdentity
+from schemas.job import JobSpec
+
+
+class Publishing:
+    """Starts beside Spark, which takes longer; epochs committed meanwhile wait their turn."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        plan: Plan,
+        table: EpochTable,
+        newest: EpochRow,
+        connection: Connection,
+    ) -> None:
+        assert spec.sink is not None
+        self.topic = spec.sink.topic
+        known = newest.topics.get(self.topic)
+        self._table = table
+        self._publisher = Publisher(
+            Configuration(
+                job=spec.name,
+                generation=now_ms(),
+                connection=librdkafka_options(connection),
+                topic=spec.sink.topic,
+                format=spec.sink.format,
+                partitions=spec.sink.partitions,
+                delivery=spec.sink.delivery,
+                columns=result_columns(plan),
+                transactional_id=f"retally-{spec.name}",
+                topic_id=None if known is None else known.id,
+            )
+        )
+        self._ready: Ready | None = None
+        self._failure: BaseException | None = None
+        self._started = threading.Thread(target=self._start, args=[newest.epoch], daemon=True)
+        self._started.start()
+
+    def identity(self) -> TopicIdentity:
+        """The sink topic as the publisher found or made it."""
+        self._wait_until_ready()
+        assert self._ready is not None
+        return TopicIdentity(self._ready.topic_id, self._ready.partitions)
+
+    def send(self, row: EpochRow, names: Sequence[str]) -> None:
+        """Hand over a committed epoch."""
+        self._wait_until_ready()
+        self._publisher.send(self._to_publish(row, names))
+
+    def check(self) -> None:
+        """Raise if the publisher has failed."""
+        if self._failure is not None:
+            raise self._failure
+        if self._publisher.failure is not None:
+            self._publisher.flush(0)
+
+    def drain(self) -> None:
+        """Wait until everything committed is published."""
+        self._wait_until_ready()
+        self._publisher.flush()
+
+    @property
+    def published(self) -> int | None:
+        return self._publisher.published
+
+    def close(self) -> None:
+        self._started.join()
+        self._publisher.stop()
+
+    def _start(self, newest: int) -> None:
+        try:
+            ready = self._publisher.start()
+            after = -1
+            if ready.epoch is not None:
+                after = ready.epoch if ready.complete else ready.epoch - 1
+            self._send_missed(after, newest)
+            self._ready = ready
+        except BaseException as failure:
+            self._failure = failure
+
+    def _send_missed(self, after: int, newest: int) -> None:
+        """Epochs that are in the table and not yet in the topic."""
+        if after >= newest:
+            return
+        handle = self._table.reader()
+        rows = epoch_rows(self._table.root, handle, since=after)
+        changelog = [file for file in live_files(handle) if file.part == CHANGELOG]
+        for row in rows:
+            names = [f.path for f in changelog if f.epoch_min <= row.epoch <= f.epoch_max]
+            self._publisher.send(self._to_publish(row, names))
+
+    def _to_publish(self, row: EpochRow, names: Sequence[str]) -> EpochToPublish:
+        return EpochToPublish(
+            epoch=row.epoch,
+            files=[str(self._table.root / name) for name in names],
+            rows=int(row.counters.get("changelog_rows", 0)),
+            watermark=row.watermarks.get("combined"),
+            offsets=row.offsets,
+            committed_ms=row.committed_at // 1_000,
+        )
+
+    def _wait_until_ready(self) -> None:
+        self._started.join()
+        if self._failure is not None:
+            raise self._failure
+
+
+def result_columns(plan: Plan) -> ResultColumns:
+    """The key's columns, and the row's in SELECT order."""
+    types = {named.name: str(named.type) for named in plan.group}
+    types.update({aggregate.name: str(aggregate.type) for aggregate in plan.aggregates})
+    return ResultColumns(
+        group=[(named.name, str(named.type)) for named in plan.group],
+        output=[(name, types[name]) for name in plan.output],
+    )

@@ -1,0 +1,50 @@
+"""Savepoints: named epochs whose state files are kept, whatever compaction and sweeping do.
+
+A savepoint is a small file that names an epoch and the state files of that moment. It does not
+depend on Delta's log, which is cleaned up.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from jobs.edge.delta_epochs import LiveFile
+from schemas.epoch import EpochRow
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+
+
+class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    row: EpochRow
+    files: list[LiveFile]  # accumulators and multisets
+
+
+def _directory(home: Path) -> Path:
+    return home / "savepoints"
+
+
+def write_savepoint(home: Path, savepoint: Savepoint) -> Path:
+    """Keep it; a name is given once."""
+    if NAME.fullmatch(savepoint.name) is None:
+        raise ValueError(f"{savepoint.name!r} is not a savepoint name; use letters, digits, . _ -")
+    directory = _directory(home)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / f"{savepoint.name}.json"
+    with open(path, "xb") as file:
+        file.write(msgspec.json.encode(savepoint))
+    return path
+
+
+def savepoints(home: Path) -> list[Savepoint]:
+    directory = _directory(home)
+    found = sorted(directory.glob("*.json")) if directory.is_dir() else []
+    kept = [msgspec.json.decode(path.read_bytes(), type=Savepoint) for path in found]
+    return sorted(kept, key=lambda savepoint: savepoint.row.epoch)
+
+
+def pinned_files(home: Path) -> set[str]:
+    return {file.path for savepoint in savepoints(home) for file in savepoint.files}

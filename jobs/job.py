@@ -1,0 +1,322 @@
+"""Job: everything around the pipeline, from the lock to the last published epoch.
+
+    lock ─► table, newest epoch ─► topics checked ─► publisher: fence, progress, what it missed
+                                                 └─► Spark query at the epoch's offsets ─► epochs
+
+One process is one job. SIGTERM finishes the epoch that runs and ends with exit code 0; a crash at
+any point is made good by the next start, which begins at the newest epoch of the table.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from uuid import uuid4
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.core.plan import Plan
+from jobs.core.program import Program
+from jobs.core.query import parse_query
+from jobs.edge.delta_epochs import EpochTable
+from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
+from jobs.edge.fence import WriterLock
+from jobs.edge.kafka_admin import KafkaAdmin
+from jobs.edge.kafka_source import (
+    changes_stream,
+    checked_starts,
+    first_offsets,
+    lag,
+    planned_ends,
+    reached,
+    topic_identities,
+)
+from jobs.edge.publishing import Publishing
+from jobs.edge.spark import fast_directory, session
+from jobs.maintenance import Maintenance
+from jobs.pipeline import Pipeline
+from schemas.connections import Connections, kafka_python_options, spark_options
+from schemas.epoch import EpochRow, Offsets
+from schemas.job import JobSpec
+from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
+from schemas.spec_file import spec_text
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.05
+
+
+class JobFailed(Exception):
+    """The job stopped because something is wrong; the message says what and what to do."""
+
+
+class Stopping(Exception):
+    """Raised inside a micro-batch that begins after the job was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDirectory:
+    """Where the parts of a job lie under the data directory."""
+
+    data: Path
+    name: str
+
+    @property
+    def home(self) -> Path:
+        return self.data / "jobs" / self.name
+
+    @property
+    def table(self) -> Path:
+        return self.home / "epochs"
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    @property
+    def spec(self) -> Path:
+        return self.home / "spec.yaml"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "lock"
+
+    @property
+    def cache(self) -> Path:
+        return self.data / "cache" / self.name
+
+
+@dataclass(slots=True)
+class Job:
+    """A running job; `run` returns when it is done, stopped or failed."""
+
+    spec: JobSpec
+    data: Path
+    connections: Connections
+    master: str = "local[2]"
+    until_caught_up: bool = False
+    on_epoch: list[object] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _failure: list[BaseException] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Everything, in order; the caller turns exceptions into exit codes."""
+        place = JobDirectory(self.data.absolute(), self.spec.name)
+        plan = parse_query(self.spec.query, self.spec.columns)
+        layout = TableLayout(Program(plan))
+        lock = WriterLock(place.lock, self.spec.name)
+        try:
+            self._run_locked(place, plan, layout)
+        finally:
+            lock.release()
+
+    def stop(self) -> None:
+        """Finish the epoch that runs, then end."""
+        self._stop.set()
+
+    def stop_on_signals(self) -> None:
+        def handler(_signal: int, _frame: FrameType | None) -> None:
+            self.stop()
+
+        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGINT, handler)
+
+    def _run_locked(self, place: JobDirectory, plan: Plan, layout: TableLayout) -> None:
+        source = self.connections.named(self.spec.source.connection)
+        with KafkaAdmin(kafka_python_options(source)) as admin:
+            identities = topic_identities(admin, self.spec.source.topics)
+            table, newest = self._table(place, plan, layout, admin, identities)
+            starts = checked_starts(admin, newest.offsets, newest.topics, identities)
+            goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
+            place.spec.write_text(spec_text(self.spec))
+            publishing = self._publishing(plan, table, newest)
+            spark = session(self.spec.name, self.master)
+            try:
+                pipeline = Pipeline(
+                    self.spec, plan, table, newest,
+                    cache=place.cache, cores=spark.sparkContext.defaultParallelism,
+                    committed=lambda row, files: self._committed(publishing, row, files),
+                )  # fmt: skip
+                pipeline.topics = dict(identities)
+                if publishing is not None:
+                    pipeline.topics[publishing.topic] = publishing.identity()
+                maintenance = Maintenance(pipeline, place.home)
+                self._drive(spark, pipeline, starts, goal, admin, publishing, maintenance)
+            finally:
+                if publishing is not None:
+                    publishing.close()
+                spark.stop()
+
+    # --- set-up -------------------------------------------------------------------------------
+
+    def _table(
+        self,
+        place: JobDirectory,
+        plan: Plan,
+        layout: TableLayout,
+        admin: KafkaAdmin,
+        identities: dict[str, object],
+    ) -> tuple[EpochTable, EpochRow]:
+        """The job's table and the epoch it stands at; created with epoch 0 where it is new."""
+        if EpochTable.exists(place.table):
+            table = EpochTable.open(place.table, layout)
+            newest = table.newest()
+            if newest is not None:
+                if newest.plan != plan.fingerprint:
+                    raise JobFailed(
+                        f"job {self.spec.name!r} keeps the state of another query or other column "
+                        "types; give the changed query a new job name, or go back to the old one "
+                        f"(it is in {place.spec})"
+                    )
+                return table, newest
+        else:
+            table = EpochTable.create(place.table, layout)
+        start = EpochRow(
+            epoch=0,
+            uuid=uuid4().hex,
+            generation=now_ms(),
+            kind="start",
+            committed_at=now_ms() * 1_000,
+            plan=plan.fingerprint,
+            offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
+            topics=dict(identities),  # type: ignore[arg-type]
+            counters={"groups": 0},
+        )
+        table.commit_epoch(start, (), durable=self.spec.durable)
+        return table, start
+
+    def _publishing(self, plan: Plan, table: EpochTable, newest: EpochRow) -> Publishing | None:
+        if self.spec.sink is None:
+            return None
+        connection = self.connections.named(self.spec.sink.connection)
+        return Publishing(self.spec, plan, table, newest, connection)
+
+    # --- running ------------------------------------------------------------------------------
+
+    def _drive(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        starts: Offsets,
+        goal: Offsets,
+        admin: KafkaAdmin,
+        publishing: Publishing | None,
+        maintenance: Maintenance,
+    ) -> None:
+        scratch = Path(
+            tempfile.mkdtemp(prefix=f"retally-{self.spec.name}-", dir=fast_directory(self.data))
+        )
+        query = self._start_query(spark, pipeline, starts, scratch)
+        reported = 0.0
+        try:
+            while True:
+                self._raise_failures(query, publishing)
+                done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
+                if done or self._stop.is_set():
+                    break
+                maintenance.work(None if publishing is None else publishing.published)
+                if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
+                    self._report_offsets(admin, pipeline, maintenance)
+                    reported = time.monotonic()
+                self._stop.wait(_TICK_SECONDS)
+            self._end(query, pipeline)
+            self._raise_failures(None, publishing)
+            if publishing is not None:
+                publishing.drain()
+            maintenance.close()
+            self._report_offsets(admin, pipeline, maintenance)
+        finally:
+            self._stop.set()
+            with suppress(Exception):
+                query.stop()
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _start_query(
+        self, spark: SparkSession, pipeline: Pipeline, starts: Offsets, scratch: Path
+    ) -> StreamingQuery:
+        connection = spark_options(self.connections.named(self.spec.source.connection))
+        stream = changes_stream(spark, connection, starts, self.spec.minibatch)
+
+        def run(changes: DataFrame, batch: int) -> None:
+            try:
+                with pipeline.epoch_lock:
+                    if self._stop.is_set():
+                        raise Stopping
+                    pipeline.run_epoch(changes, planned_ends(scratch, batch))
+            except Stopping:
+                raise
+            except BaseException as failure:
+                self._failure.append(failure)
+                raise RuntimeError(str(failure)) from failure
+
+        return (
+            stream.writeStream.foreachBatch(run)
+            .option("checkpointLocation", str(scratch))
+            .queryName(self.spec.name)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _end(self, query: StreamingQuery, pipeline: Pipeline) -> None:
+        """Let the running epoch finish; a batch that begins from now on refuses itself."""
+        self._stop.set()
+        if not pipeline.epoch_lock.acquire(timeout=STOP_SECONDS_MAX):
+            raise JobFailed(f"the running epoch did not end within {STOP_SECONDS_MAX} s")
+        pipeline.epoch_lock.release()
+        with suppress(StreamingQueryException):
+            query.stop()
+
+    def _raise_failures(self, query: StreamingQuery | None, publishing: Publishing | None) -> None:
+        if self._failure:
+            raise self._failure[0]
+        if publishing is not None:
+            publishing.check()
+        if query is not None and not query.isActive and not self._stop.is_set():
+            failure = query.exception()
+            if self._failure:
+                raise self._failure[0]
+            raise JobFailed(f"the streaming query ended: {failure}")
+
+    def _committed(
+        self, publishing: Publishing | None, row: EpochRow, files: Sequence[AddedFile]
+    ) -> None:
+        if publishing is not None:
+            names = [file.path for file in files if file.part == CHANGELOG]
+            publishing.send(row, names)
+        counters = row.counters
+        log.info(
+            "epoch %d: %d messages, %d rows, %d changed groups' rows, %d groups, %.2f s",
+            row.epoch, counters.get("read", 0), counters.get("rows", 0),
+            counters.get("changelog_rows", 0), counters.get("groups", 0),
+            counters.get("compute_seconds", 0.0),
+        )  # fmt: skip
+
+    def _report_offsets(
+        self, admin: KafkaAdmin, pipeline: Pipeline, maintenance: Maintenance
+    ) -> None:
+        """Offsets under the job's consumer group, for lag tools; a failure here is not fatal."""
+        offsets = pipeline.newest.offsets
+        try:
+            ends = {topic: _texts(admin.end_offsets(topic)) for topic in offsets}
+            for topic, partitions in offsets.items():
+                numbered = {int(partition): offset for partition, offset in partitions.items()}
+                admin.commit_group_offsets(str(self.spec.source.group), topic, numbered)
+        except Exception as error:
+            log.warning("offsets could not be reported to the group: %s", error)
+            return
+        log.info("lag %d records at epoch %d", lag(offsets, ends), pipeline.newest.epoch)
+
+
+def _texts(offsets: dict[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in offsets.items()}

@@ -1,0 +1,301 @@
+"""Pipeline: the way of an epoch, top to bottom. The only place where the stages meet.
+
+    Kafka partition p ──► Spark's Kafka source, foreachBatch
+       │ value, topic, partition, offset, timestamp             one task a partition
+       ├─ DecodeTask: decode, consolidate ─► weighted rows, one report a range
+       ├─ project: casts, WHERE, group and argument expressions, as Columns
+       ▼ shuffle by bucket
+       ├─ FoldTask: per bucket, fold over the hot state ─► files of changelog and state
+       ▼ driver
+       1  judge: one report a range, every message accounted for, limits kept, or nothing
+       2  ONE Delta commit: all files and the epoch's own row (offsets, counters, files)
+       3  tell the publisher; the next epoch begins meanwhile
+
+A crash before 2 leaves files that nobody refers to; after it the epoch is done. When time alone
+makes something due, `run_epoch` is called without changes and commits the same way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.core.laws import BrokenLaw, messages_conserved
+from jobs.core.plan import Plan
+from jobs.core.state import Stamp
+from jobs.edge.bucket_column import bucket_column
+from jobs.edge.decode_task import (
+    POSITION,
+    REPORT,
+    SOURCE_COLUMNS,
+    WEIGHT,
+    DecodeTask,
+    RangeReport,
+    SourceRules,
+)
+from jobs.edge.delta_epochs import EpochTable
+from jobs.edge.epoch_files import ACCUMULATORS, MULTISETS, AddedFile, now_ms
+from jobs.edge.expressions import project, spark_type
+from jobs.edge.failpoints import failpoint
+from jobs.edge.fold_task import BUCKET, OUTPUT, CommittedEpoch, FoldReport, FoldTask
+from jobs.edge.ranges import OffsetRange, moved, ranges_between
+from schemas.epoch import EpochRow, Offsets, TopicIdentity
+from schemas.job import JobSpec
+from schemas.limits import (
+    BAD_FRACTION_MESSAGES_MIN,
+    DROPPED_KEYS_NAMED_MAX,
+    FOLD_TASK_ROWS,
+    LINE_EPOCHS,
+)
+
+_CARRIED = (POSITION, WEIGHT, REPORT)
+_OUTPUT_SCHEMA = ", ".join(
+    f"{name} {kind}" for name, kind in zip(OUTPUT.names, ("string", "binary"), strict=True)
+)
+
+
+class InputRefused(Exception):
+    """The source gave what the job is told to stop at; nothing of the epoch is committed."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """An epoch's reports, before they are judged."""
+
+    ranges: list[RangeReport] = field(default_factory=list)
+    folds: list[FoldReport] = field(default_factory=list)
+
+    @property
+    def failing(self) -> list[tuple[int, str]]:
+        return [position for fold in self.folds for position in fold.failing]
+
+    @property
+    def files(self) -> list[AddedFile]:
+        written = [file for fold in self.folds for file in fold.files]
+        return written + [file for report in self.ranges for file in report.quarantine]
+
+
+class Pipeline:
+    """One job's epochs, one after the other."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        plan: Plan,
+        table: EpochTable,
+        newest: EpochRow,
+        *,
+        cache: Path,
+        cores: int,
+        committed: Callable[[EpochRow, Sequence[AddedFile]], None],
+    ) -> None:
+        self.spec = spec
+        self.plan = plan
+        self.table = table
+        self.newest = newest
+        self.cache = cache
+        self.cores = cores
+        self.committed = committed
+        self.topics: dict[str, TopicIdentity] = dict(newest.topics)
+        self.line: deque[CommittedEpoch] = deque([_committed(newest)], maxlen=LINE_EPOCHS)
+        self.epoch_lock = threading.RLock()
+        self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
+        self._rules = SourceRules(
+            format=spec.source.format,
+            database=spec.source.database,
+            table=spec.source.table,
+            timestamp_format=spec.timestamp_format,
+            missing_is_null=spec.on_schema_change == "continue",
+        )
+
+    def run_epoch(self, changes: DataFrame | None, ends: Offsets) -> EpochRow:
+        """Compute and commit the next epoch: from `changes` up to `ends`, or without any."""
+        with self.epoch_lock:
+            began = time.monotonic()
+            ranges = ranges_between(self.newest.offsets, ends)
+            epoch, uuid = self.newest.epoch + 1, uuid4().hex
+            outcome = Outcome()
+            if changes is not None:
+                outcome = self._compute(changes, ranges, epoch, uuid, ())
+                if outcome.failing:  # rare: once more, with their messages in quarantine
+                    failing = tuple(outcome.failing)
+                    outcome = self._compute(changes, ranges, epoch, uuid, failing)
+            counters = self._judge(outcome, ranges)
+            computed = time.monotonic()
+            counters["compute_seconds"] = round(computed - began, 4)
+            row = EpochRow(
+                epoch=epoch,
+                uuid=uuid,
+                generation=self.newest.generation,
+                kind="time" if changes is None else "data",
+                committed_at=now_ms() * 1_000,
+                plan=self.plan.fingerprint,
+                offsets=moved(self.newest.offsets, ends),
+                topics=self.topics,
+                watermarks=self._watermarks(outcome),
+                counters=counters,
+                files=_named(outcome.files),
+            )
+            self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
+            self.newest = row
+            self.line.append(_committed(row))
+            self.committed(row, outcome.files)
+            return row
+
+    def _compute(
+        self,
+        changes: DataFrame,
+        ranges: tuple[OffsetRange, ...],
+        epoch: int,
+        uuid: str,
+        failing: tuple[tuple[int, str], ...],
+    ) -> Outcome:
+        decode = DecodeTask(
+            self.plan, self._rules, ranges, self.table.root, epoch, uuid,
+            durable=self.spec.durable, failing=failing,
+        )  # fmt: skip
+        fold = FoldTask(
+            self.plan, self.table.root, self.cache, epoch, uuid,
+            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
+            refresh=self.spec.state.ttl_ms > 0 and self.spec.state.refresh,
+            durable=self.spec.durable,
+        )  # fmt: skip
+        weighted = changes.select(*SOURCE_COLUMNS).mapInArrow(decode, _weighted_schema(self.plan))
+        projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())
+        bucket = bucket_column(self.plan, self.spec.state.buckets)
+        bucketed = projected.withColumn(BUCKET, bucket)
+        shuffled = self._shuffled(bucketed, ranges)
+        outcome = Outcome()
+        for kind, payload in shuffled.mapInArrow(fold, _OUTPUT_SCHEMA).collect():
+            if kind == "range":
+                outcome.ranges.append(msgspec.json.decode(payload, type=RangeReport))
+            else:
+                outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        failpoint("after_tasks")
+        return outcome
+
+    def _shuffled(self, bucketed: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Few tasks, each with several buckets; the bucket itself says which."""
+        planned = sum(each.end - each.start for each in ranges)
+        tasks = max(1, min(self.cores, -(-planned // FOLD_TASK_ROWS)))
+        target: Column = F.col(BUCKET)
+        return bucketed.repartitionById(tasks, target)
+
+    def _judge(self, outcome: Outcome, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
+        """The epoch's counters, or an exception and no commit."""
+        if not ranges and not outcome.ranges:
+            return {"groups": self.newest.counters.get("groups", 0)}
+        _one_report_each(outcome.ranges, ranges)
+        for report in outcome.ranges:
+            messages_conserved(
+                f"{report.topic}/{report.partition}",
+                report.read,
+                decoded=report.decoded,
+                skipped=report.skipped,
+                filtered=report.filtered,
+                quarantined=report.quarantined,
+            )
+        self._refuse(outcome)
+        return self._counters(outcome)
+
+    def _refuse(self, outcome: Outcome) -> None:
+        gone = [report.gone for report in outcome.ranges if report.gone]
+        if gone and self.spec.on_schema_change == "stop":
+            raise InputRefused(
+                f"{gone[0]}. The job stops (on_schema_change: stop); correct the source or the "
+                "columns of the job, or say on_schema_change: continue"
+            )
+        rejects = [report.first_reject for report in outcome.ranges if report.first_reject]
+        if rejects and self.spec.on_error == "fail":
+            raise InputRefused(f"{rejects[0]}. The job stops (on_error: fail)")
+        self._recent.append(
+            (sum(r.read for r in outcome.ranges), sum(r.quarantined for r in outcome.ranges))
+        )
+        while len(self._recent) > 1 and (
+            sum(read for read, _ in self._recent) - self._recent[0][0] >= BAD_FRACTION_MESSAGES_MIN
+        ):
+            self._recent.popleft()
+        read = sum(read for read, _ in self._recent)
+        bad = sum(bad for _, bad in self._recent)
+        if read >= BAD_FRACTION_MESSAGES_MIN and bad > self.spec.max_bad_fraction * read:
+            raise InputRefused(
+                f"{bad} of the last {read} messages are bad, more than max_bad_fraction "
+                f"{self.spec.max_bad_fraction}; the first: {rejects[0] if rejects else 'earlier'}"
+            )
+
+    def _counters(self, outcome: Outcome) -> dict[str, Any]:
+        names = ("read", "decoded", "skipped", "filtered", "quarantined", "rows", "shipped",
+                 "event_times_missing")  # fmt: skip
+        counters: dict[str, Any] = {
+            name: sum(getattr(report, name) for report in outcome.ranges) for name in names
+        }
+        arrived = sum(fold.arrived for fold in outcome.folds)
+        if arrived > counters["shipped"] or (
+            self.plan.where is None and arrived != counters["shipped"]
+        ):
+            raise BrokenLaw(f"{counters['shipped']} weighted rows were sent, {arrived} arrived")
+        counters["where_filtered"] = counters["shipped"] - arrived
+        for fold in outcome.folds:
+            for name, count in fold.counters.items():
+                counters[name] = counters.get(name, 0) + count
+        counters["changelog_rows"] = sum(fold.changelog_rows for fold in outcome.folds)
+        grown = sum(fold.groups_delta for fold in outcome.folds)
+        counters["groups"] = self.newest.counters.get("groups", 0) + grown
+        dropped = [key for fold in outcome.folds for key in fold.dropped_keys]
+        if dropped:
+            counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
+        return counters
+
+    def _watermarks(self, outcome: Outcome) -> dict[str, Any]:
+        """The greatest event time seen so far in each partition."""
+        seen = dict(self.newest.watermarks.get("event_time_max", {}))
+        for report in outcome.ranges:
+            if report.event_time_max is not None:
+                place = f"{report.topic}/{report.partition}"
+                seen[place] = max(report.event_time_max, seen.get(place, report.event_time_max))
+        return {"event_time_max": seen}
+
+
+def _weighted_schema(plan: Plan) -> StructType:
+    schema = StructType()
+    for column in plan.used:
+        schema = schema.add(column.name, spark_type(column.type))
+    return schema.add(POSITION, "long").add(WEIGHT, "long").add(REPORT, "binary")
+
+
+def _one_report_each(reports: Sequence[RangeReport], ranges: Sequence[OffsetRange]) -> None:
+    """Exactly one report from each planned range, whatever Spark tried again on the way."""
+    tasks = [report.task for report in reports]
+    if sorted(tasks) != list(range(len(ranges))):
+        raise BrokenLaw(f"{len(ranges)} ranges were planned, but tasks {sorted(tasks)} reported")
+    planned = {(each.topic, each.partition, each.start) for each in ranges}
+    seen = [(r.topic, r.partition, r.start) for r in reports if r.topic is not None]
+    if len(set(seen)) != len(seen) or not planned.issuperset(seen):
+        raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")
+
+
+def _stamp(row: EpochRow) -> Stamp:
+    return Stamp(row.epoch, row.uuid, row.generation)
+
+
+def _committed(row: EpochRow) -> CommittedEpoch:
+    state = [(part, name) for part in (ACCUMULATORS, MULTISETS) for name in row.files.get(part, ())]
+    return CommittedEpoch(_stamp(row), tuple(state))
+
+
+def _named(files: Sequence[AddedFile]) -> dict[str, list[str]]:
+    named: dict[str, list[str]] = {}
+    for file in files:
+        named.setdefault(file.part, []).append(file.path)
+    return named
