@@ -1,0 +1,1 @@
+"""Benchmarks: retally and its peers on the same topic, in the same run, against the truth."""

@@ -1,0 +1,65 @@
+"""`python -m bench`: retally and its peers over the same topics, one after the other.
+
+The exit code is 1 if a result is wrong or a promised bound is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from bench import report
+from bench.frame import Bench, Options
+from bench.outcome import BenchFailed
+from bench.workloads import names, workload
+from jobs.edge.broker import Broker
+
+OUT = Path(__file__).resolve().parent / "out"
+CHANGES = 2_000_000
+STEADY_SECONDS = 60.0
+
+
+def main(arguments: list[str]) -> int:
+    chosen = _parse(arguments)
+    began = time.monotonic()
+    # A run's topics and tables are large and of no use to the next one.
+    directory = OUT / "run"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    options = Options(
+        changes=chosen.changes,
+        seconds=chosen.seconds,
+        flink=not chosen.skip_flink,
+        retally=not chosen.skip_retally,
+    )
+    failed = False
+    with Broker(directory / "broker") as broker:
+        bench = Bench(broker.address, OUT, directory, options)
+        for name in chosen.only or names():
+            try:
+                workload(name).run(bench)
+            except BenchFailed as problem:
+                failed = True
+                bench.console.print(f"bench: {name}: {problem}", style="red", markup=False)
+    report.show(bench)
+    report.write(bench, OUT / "results.json", time.monotonic() - began)
+    return int(failed or any(figure.holds is False for figure in bench.figures))
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--changes", type=int, default=CHANGES, help="of the backfill")
+    parser.add_argument(
+        "--seconds", type=float, default=STEADY_SECONDS, help="of each steady stream"
+    )
+    parser.add_argument("--only", action="append", choices=names(), help="may be given twice")
+    parser.add_argument("--skip-flink", action="store_true")
+    parser.add_argument("--skip-retally", action="store_true", help="the peers alone")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

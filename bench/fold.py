@@ -1,0 +1,74 @@
+"""Reads a result topic from its beginning into the table it stands for.
+
+changelog-json   {"op","row"}: checked as it is folded, each row against the one before
+upsert-json      the row, or a tombstone: the last one of a key counts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from bench.generator import Truth
+from bench.outcome import BenchFailed
+from bench.topic import committed
+
+# What every workload's query selects, under the names that all engines use.
+QUERY = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
+
+
+class ResultRow(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    total: int
+    top: int
+    n: int
+
+    @property
+    def values(self) -> tuple[int, int, int]:
+        return self.total, self.top, self.n
+
+
+class ChangelogRow(msgspec.Struct, frozen=True, gc=False):
+    op: str
+    row: ResultRow
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The table of a result topic, its number of records, and when the last one was written."""
+
+    table: Truth
+    records: int
+    last_ms: int
+
+
+def fold_upserts(brokers: str, topic: str) -> Folded:
+    newest: dict[bytes, bytes | None] = {}
+    records = last_ms = 0
+    for batch in committed(brokers, topic):
+        records += len(batch)
+        for key, value, written_ms in batch:
+            newest[key] = value
+            last_ms = max(last_ms, written_ms)
+    decode = msgspec.json.Decoder(ResultRow).decode
+    rows = [decode(value) for value in newest.values() if value is not None]
+    return Folded({row.name: row.values for row in rows}, records, last_ms)
+
+
+def fold_changelog(brokers: str, topic: str) -> Folded:
+    table: Truth = {}
+    records = last_ms = 0
+    decode = msgspec.json.Decoder(ChangelogRow).decode
+    for batch in committed(brokers, topic):
+        records += len(batch)
+        for _, value, written_ms in batch:
+            change = decode(value or b"null")
+            row = change.row
+            if change.op[0] == "-":
+                if table.pop(row.name, None) != row.values:
+                    raise BenchFailed(f"{topic}: {change} takes back a row that is not there")
+            elif table.setdefault(row.name, row.values) != row.values:
+                raise BenchFailed(f"{topic}: {change} adds a second row of its group")
+            last_ms = max(last_ms, written_ms)
+    return Folded(table, records, last_ms)

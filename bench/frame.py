@@ -1,0 +1,117 @@
+"""What every workload is given: a broker, streams and their topics, and a place for its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.fold import fold_changelog, fold_upserts
+from bench.generator import Shape, ShopTable, Stream, stored_stream
+from bench.machine import busy_share
+from bench.outcome import Outcome, check
+from bench.product import RetallyJob
+from bench.topic import create_topic, fill
+
+MIB = 2**20
+BUSY_SHARE_MAX = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line chose."""
+
+    changes: int
+    seconds: float  # of each steady stream
+    flink: bool
+    retally: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number; `bound` says what it has to be, where something is promised."""
+
+    workload: str
+    engine: str
+    what: str
+    value: float
+    unit: str
+    bound: str = ""
+    holds: bool | None = None
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A topic that holds a whole stream, and the table as it stands after everything sent."""
+
+    topic: str
+    stream: Stream
+    table: ShopTable
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run of the benchmarks."""
+
+    brokers: str
+    out: Path  # kept between runs: streams, Flink's jars
+    directory: Path  # of this run
+    options: Options
+    console: Console = field(default_factory=Console)
+    figures: list[Figure] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    busy_max: float = 0.0  # share of the machine that other work had before a measurement
+    _topics: int = 0
+    _backfilled: dict[Shape, tuple[Loaded, RetallyJob, Outcome]] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        self.console.print(f"[dim]bench:[/dim] {text}", highlight=False)
+
+    def measure(self, what: str) -> None:
+        """Say what is measured next, and whether anything else would be measured with it."""
+        busy = busy_share()
+        self.busy_max = max(self.busy_max, busy)
+        self.say(what)
+        if busy > BUSY_SHARE_MAX:
+            self.say(f"[red]other work takes {busy:.0%} of the machine; figures will be low[/red]")
+
+    def add(self, figure: Figure) -> None:
+        self.figures.append(figure)
+
+    def loaded(self, shape: Shape) -> Loaded:
+        """A new topic with the whole stream of this shape in it."""
+        stream = stored_stream(shape, self.out / "streams")
+        topic = self.new_topic("product", shape.partitions)
+        seconds = fill(self.brokers, topic, stream.batches())
+        self.say(f"{shape.changes:,} changes in {topic} after {seconds:.1f} s")
+        self.shapes.append(shape)
+        return Loaded(topic, stream, stream.table())
+
+    def new_topic(self, stem: str, partitions: int = 4) -> str:
+        self._topics += 1
+        topic = f"{stem}-{self._topics}"
+        create_topic(self.brokers, topic, partitions)
+        return topic
+
+    def backfilled(self, shape: Shape) -> tuple[Loaded, RetallyJob, Outcome]:
+        """retally caught up with a stream and checked; one run serves all workloads that ask."""
+        if shape not in self._backfilled:
+            loaded = self.loaded(shape)
+            job = RetallyJob(
+                name="backfill",
+                brokers=self.brokers,
+                topic=loaded.topic,
+                directory=self.directory / loaded.topic,
+            )
+            self.measure("retally: backfill")
+            outcome = job.catch_up()
+            self.check_retally(job, loaded)
+            self._backfilled[shape] = loaded, job, outcome
+        return self._backfilled[shape]
+
+    def check_retally(self, job: RetallyJob, loaded: Loaded) -> None:
+        check("retally", fold_changelog(self.brokers, job.sink_topic).table, loaded.table.truth())
+
+    def check_flink(self, sink_topic: str, loaded: Loaded) -> None:
+        check("Flink", fold_upserts(self.brokers, sink_topic).table, loaded.table.truth())

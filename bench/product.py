@@ -1,0 +1,158 @@
+"""retally under measurement, from outside: its command, its result topic, its Delta table."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bench.fold import QUERY, fold_changelog
+from bench.generator import COLUMNS
+from bench.outcome import BenchFailed, Outcome, Progress
+from bench.process_tree import sampled_memory
+
+RUN_SECONDS_MAX = 1_800
+STOP_SECONDS_MAX = 60
+LOG_LINES_SHOWN = 30
+
+MINIBATCH = {"size": 5_000, "latency": "1s", "max_rows": 500_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One row of the job's `epochs`; `taken` counts all changes of the topic up to its end."""
+
+    epoch: int
+    kind: str
+    committed_ms: float
+    taken: int
+
+
+@dataclass(slots=True)
+class RetallyJob:
+    """One job over one topic; it may be run several times and goes on where it was."""
+
+    name: str
+    brokers: str
+    topic: str
+    directory: Path
+    minibatch: dict[str, Any] = field(default_factory=lambda: dict(MINIBATCH))
+    overrides: dict[str, Any] = field(default_factory=dict)  # further keys of the spec
+
+    @property
+    def sink_topic(self) -> str:
+        return f"{self.topic}-{self.name}"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "source": {"topic": self.topic, "format": "canal-json", "start": "earliest"},
+            "columns": COLUMNS,
+            "query": QUERY,
+            "minibatch": self.minibatch,
+            "sink": {"topic": self.sink_topic, "partitions": 4, "delivery": "exactly_once"},
+        } | self.overrides
+
+    def catch_up(self) -> Outcome:
+        """Up to the end of the topic as it is now, all of it published."""
+        started_ms = time.time() * 1_000
+        with self._process("--until-caught-up") as process, sampled_memory(process.pid) as memory:
+            try:
+                code = process.wait(RUN_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                raise self._failed(f"was not done after {RUN_SECONDS_MAX} s") from None
+        if code != 0:
+            raise self._failed(f"ended with exit code {code}")
+        epochs = [epoch for epoch in self.epochs() if epoch.committed_ms >= started_ms]
+        if not epochs:
+            raise self._failed("committed nothing")
+        progress = [Progress(epoch.committed_ms, epoch.taken) for epoch in epochs]
+        # Done is what a reader of the topic can have, not what is committed.
+        published_ms = fold_changelog(self.brokers, self.sink_topic).last_ms
+        if published_ms > progress[-1].at_ms:
+            progress.append(Progress(published_ms, progress[-1].changes))
+        return Outcome("retally", started_ms, progress, memory.bytes_max)
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Runs until the block ends, then is asked to stop and has to do so cleanly."""
+        with self._process() as process:
+            yield process
+            process.send_signal(signal.SIGTERM)
+            try:
+                code = process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                raise self._failed(f"did not stop within {STOP_SECONDS_MAX} s") from None
+            if code != 0:
+                raise self._failed(f"ended with exit code {code} when asked to stop")
+
+    def taken(self) -> int:
+        """Changes taken into committed epochs so far."""
+        epochs = self.epochs()
+        return epochs[-1].taken if epochs else 0
+
+    def epochs(self) -> list[Epoch]:
+        """As any reader of the table sees them."""
+        try:
+            table = DeltaTable(str(self.directory / "jobs" / self.name / "epochs"))
+        except TableNotFoundError:
+            return []
+        columns = ["epoch", "kind", "committed_at", "offsets"]
+        rows = table.to_pyarrow_table(partitions=[("part", "=", "epochs")], columns=columns)
+        return [_epoch(row) for row in rows.sort_by("epoch").to_pylist()]
+
+    @contextmanager
+    def _process(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        spec = self.directory / f"{self.name}.json"
+        spec.write_text(json.dumps(self.spec, indent=2))
+        retally = Path(sys.executable).with_name("retally")
+        if not retally.exists():
+            raise BenchFailed(f"there is no {retally}: run make setup")
+        command = [str(retally), "run", str(spec), "--data", str(self.directory), "--brokers"]
+        with (
+            self._log.open("ab") as log,
+            subprocess.Popen(
+                [*command, self.brokers, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            ) as process,
+        ):
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    try:
+                        process.wait(STOP_SECONDS_MAX)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "retally.log"
+
+    def _failed(self, what: str) -> BenchFailed:
+        tail = self._log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return BenchFailed(f"retally {what}; the end of {self._log}:\n" + "\n".join(tail))
+
+
+def _epoch(row: dict[str, Any]) -> Epoch:
+    offsets: dict[str, dict[str, int]] = json.loads(row["offsets"] or "{}")
+    # The bench's topics begin at offset 0 and hold nothing but changes, so offsets count them.
+    taken = sum(sum(partitions.values()) for partitions in offsets.values())
+    return Epoch(
+        epoch=row["epoch"],
+        kind=row["kind"],
+        committed_ms=row["committed_at"].timestamp() * 1_000,
+        taken=taken,
+    )

@@ -1,0 +1,51 @@
+"""Shows the figures of a run and keeps them, with all that is needed to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+from rich.table import Table
+
+from bench.flink import peer
+from bench.frame import Bench
+from bench.machine import machine, versions
+
+SMALL = 100
+
+
+def show(bench: Bench) -> None:
+    table = Table(title="retally bench")
+    for column in ("workload", "engine", "what"):
+        table.add_column(column)
+    table.add_column("figure", justify="right")
+    table.add_column("bound")
+    for figure in bench.figures:
+        number = f"{figure.value:,.2f}" if figure.value < SMALL else f"{figure.value:,.0f}"
+        verdict = {None: "", True: "[green]holds[/green]", False: "[red]missed[/red]"}
+        table.add_row(
+            figure.workload,
+            figure.engine,
+            figure.what,
+            f"{number} {figure.unit}",
+            f"{figure.bound} {verdict[figure.holds]}".strip(),
+        )
+    bench.console.print(table)
+
+
+def write(bench: Bench, path: Path, seconds: float) -> None:
+    document = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(seconds, 1),
+        "machine": machine(),
+        "busy_share_before_at_most": round(bench.busy_max, 2),
+        "versions": versions(),
+        "options": dataclasses.asdict(bench.options),
+        "streams": [dataclasses.asdict(shape) for shape in dict.fromkeys(bench.shapes)],
+        "flink": {"jvm": peer.JVM, "options": peer.OPTIONS},
+        "figures": [dataclasses.asdict(figure) for figure in bench.figures],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    bench.say(f"written to {path}")

@@ -1,0 +1,123 @@
+"""Topics of a benchmark: filling them fast, and folding a result topic into the table it means.
+
+stream ──► fill ──► source topic ──► engine ──► result topic ──► fold ──► compare with truth
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+# Messages handed to the client before it is asked to report; its queue holds a few times as many.
+PRODUCE_LINES = 10_000
+QUEUE_MESSAGES_MAX = 200_000
+
+CONSUME_MESSAGES = 10_000
+POLL_SECONDS = 1.0
+TOPIC_SECONDS_MAX = 30.0
+
+
+class Record(NamedTuple):
+    """A record of a result topic."""
+
+    key: bytes
+    value: bytes | None
+    written_ms: int
+
+
+def create_topic(brokers: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    created = admin.create_topics([NewTopic(topic, partitions, 1)])
+    created[topic].result(TOPIC_SECONDS_MAX)
+
+
+def producer(brokers: str, linger_ms: int) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": brokers,
+            "linger.ms": linger_ms,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
+            "queue.buffering.max.kbytes": 1_000_000,
+            "acks": "all",
+        }
+    )
+
+
+def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> float:
+    """Writes all batches, each to its partition; the seconds it took."""
+    begin = time.monotonic()
+    client = producer(brokers, linger_ms=20)
+    for partition, lines in batches:
+        for line in lines:
+            while True:
+                try:
+                    client.produce(topic, line, partition=partition)
+                    break
+                except BufferError:
+                    client.poll(0.05)
+        client.poll(0)
+    client.flush()
+    return time.monotonic() - begin
+
+
+def committed(
+    brokers: str, topic: str, stop: threading.Event | None = None
+) -> Iterator[list[Record]]:
+    """Messages as a read_committed reader gets them, in lists.
+
+    From the beginning to the end of every partition; with `stop`, from the present end on and on
+    until it is set.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers,
+            "group.id": f"bench-{topic}",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, TOPIC_SECONDS_MAX).topics[topic].partitions
+        begin = OFFSET_BEGINNING if stop is None else OFFSET_END
+        consumer.assign([TopicPartition(topic, at, begin) for at in partitions])
+        ended: set[int | None] = set()
+        while not (stop.is_set() if stop else len(ended) == len(partitions)):
+            # One message at a time where its arrival is timed: consume() waits to fill its list.
+            messages = (
+                consumer.consume(CONSUME_MESSAGES, POLL_SECONDS)
+                if stop is None
+                else [consumer.poll(0.1)]
+            )
+            content: list[Record] = []
+            for message in messages:
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    content.append(
+                        Record(message.key() or b"", message.value(), message.timestamp()[1])
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise RuntimeError(f"reading {topic}: {error.str()}")
+            if content:
+                yield content
+    finally:
+        consumer.close()

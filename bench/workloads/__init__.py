@@ -1,0 +1,33 @@
+"""The workloads: one small file each, found by its name.
+
+A workload has a TITLE, a line for the table, and `run(bench)`, which adds its figures. A new file
+in this folder is a new workload; `python -m bench --only NAME` runs it alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Protocol
+
+from bench.frame import Bench
+
+# Those that `make bench` is about come first, in this order; the rest by name.
+FIRST = ("backfill", "epoch")
+
+
+class Workload(Protocol):
+    TITLE: str
+
+    @staticmethod
+    def run(bench: Bench) -> None: ...
+
+
+def names() -> list[str]:
+    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return [*FIRST, *(name for name in found if name not in FIRST)]
+
+
+def workload(name: str) -> Workload:
+    module: Workload = importlib.import_module(f"{__name__}.{name}")  # type: ignore[assignment]
+    return module

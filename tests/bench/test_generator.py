@@ -1,0 +1,172 @@
+"""The benchmark's stream has to be well-formed and its truth true, or its figures mean nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.generator import Batches, Shape, ShopTable, Truth, steady, stored_stream
+
+SMALL = Shape(changes=6_000, live_rows=1_000, groups=300)
+
+
+def parsed(batches: Batches) -> list[list[dict[str, Any]]]:
+    return [[json.loads(line) for line in lines] for lines in batches]
+
+
+def replayed(partitions: list[list[dict[str, Any]]]) -> dict[str, dict[str, str]]:
+    """Applies each partition on its own, holding every message against the row it changes."""
+    table: dict[str, dict[str, str]] = {}
+    for message in itertools.chain.from_iterable(partitions):
+        (row,) = message["data"]
+        match message["type"]:
+            case "INSERT":
+                assert row["id"] not in table
+                table[row["id"]] = row
+            case "UPDATE":
+                (old,) = message["old"]
+                assert old
+                assert table[row["id"]] == row | old
+                assert all(row[column] != before for column, before in old.items())
+                table[row["id"]] = row
+            case "DELETE":
+                assert table.pop(row["id"]) == row
+    return table
+
+
+def aggregated(table: dict[str, dict[str, str]]) -> Truth:
+    counts: dict[str, list[int]] = {}
+    for row in table.values():
+        counts.setdefault(row["name"], []).append(int(row["cnt"]))
+    return {name: (sum(cnt), max(cnt), len(cnt)) for name, cnt in counts.items()}
+
+
+def test_replaying_the_messages_gives_the_truth() -> None:
+    table = ShopTable(SMALL)
+    partitions = [
+        first + second
+        for first, second in zip(
+            parsed(table.changes(4_000)), parsed(table.changes(2_000)), strict=True
+        )
+    ]
+    rows = replayed(partitions)
+    assert len(rows) == len(table.ids)
+    assert aggregated(rows) == table.truth()
+
+
+def test_all_messages_of_a_row_are_in_one_partition() -> None:
+    homes: dict[str, set[int]] = {}
+    for partition, messages in enumerate(parsed(ShopTable(SMALL).changes(SMALL.changes))):
+        for message in messages:
+            homes.setdefault(message["data"][0]["id"], set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in homes.values())
+    assert {partition for home in homes.values() for partition in home} == {0, 1, 2, 3}
+
+
+def test_equal_shapes_give_equal_bytes_and_other_seeds_do_not() -> None:
+    stream = ShopTable(SMALL).changes(500)
+    assert ShopTable(SMALL).changes(500) == stream
+    assert ShopTable(Shape(seed=1, live_rows=1_000, groups=300)).changes(500) != stream
+
+
+def test_no_two_messages_are_equal_and_they_have_the_promised_size() -> None:
+    lines = [line for lines in ShopTable(Shape()).changes(20_000) for line in lines]
+    assert len(set(lines)) == len(lines)
+    assert sum(map(len, lines)) / len(lines) == pytest.approx(460, abs=10)
+
+
+def test_table_grows_to_its_live_rows_and_stays_there() -> None:
+    table = ShopTable(SMALL)
+    for _ in range(5):
+        table.changes(2_000)
+    sizes = []
+    for _ in range(10):
+        table.changes(500)
+        sizes.append(len(table.ids))
+    assert all(abs(size - SMALL.live_rows) < 50 for size in sizes)
+
+
+def test_changes_are_of_all_kinds_and_some_move_a_row_to_another_group() -> None:
+    messages = [m for part in parsed(ShopTable(SMALL).changes(6_000)) for m in part]
+    kinds = Counter(message["type"] for message in messages)
+    assert kinds.keys() == {"INSERT", "UPDATE", "DELETE"}
+    assert kinds["UPDATE"] / 6_000 == pytest.approx(SMALL.update_share, abs=0.03)
+    moves = sum("name" in message["old"][0] for message in messages if message["old"])
+    assert moves / kinds["UPDATE"] == pytest.approx(SMALL.regroup_share, abs=0.03)
+
+
+def test_skew_and_hot_share_shape_the_groups() -> None:
+    def rows_of_largest_group(shape: Shape) -> int:
+        table = ShopTable(shape)
+        table.changes(shape.changes)
+        return max(rows for _, _, rows in table.truth().values())
+
+    uniform = Shape(changes=6_000, live_rows=3_000, groups=300, skew=None)
+    skewed = Shape(changes=6_000, live_rows=3_000, groups=300)
+    hot = Shape(changes=6_000, live_rows=3_000, groups=300, hot_share=0.5)
+    sizes = [rows_of_largest_group(shape) for shape in (uniform, skewed, hot)]
+    assert sizes[0] * 4 < sizes[1] and sizes[1] * 4 < sizes[2]
+
+
+def test_stored_stream_is_made_once_and_goes_on_where_it_ended(tmp_path: Path) -> None:
+    stream = stored_stream(SMALL, tmp_path)
+    live = ShopTable(SMALL)
+    assert [line for _, lines in stream.batches() for line in lines] != []
+    assert [path.read_bytes().splitlines() for path in stream.files] == live.changes(6_000)
+    made = [path.stat().st_mtime_ns for path in stream.files]
+    again = stored_stream(SMALL, tmp_path)
+    assert [path.stat().st_mtime_ns for path in again.files] == made
+    assert again.table().truth() == live.truth()
+    assert again.table().changes(100) == live.changes(100)
+
+
+def test_batches_keep_the_order_of_a_partition_and_lose_no_line(tmp_path: Path) -> None:
+    stream = stored_stream(Shape(changes=12_000, partitions=2, live_rows=500), tmp_path)
+    lines: Batches = [[], []]
+    for partition, batch in stream.batches():
+        lines[partition] += batch
+    assert lines == [path.read_bytes().splitlines() for path in stream.files]
+
+
+class Clock:
+    """Time that passes only when slept, and now and then more than was asked for."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.sleeps = 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        self.now += seconds + (0.3 if self.sleeps % 7 == 0 else 0.0)
+
+
+def test_steady_stream_holds_its_rate_through_late_ticks_and_stamps_the_present() -> None:
+    clock, table = Clock(), ShopTable(SMALL)
+    sent = probes = 0
+    ticks = steady(table, rate=1_000, seconds=3, probe_rate=10, clock=clock, sleep=clock.sleep)
+    for tick in ticks:
+        messages = [message for part in parsed(tick.batches) for message in part]
+        assert all(message["es"] == int(clock.now * 1_000) for message in messages)
+        sent += len(messages) - len(tick.probes)
+        probes += len(tick.probes)
+    assert (sent, probes) == (3_000, 30)
+
+
+def test_probe_is_alone_in_its_group_for_good() -> None:
+    table = ShopTable(SMALL)
+    table.changes(2_000)
+    name, partition, message = table.probe(now_ms=7)
+    row = json.loads(message)["data"][0]
+    assert row["name"] == name
+    assert partition == int(row["id"]) % SMALL.partitions
+    table.changes(4_000)
+    assert table.truth()[name] == (1, 1, 1)
+    assert table.sequence == 6_001
