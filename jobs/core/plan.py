@@ -10,7 +10,10 @@ by the generated code of `accumulators`. A plan is a value: equal queries have e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 from typing import Literal as OneOf
 
 from schemas.types import SqlType
@@ -176,3 +179,23 @@ class Plan:
     def hidden(self) -> tuple[str, ...]:
         """Group columns that the query does not select; they are part of the key all the same."""
         return tuple(column.name for column in self.group if column.name not in self.output)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for equal plans, on every machine and in every process."""
+        text = json.dumps(_canonical(self), ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """A plan or a part of it as JSON: class names and fields in order, types as SQL spells them."""
+    if isinstance(value, SqlType):
+        return str(value)
+    if is_dataclass(value):
+        parts = [_canonical(getattr(value, part.name)) for part in fields(value)]
+        return [type(value).__name__, *parts]
+    if isinstance(value, tuple):
+        return [_canonical(part) for part in value]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    return value

@@ -1,0 +1,162 @@
+"""How query text is read: a SQL close to Flink's, on top of sqlglot, with a place for every error.
+
+    text ──► tokens ──► only known punctuation, bounded nesting ──► syntax tree of one SELECT
+                 └──────────────── Refusal(message, offset) ◄───────────────┘
+
+sqlglot reads far more than we accept and is forgiving; what may be in the tree is decided by
+`query`, node by node. Here it is only made safe to call: whatever it does with a text, the answer
+is a tree or a Refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from sqlglot import exp, parser, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from schemas.limits import QUERY_CHARACTERS_MAX, QUERY_NESTING_MAX
+
+PUNCTUATION = {*"(),.+-*/%=<>;", "<>", "!=", "<=", ">=", "||"}
+LITERALS = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.IDENTIFIER)
+PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
+INSTEAD = {"::": "write CAST(x AS type)", "==": "write =", ";": "a job has one query"}
+
+
+class Refusal(Exception):
+    """Why a query is not taken; `offset` counts characters from the start of the text."""
+
+    def __init__(self, message: str, offset: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.hint = hint
+
+
+class RetallySql(Dialect):
+    """Identifiers in backticks or double quotes, strings in single quotes, no functions known:
+
+    every call arrives as a name with arguments, so that one closed list, ours, says what exists.
+    """
+
+    class Tokenizer(tokens.Tokenizer):
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ["`", '"']
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
+
+    class Parser(parser.Parser):
+        FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+        }
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            "CAST": lambda self: self._cast(lenient=False),
+            "TRY_CAST": lambda self: self._cast(lenient=True),
+            **{
+                name: parser.Parser.FUNCTION_PARSERS[name]
+                for name in ("EXTRACT", "SUBSTRING", "TRIM")
+            },
+        }
+
+        def raise_error(self, message: str, token: Any = None) -> None:
+            at = token or self._curr or self._prev
+            raise ParseError(message, [{"offset": at.start if at else 0}])
+
+        def _cast(self, lenient: bool) -> exp.Expr:
+            """The type stays text: `SqlType.parse` reads types, here as in a job's columns."""
+            opening = self._tokens[self._index - 2]
+            operand = self._parse_disjunction()
+            if not self._match(TokenType.ALIAS):
+                self.raise_error("expected AS and a type")
+            first, last, depth = self._curr, None, 0
+            while self._curr and (depth or self._curr.token_type is not TokenType.R_PAREN):
+                depth += self._curr.token_type is TokenType.L_PAREN
+                depth -= self._curr.token_type is TokenType.R_PAREN
+                last = self._curr
+                self._advance()
+            if last is None:
+                self.raise_error("expected a type after AS")
+                raise AssertionError
+            target = exp.Var(this=self.sql[first.start : last.end + 1]).update_positions(first)
+            node = (exp.TryCast if lenient else exp.Cast)(this=operand, to=target)
+            return self.expression(node, token=opening)
+
+
+def parse_select(sql: str) -> exp.Select:
+    """The syntax tree of the one SELECT in `sql`."""
+    if len(sql) > QUERY_CHARACTERS_MAX:
+        raise Refusal(f"the query is longer than {QUERY_CHARACTERS_MAX} characters", 0)
+    dialect = RetallySql()
+    try:
+        read = dialect.tokenize(sql)
+        _check_tokens(read)
+        if read and read[-1].text == ";":
+            read.pop()
+        if not read or read[0].token_type is not TokenType.SELECT:
+            start = read[0].start if read else 0
+            what = f"a query starts with SELECT, not with {read[0].text!r}" if read else "no query"
+            raise Refusal(what, start, "SELECT k, SUM(v) FROM t GROUP BY k")
+        trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(read, sql)
+    except ParseError as error:
+        offset = error.errors[0].get("offset", 0) if error.errors else 0
+        raise Refusal(f"cannot read the query near {_near(sql, offset)}", offset) from None
+    except TokenError:
+        raise Refusal("a quote or comment is opened and never closed", _opened(sql)) from None
+    except RecursionError:
+        raise Refusal("the query is nested too deeply", 0) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, AssertionError):
+        # A text on which the parser itself stumbles is not SQL, whatever the parser thinks of it.
+        raise Refusal("cannot read the query", 0) from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Select):
+        kind = type(trees[0]).__name__.upper() if trees else "nothing"
+        raise Refusal(f"a query is one SELECT, this is {kind}", 0)
+    return trees[0]
+
+
+def _check_tokens(read: list[Token]) -> None:
+    """Refuse what no query of ours contains, before a forgiving parser makes something of it."""
+    depth = run = 0
+    for index, token in enumerate(read):
+        kind, text = token.token_type, token.text
+        word = text.replace("_", "a").replace(" ", "a").isalnum()
+        last = index == len(read) - 1
+        if (
+            kind not in LITERALS
+            and not word
+            and (text not in PUNCTUATION or (text == ";" and not last))
+        ):
+            hint = INSTEAD.get(text)
+            raise Refusal(f"{text!r} is not part of this SQL", token.start, hint)
+        depth += kind in (TokenType.L_PAREN, TokenType.CASE)
+        depth -= kind in (TokenType.R_PAREN, TokenType.END)
+        run = run + 1 if kind in PREFIXES else 0
+        if depth + run > QUERY_NESTING_MAX:
+            message = f"the query is nested more than {QUERY_NESTING_MAX} levels deep"
+            raise Refusal(message, token.start)
+
+
+def _near(sql: str, offset: int) -> str:
+    rest = sql[offset : offset + 30].split("\n", maxsplit=1)[0].strip()
+    return repr(rest) if rest else "its end"
+
+
+def _opened(sql: str) -> int:
+    """The offset of the quote or comment that is never closed."""
+    at = 0
+    while at < len(sql):
+        if sql.startswith("--", at):
+            closed = sql.find("\n", at)
+            closed = len(sql) if closed < 0 else closed
+        elif sql.startswith("/*", at):
+            closed = sql.find("*/", at + 2)
+        elif sql[at] in "'\"`":
+            closed = sql.find(sql[at], at + 1)
+        else:
+            at += 1
+            continue
+        if closed < 0:
+            return at
+        at = closed + 1
+    return 0
