@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,13 +11,13 @@ from rich.console import Console
 
 from bench.fold import fold_changelog, fold_upserts
 from bench.generator import Shape, ShopTable, Stream, stored_stream
-from bench.machine import busy_share
+from bench.machine import other_work
 from bench.outcome import Outcome, check
 from bench.product import RetallyJob
 from bench.topic import create_topic, fill
 
 MIB = 2**20
-BUSY_SHARE_MAX = 0.1
+OTHERS_SHARE_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,25 @@ class Bench:
     console: Console = field(default_factory=Console)
     figures: list[Figure] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
-    busy_max: float = 0.0  # share of the machine that other work had before a measurement
+    others_share_max: float = 0.0  # of the machine, had by other work during a measurement
     _topics: int = 0
     _backfilled: dict[Shape, tuple[Loaded, RetallyJob, Outcome]] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         self.console.print(f"[dim]bench:[/dim] {text}", highlight=False)
 
-    def measure(self, what: str) -> None:
-        """Say what is measured next, and whether anything else would be measured with it."""
-        busy = busy_share()
-        self.busy_max = max(self.busy_max, busy)
+    @contextmanager
+    def measuring(self, what: str) -> Iterator[None]:
+        """Says what is measured, and afterwards whether anything else was measured with it."""
         self.say(what)
-        if busy > BUSY_SHARE_MAX:
-            self.say(f"[red]other work takes {busy:.0%} of the machine; figures will be low[/red]")
+        with other_work() as others:
+            yield
+        self.others_share_max = max(self.others_share_max, others.share)
+        if others.share > OTHERS_SHARE_MAX:
+            self.say(
+                f"[red]other work took {others.share:.0%} of the machine meanwhile; "
+                "the figures are too low[/red]"
+            )
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
@@ -104,8 +111,8 @@ class Bench:
                 topic=loaded.topic,
                 directory=self.directory / loaded.topic,
             )
-            self.measure("retally: backfill")
-            outcome = job.catch_up()
+            with self.measuring("retally: backfill"):
+                outcome = job.catch_up()
             self.check_retally(job, loaded)
             self._backfilled[shape] = loaded, job, outcome
         return self._backfilled[shape]

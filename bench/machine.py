@@ -7,13 +7,17 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bench.process_tree import own_cpu_seconds
 from jobs.edge.java import java
 
 PACKAGES = ("retally", "pyspark", "delta-spark", "deltalake", "pyarrow", "confluent-kafka")
-BUSY_SAMPLE_SECONDS = 1.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 _VERSIONED = re.compile(r'name="([^"]+)" rev="([^"]+)"')
 
 
@@ -28,18 +32,31 @@ def machine() -> dict[str, str]:
     }
 
 
-def busy_share() -> float:
-    """Share of the machine's time that others use just now, between 0 and 1."""
-    idle_before, all_before = _cpu_times()
-    time.sleep(BUSY_SAMPLE_SECONDS)
-    idle, total = _cpu_times()
-    return 1 - (idle - idle_before) / max(total - all_before, 1)
+@dataclass(slots=True)
+class OtherWork:
+    """How much of the machine something else had while a figure was measured."""
+
+    share: float = 0.0  # of all cores' time
 
 
-def _cpu_times() -> tuple[int, int]:
-    """Idle and all clock ticks since boot, over all cores."""
-    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    return ticks[3] + ticks[4], sum(ticks)
+@contextmanager
+def other_work() -> Iterator[OtherWork]:
+    work = OtherWork()
+    began, busy_before, own_before = time.monotonic(), busy_cpu_seconds(), own_cpu_seconds()
+    yield work
+    others = busy_cpu_seconds() - busy_before - (own_cpu_seconds() - own_before)
+    work.share = max(0.0, others / (time.monotonic() - began) / (os.cpu_count() or 1))
+
+
+def busy_cpu_seconds() -> float:
+    """Time that all cores spent on something since boot; stolen by a neighbour counts too."""
+    user, nice, system, _, _, irq, softirq, steal = _cpu_ticks()
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def _cpu_ticks() -> list[int]:
+    line = Path("/proc/stat").read_text().split("\n", 1)[0]
+    return [int(ticks) for ticks in line.split()[1:9]]
 
 
 def versions() -> dict[str, str]:

@@ -33,6 +33,7 @@ class Outcome:
     started_ms: float
     progress: list[Progress]
     memory_bytes_max: int
+    cpu_seconds: float  # of all its processes, the broker's not included
 
     @property
     def changes(self) -> int:

@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from bench.fold import QUERY, fold_changelog
 from bench.generator import COLUMNS
 from bench.outcome import BenchFailed, Outcome, Progress
-from bench.process_tree import sampled_memory
+from bench.process_tree import sampled_footprint
 
 RUN_SECONDS_MAX = 1_800
 STOP_SECONDS_MAX = 60
@@ -67,7 +67,10 @@ class RetallyJob:
     def catch_up(self) -> Outcome:
         """Up to the end of the topic as it is now, all of it published."""
         started_ms = time.time() * 1_000
-        with self._process("--until-caught-up") as process, sampled_memory(process.pid) as memory:
+        with (
+            self._process("--until-caught-up") as process,
+            sampled_footprint(process.pid) as footprint,
+        ):
             try:
                 code = process.wait(RUN_SECONDS_MAX)
             except subprocess.TimeoutExpired:
@@ -82,7 +85,7 @@ class RetallyJob:
         published_ms = fold_changelog(self.brokers, self.sink_topic).last_ms
         if published_ms > progress[-1].at_ms:
             progress.append(Progress(published_ms, progress[-1].changes))
-        return Outcome("retally", started_ms, progress, memory.bytes_max)
+        return Outcome("retally", started_ms, progress, footprint.bytes_max, footprint.cpu_seconds)
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:

@@ -40,7 +40,7 @@ def write(bench: Bench, path: Path, seconds: float) -> None:
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 1),
         "machine": machine(),
-        "busy_share_before_at_most": round(bench.busy_max, 2),
+        "others_share_at_most": round(bench.others_share_max, 3),
         "versions": versions(),
         "options": dataclasses.asdict(bench.options),
         "streams": [dataclasses.asdict(shape) for shape in dict.fromkeys(bench.shapes)],

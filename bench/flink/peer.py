@@ -24,7 +24,7 @@ from bench.flink.jars import flink_classpath
 from bench.fold import QUERY
 from bench.generator import COLUMNS
 from bench.outcome import BenchFailed, Outcome, Progress
-from bench.process_tree import sampled_memory
+from bench.process_tree import sampled_footprint
 from jobs.edge.java import java
 
 State = Literal["hashmap", "rocksdb"]
@@ -128,7 +128,7 @@ class FlinkJob:
 
     def catch_up(self) -> Outcome:
         """Reads to the end of the topic as it is now, then ends."""
-        with self._process(bounded=True) as process, sampled_memory(process.pid) as memory:
+        with self._process(bounded=True) as process, sampled_footprint(process.pid) as footprint:
             started_ms = time.time() * 1_000
             self._follow(process)
         begin = self._event("running")
@@ -140,7 +140,7 @@ class FlinkJob:
         ]
         progress.append(Progress(finished.at, finished.records))
         engine = f"Flink {self.state}"
-        return Outcome(engine, started_ms, progress, memory.bytes_max)
+        return Outcome(engine, started_ms, progress, footprint.bytes_max, footprint.cpu_seconds)
 
     @contextmanager
     def running(self) -> Iterator[None]:

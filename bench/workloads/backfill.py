@@ -14,6 +14,7 @@ from bench.outcome import Outcome
 TITLE = "backfill"
 WARM_SHARE = 0.25  # of the changes, where retally's first epoch does not say it
 MEMORY_MIB_MAX = 4_096
+MILLION = 1_000_000
 
 
 def run(bench: Bench) -> None:
@@ -31,8 +32,8 @@ def run(bench: Bench) -> None:
         job = FlinkJob(
             bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic
         )
-        bench.measure("Flink: backfill")
-        peer = job.catch_up()
+        with bench.measuring("Flink: backfill"):
+            peer = job.catch_up()
         bench.check_flink(sink_topic, loaded)
         flink = peer.rate_after(warm)
         add_figures(bench, peer, flink)
@@ -50,6 +51,7 @@ def add_figures(
 
     add("rate when warm", rate, "changes/s", bound, holds)
     add("whole run, start included", outcome.seconds, "s")
+    add("processor time", outcome.cpu_seconds / outcome.changes * MILLION, "s per million")
     memory = outcome.memory_bytes_max / MIB
     if outcome.engine == "retally":
         add(

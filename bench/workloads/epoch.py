@@ -7,6 +7,7 @@ running; a steady stream at 5,000 changes/s then gives the latency.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -44,8 +45,7 @@ def run_retally(bench: Bench, shape: Shape) -> None:
     before = job.epochs()[-1].epoch
     backlog = loaded.table.changes(BACKLOG_EPOCHS * EPOCH_CHANGES)
     fill(bench.brokers, loaded.topic, enumerate(backlog))
-    bench.measure("retally: small epochs")
-    with job.running():
+    with bench.measuring("retally: small epochs"), job.running():
         wait_until_taken(job.taken, loaded)
         seconds = epoch_seconds([epoch for epoch in job.epochs() if epoch.epoch > before])
         latency = steady_latency(bench, loaded, job.sink_topic)
@@ -74,8 +74,7 @@ def run_flink(bench: Bench, shape: Shape) -> None:
         latency="1 s",
         checkpoints="1 s",
     )
-    bench.measure("Flink: latency at a steady rate")
-    with job.running():
+    with bench.measuring("Flink: latency at a steady rate"), job.running():
         wait_until_taken(job.taken, loaded)
         time.sleep(SETTLE_SECONDS)
         latency = steady_latency(bench, loaded, sink_topic)
@@ -95,8 +94,9 @@ def wait_until_taken(taken: Callable[[], int], loaded: Loaded) -> None:
 
 def epoch_seconds(epochs: list[Epoch]) -> list[float]:
     """Time from commit to commit where an epoch took just as many changes as it may."""
+    data = [epoch for epoch in epochs if epoch.kind == "data"]
     gaps = []
-    for before, epoch in zip(epochs[WARM_EPOCHS:], epochs[WARM_EPOCHS + 1 :], strict=False):
+    for before, epoch in itertools.pairwise(data[WARM_EPOCHS:]):
         if epoch.taken - before.taken >= EPOCH_CHANGES - 4:  # partitions share it out evenly
             gaps.append((epoch.committed_ms - before.committed_ms) / 1_000)
     if not gaps:
