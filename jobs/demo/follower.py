@@ -1,0 +1,158 @@
+"""Follower: what a consumer of the changelog has, and what the job's table says about itself.
+
+items-changes (read_committed) ──► fold ──► results, latest rows
+jobs/items/epochs (Delta)      ──► epoch, offsets, counters
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from kafka import KafkaConsumer, TopicPartition
+
+from jobs.edge.delta_epochs import epoch_rows, opened
+from schemas.changelog import ChangelogRecord
+from schemas.epoch import EpochRow
+
+LATEST_ROWS = 40
+RATE_EPOCHS = 10
+
+Row = dict[str, Any]
+
+
+class BrokenChangelog(Exception):
+    """The topic said something that a changelog cannot say."""
+
+
+@dataclass(slots=True)
+class Fold:
+    """The changelog folded per key, strictly: every row has to follow from the ones before."""
+
+    results: dict[str, Row] = field(default_factory=dict)
+    rows: int = 0
+
+    def apply(self, key: str, record: ChangelogRecord) -> None:
+        before = self.results.get(key)
+        retracts = record.op in ("-U", "-D")
+        if retracts and before != record.row:
+            raise BrokenChangelog(f"{record.op} of {key} retracts {record.row}, not {before}")
+        if record.op == "+I" and before is not None:
+            raise BrokenChangelog(f"+I of {key}, which is there as {before}")
+        if retracts:
+            del self.results[key]
+        else:
+            self.results[key] = dict(record.row)
+        self.rows += 1
+
+
+class Topic:
+    """All partitions of a topic from the beginning, without a group, committed records only."""
+
+    def __init__(self, brokers: str, name: str, partitions: int) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=brokers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        self._places = [TopicPartition(name, number) for number in range(partitions)]
+        self._consumer.assign(self._places)
+
+    def records(self, seconds: float) -> Iterator[tuple[str, ChangelogRecord]]:
+        """What has arrived, after waiting at most so long for something."""
+        for batch in self._consumer.poll(timeout_ms=int(seconds * 1_000)).values():
+            for record in batch:
+                yield record.key.decode(), ChangelogRecord.decode(record.value)
+
+    def at_end(self) -> bool:
+        ends = self._consumer.end_offsets(self._places)
+        return all(self._consumer.position(place) >= ends[place] for place in self._places)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@dataclass(slots=True)
+class Epochs:
+    """The job's epochs as they are committed."""
+
+    table: Path
+    newest: EpochRow | None = None
+    quarantined: int = 0
+    messages: int = 0
+    _handle: DeltaTable | None = None
+    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS))
+
+    def look(self) -> None:
+        """Take in what was committed since the last look."""
+        if self._handle is None:
+            if not DeltaTable.is_deltatable(str(self.table)):
+                return
+            self._handle = opened(self.table)
+        self._handle.update_incremental()
+        since = -1 if self.newest is None else self.newest.epoch
+        for row in epoch_rows(self.table, self._handle, since):
+            self.newest = row
+            self.quarantined += row.counters.get("quarantined", 0)
+            self.messages += row.counters.get("read", 0)
+            self._recent.append((row.committed_at / 1e6, row.counters.get("rows", 0)))
+
+    @property
+    def number(self) -> int:
+        return 0 if self.newest is None else self.newest.epoch
+
+    @property
+    def groups(self) -> int:
+        return 0 if self.newest is None else int(self.newest.counters.get("groups", 0))
+
+    def rows_per_second(self) -> float:
+        """Over the newest epochs, between their commits; an UPDATE is two rows."""
+        if len(self._recent) < 2:
+            return 0.0
+        seconds = self._recent[-1][0] - self._recent[0][0]
+        return sum(rows for _, rows in list(self._recent)[1:]) / max(seconds, 0.001)
+
+    def behind(self, topic: str, sent: list[int]) -> int:
+        """Messages that are in the topic and in no epoch yet."""
+        at = {} if self.newest is None else self.newest.offsets.get(topic, {})
+        return sum(end - at.get(str(partition), 0) for partition, end in enumerate(sent))
+
+
+@dataclass(slots=True)
+class Follower:
+    """The state of the demo's screen."""
+
+    topic: Topic
+    epochs: Epochs
+    fold: Fold = field(default_factory=Fold)
+    latest: deque[ChangelogRecord] = field(default_factory=lambda: deque(maxlen=LATEST_ROWS))
+    epoch: int = 0  # of the newest row that was seen
+    changed: set[tuple[str, str]] = field(default_factory=set)  # (key, column) in that epoch
+
+    def look(self, seconds: float) -> None:
+        for key, record in self.topic.records(seconds):
+            if record.epoch > self.epoch:
+                self.epoch = record.epoch
+                self.changed.clear()
+            if record.epoch == self.epoch and record.op in ("+I", "+U"):
+                before = self._before(record, key)
+                self.changed.update(
+                    (key, name) for name, value in record.row.items() if before.get(name) != value
+                )
+            self.fold.apply(key, record)
+            self.latest.append(record)
+        self.epochs.look()
+
+    def _before(self, record: ChangelogRecord, key: str) -> Row:
+        """The row that a +U replaces: its -U stands directly before it."""
+        if record.op == "+U" and self.latest and self.latest[-1].op == "-U":
+            return dict(self.latest[-1].row)
+        return {}
+
+    def results(self) -> list[tuple[str, Row]]:
+        return sorted(self.fold.results.items(), key=lambda item: json.loads(item[0])["name"])

@@ -1,0 +1,213 @@
+"""Shop: a table of products that keeps changing, and what canal would say about each change.
+
+    Shop ──► messages   (partition, canal-json), the envelope as canal sends it
+      └────► truth      name -> (SUM(cnt), MAX(cnt), COUNT(*)) over the rows that are left
+
+Equal seeds give equal changes. Bad messages are part of it, and no part of the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+TABLE_COLUMNS = {"id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(10, 2)"}
+GROUPS = (
+    "bolt", "bracket", "chisel", "drill", "hammer", "hinge",
+    "nut", "pliers", "saw", "screw", "washer", "wrench",
+)  # fmt: skip
+RARE_GROUPS = ("anvil", "sundial")  # one row or none, so that results come and go
+
+# What happens next, out of a thousand: a shop that lives and stays at about its size.
+FATES = {
+    "insert": 200,
+    "recount": 420,
+    "reprice": 90,  # changes no result: nothing is published for it
+    "regroup": 80,
+    "restock": 40,  # several rows in one message
+    "delete": 163,
+    "alter": 3,
+    "bad": 4,
+}
+ROWS_AT_FIRST = 300
+ROWS_MAX = 900
+RARE_SHARE = 0.002  # of rows that come into a group
+ROWS_IN_A_MESSAGE = 6
+CANAL_DELAY_MS = 12
+
+_MYSQL_TYPES = {
+    "id": "bigint", "name": "varchar(64)", "cnt": "int", "price": "decimal(10,2)",
+    "shelf": "varchar(8)",
+}  # fmt: skip
+_SQL_TYPES = {"id": -5, "name": 12, "cnt": 4, "price": 3, "shelf": 12}
+
+Message = tuple[int, bytes]
+Truth = dict[str, tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class Product:
+    name: str
+    cnt: int
+    cents: int
+
+
+@dataclass(slots=True)
+class Shop:
+    """The table itself; a product's changes always go to the same partition, in order."""
+
+    seed: int
+    partitions: int
+    _products: list[dict[int, Product]] = field(init=False)  # by partition, then by id
+    _random: random.Random = field(init=False)
+    _next_id: int = field(init=False, default=1)
+    _messages: int = field(init=False, default=0)
+    _has_shelf: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._products = [{} for _ in range(self.partitions)]
+
+    def stock(self, now_ms: int) -> list[Message]:
+        """The first products, in messages of several rows, as a bulk INSERT makes them."""
+        per_message = ROWS_AT_FIRST // (4 * self.partitions)
+        return [
+            self._insert(partition, per_message, now_ms)
+            for _ in range(4)
+            for partition in range(self.partitions)
+        ]
+
+    def change(self, now_ms: int) -> Message:
+        """Whatever happens next."""
+        partition = self._random.randrange(self.partitions)
+        live = self._products[partition]
+        (fate,) = self._random.choices(list(FATES), list(FATES.values()))
+        if fate == "insert" and sum(map(len, self._products)) >= ROWS_MAX:
+            fate = "delete"
+        if fate == "insert" or (len(live) < ROWS_IN_A_MESSAGE and fate not in ("alter", "bad")):
+            return self._insert(partition, 1, now_ms)
+        if fate == "delete":
+            return self._delete(partition, now_ms)
+        if fate == "alter":
+            return self._alter(partition, now_ms)
+        if fate == "bad":
+            return self._bad(partition, now_ms)
+        return self._update(partition, fate, now_ms)
+
+    def truth(self) -> Truth:
+        """What the query must give: computed from the rows, not from the changes."""
+        counts: dict[str, list[int]] = {}
+        for live in self._products:
+            for product in live.values():
+                counts.setdefault(product.name, []).append(product.cnt)
+        return {name: (sum(all_), max(all_), len(all_)) for name, all_ in sorted(counts.items())}
+
+    # --- one kind of change each --------------------------------------------------------------
+
+    def _insert(self, partition: int, rows: int, now_ms: int) -> Message:
+        data = []
+        for _ in range(rows):
+            while self._next_id % self.partitions != partition:
+                self._next_id += 1
+            identity, self._next_id = self._next_id, self._next_id + 1
+            product = Product(self._group(), self._count(), self._cents())
+            self._products[partition][identity] = product
+            data.append(self._row(identity, product))
+        return partition, self._message("INSERT", data, None, now_ms)
+
+    def _update(self, partition: int, fate: str, now_ms: int) -> Message:
+        live = self._products[partition]
+        rows = self._random.randint(2, ROWS_IN_A_MESSAGE) if fate == "restock" else 1
+        data, old = [], []
+        for identity in self._random.sample(list(live), rows):
+            product = live[identity]
+            if fate == "regroup":
+                old.append({"name": product.name})
+                product.name = self._group(apart_from=product.name)
+            elif fate == "reprice":
+                old.append({"price": _price(product.cents)})
+                product.cents += self._random.randint(1, 500)
+            else:
+                old.append({"cnt": str(product.cnt)})
+                product.cnt = (product.cnt + self._random.randint(1, 999)) % 1_000
+            data.append(self._row(identity, product))
+        return partition, self._message("UPDATE", data, old, now_ms)
+
+    def _delete(self, partition: int, now_ms: int) -> Message:
+        live = self._products[partition]
+        identity = self._random.choice(list(live))
+        data = [self._row(identity, live.pop(identity))]
+        return partition, self._message("DELETE", data, None, now_ms)
+
+    def _alter(self, partition: int, now_ms: int) -> Message:
+        """A column that no job asked for comes, or goes."""
+        self._has_shelf = not self._has_shelf
+        clause = "ADD COLUMN `shelf` varchar(8)" if self._has_shelf else "DROP COLUMN `shelf`"
+        fields = {"sql": f"ALTER TABLE `product` {clause}", "isDdl": True}
+        return partition, self._message("ALTER", None, None, now_ms, **fields)
+
+    def _bad(self, partition: int, now_ms: int) -> Message:
+        """What no decoder should guess at: quarantine keeps it, results never see it."""
+        row = self._row(self._next_id, Product("bolt", self._count(), self._cents()))
+        kind = self._random.randrange(3)
+        if kind == 0:
+            return partition, self._message("INSERT", [{**row, "cnt": "a few"}], None, now_ms)
+        if kind == 1:
+            return partition, self._message("UPSERT", [row], None, now_ms)
+        return partition, self._message("INSERT", [row], None, now_ms)[:-40]
+
+    # --- what canal writes --------------------------------------------------------------------
+
+    def _row(self, identity: int, product: Product) -> dict[str, str | None]:
+        row: dict[str, str | None] = {
+            "id": str(identity),
+            "name": product.name,
+            "cnt": str(product.cnt),
+            "price": _price(product.cents),
+        }
+        if self._has_shelf:
+            row["shelf"] = None if identity % 3 else f"{identity % 7}-{identity % 5}"
+        return row
+
+    def _message(
+        self,
+        kind: str,
+        data: list[dict[str, str | None]] | None,
+        old: list[dict[str, str]] | None,
+        now_ms: int,
+        **fields: Any,
+    ) -> bytes:
+        self._messages += 1
+        names = list(data[0]) if data else []
+        message = {
+            "data": data,
+            "database": "shop",
+            "es": now_ms - CANAL_DELAY_MS,
+            "id": self._messages,
+            "isDdl": False,
+            "mysqlType": {name: _MYSQL_TYPES[name] for name in names} if data else None,
+            "old": old,
+            "pkNames": ["id"] if data else None,
+            "sql": "",
+            "sqlType": {name: _SQL_TYPES[name] for name in names} if data else None,
+            "table": "product",
+            "ts": now_ms,
+            "type": kind,
+        }
+        return json.dumps({**message, **fields}, separators=(",", ":")).encode()
+
+    def _group(self, apart_from: str = "") -> str:
+        pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS
+        return self._random.choice([name for name in pool if name != apart_from])
+
+    def _count(self) -> int:
+        return self._random.randint(0, 999)
+
+    def _cents(self) -> int:
+        return self._random.randint(5, 20_000)
+
+
+def _price(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}"

@@ -1,0 +1,160 @@
+"""The demo: its shop tells the truth, and its whole way ends exact and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.core.change import Changes, ColumnGone, Decoded, Rejected, Skipped
+from jobs.core.decode import CanalDecoder
+from jobs.core.plan import Column
+from jobs.core.query import parse_query
+from jobs.demo.run import SPEC
+from jobs.demo.shop import RARE_GROUPS, Shop, Truth
+from schemas.spec_file import load_spec
+from schemas.types import SqlType
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+NOW_MS = 1_767_225_600_000
+CHANGES = 6_000
+
+Row = tuple[int, str, int]
+
+
+@pytest.fixture(scope="module")
+def shop() -> tuple[Shop, list[tuple[int, Decoded]]]:
+    """A shop after some thousand changes, and what a job reads in each of its messages."""
+    columns = tuple(Column(name, kind) for name, kind in load_spec(SPEC).columns.items())
+    decoder = CanalDecoder(columns, columns[:3], "shop", "product")
+    shop = Shop(seed=3, partitions=4)
+    messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
+    return shop, [(partition, decoder.explain(value)) for partition, value in messages]
+
+
+def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    live: Counter[Row] = Counter()
+    for _, decoded in shop[1]:
+        for weight, row in decoded.changes if isinstance(decoded, Changes) else ():
+            live[row] += weight  # type: ignore[index]
+    assert set(live.values()) == {0, 1}
+    counts: dict[str, list[int]] = {}
+    for _, name, cnt in live.elements():
+        counts.setdefault(name, []).append(cnt)
+    assert shop[0].truth() == {name: (sum(c), max(c), len(c)) for name, c in counts.items()}
+
+
+def test_every_retraction_of_the_shop_takes_away_a_row_that_is_there(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    live: set[object] = set()
+    for _, decoded in shop[1]:
+        for weight, row in decoded.changes if isinstance(decoded, Changes) else ():
+            assert (row in live) == (weight < 0)
+            live ^= {row}
+
+
+def test_the_shop_makes_every_kind_of_change(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    decoded = [each for _, each in shop[1]]
+    kinds = Counter(type(each) for each in decoded)
+    assert kinds[Skipped] > 0  # DDL
+    assert kinds[ColumnGone] == 0  # of a column that no job asked for
+    assert 0 < kinds[Rejected] < CHANGES / 100
+    changes = [each.changes for each in decoded if isinstance(each, Changes)]
+    assert {1, 2} <= {len(rows) for rows in changes}
+    assert max(len(rows) for rows in changes[20:]) >= 4  # several rows updated in one message
+    names = {str(row[1]) for rows in changes for _, row in rows}
+    assert names.intersection(RARE_GROUPS)
+
+
+def test_a_products_changes_stay_in_one_partition(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    place: dict[object, int] = {}
+    for partition, decoded in shop[1]:
+        for _, row in decoded.changes if isinstance(decoded, Changes) else ():
+            assert place.setdefault(row[0], partition) == partition
+
+
+def test_equal_seeds_give_equal_shops() -> None:
+    def made(seed: int) -> tuple[list[tuple[int, bytes]], Truth]:
+        shop = Shop(seed=seed, partitions=4)
+        messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(500))]
+        return messages, shop.truth()
+
+    assert made(7) == made(7)
+    assert made(7) != made(8)
+
+
+def test_the_demos_spec_is_a_job() -> None:
+    spec = load_spec(SPEC)
+    assert parse_query(spec.query, spec.columns).output == ("name", "sum_cnt", "top", "n")
+    assert spec.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
+
+
+def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with _running("--data", str(tmp_path), "--seconds", "1") as demo:
+        _, errors = demo.communicate(timeout=60)
+    assert demo.returncode == 2
+    assert "is not empty" in errors
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -> None:
+    with _running("--data", str(tmp_path / "data"), "--seconds", "6", "--seed", "5") as demo:
+        family = _family_when_it_runs(demo)
+        output, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 0, output + errors
+    exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
+    assert exact is not None, output
+    assert int(exact[1]) >= 12
+    assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
+    assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
+    assert _left(family) == []
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's word of a parent's death")
+def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
+    with _running("--data", str(tmp_path / "data")) as demo:
+        family = _family_when_it_runs(demo)
+        demo.kill()
+    assert _left(family) == []
+
+
+def _running(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "jobs.command", "demo", *arguments],
+        cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Broker, job, JVMs, workers and publisher, once the first epoch is committed."""
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "first epoch in" in line:
+            break
+    family = psutil.Process(demo.pid).children(recursive=True)
+    assert sum("java" in process.name() for process in family) == 2
+    return family
+
+
+def _left(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still there after some seconds, in which a JVM notices and ends."""
+    _, alive = psutil.wait_procs(family, timeout=20)
+    return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
