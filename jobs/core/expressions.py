@@ -666,8 +666,7 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
 def _key_sql(expression: Expression) -> str:
     # A bare whole number in GROUP BY would be the position of a column.
     text = expression_sql(expression)
-    bare = isinstance(expression, Constant) and expression.type.integer
-    return f"CAST({text} AS {expression.type})" if bare else text
+    return f"CAST({text} AS {expression.type})" if text.isdigit() else text
 
 
 # --- literals ------------------------------------------------------------------------------------

@@ -156,12 +156,24 @@ class _Scope:
     names: Mapping[str, Expression]
     qualifiers: tuple[str, ...]
 
-    def find(self, name: str) -> Expression | None:
+    def spelling(self, name: str) -> str | None:
         """The exact name first, then the only one that differs in case alone."""
         if name in self.names:
-            return self.names[name]
-        alike = [each for each in self.names if each.lower() == name.lower()]
-        return self.names[alike[0]] if len(alike) == 1 else None
+            return name
+        alike = [each for each in self.names if _alike(each, name)]
+        return alike[0] if len(alike) == 1 else None
+
+    def find(self, name: str) -> Expression | None:
+        spelled = self.spelling(name)
+        return None if spelled is None else self.names[spelled]
+
+    def readable(self, node: exp.Expr) -> str:
+        """A name from the columns that a part of the query names, behind its function if any."""
+        names = [self.spelling(each.name) or "" for each in node.find_all(exp.Column, bfs=False)]
+        function = _function_name(node)
+        if isinstance(node, exp.Trim | exp.Substring | exp.Extract):
+            function = _sql_name(type(node))
+        return "_".join(filter(None, dict.fromkeys([function.lower(), *names])))
 
 
 @dataclass(slots=True)
@@ -173,7 +185,8 @@ class _Item:
     expression: Expression  # the argument, where it is an aggregate
     function: str | None = None
     counts_rows: bool = False
-    plain: Expression | None = None  # the argument before a FILTER became part of it
+    column: str | None = None  # the name of the column, where it is nothing else
+    readable: str = ""  # what it could be called
     name: str = ""
 
 
@@ -323,7 +336,9 @@ class _Query:
                 expression = self._row(value, scope, "SELECT")
                 with self._at(value):
                     typing_rules.typed(expression)
-                yield _Item(value, alias, expression)
+                column = scope.spelling(value.name) if isinstance(value, exp.Column) else None
+                readable = scope.readable(value) or "constant"
+                yield _Item(value, alias, expression, column=column, readable=readable)
 
     def _aggregate(self, node: exp.Expr, alias: str | None, scope: _Scope) -> _Item:
         """One aggregate; FILTER (WHERE c) becomes CASE WHEN c THEN argument END."""
@@ -354,11 +369,11 @@ class _Query:
         # A constant that is not NULL is counted for every row.
         counted = isinstance(argument, Constant) and argument.value is not None
         rows = rows or (function == "COUNT" and counted)
-        plain = argument
         if condition is not None:
             argument = Case(((condition, argument),), None, argument.type)
         counts_rows = rows and condition is None
-        return _Item(node, alias, argument, function, counts_rows, plain)
+        readable = "_".join(filter(None, (function.lower(), scope.readable(arguments[0]))))
+        return _Item(node, alias, argument, function, counts_rows, readable=readable)
 
     def _keys(self, select: exp.Select, scope: _Scope, items: list[_Item]) -> list[Expression]:
         """The expressions of GROUP BY: of columns, positions, aliases, or written out."""
@@ -377,8 +392,8 @@ class _Query:
         return keys
 
     def _key(self, node: exp.Expr, scope: _Scope, items: list[_Item], width: int) -> Expression:
-        if isinstance(node, exp.Literal) and not node.is_string:
-            position = int(node.name) if node.name.isdigit() else 0
+        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            position = int(node.name)
             if not 1 <= position <= width:
                 raise self._refused(f"GROUP BY {node.name}: there are columns 1 to {width}", node)
             if self.problems:  # positions are only right when every item was understood
@@ -426,9 +441,7 @@ class _Query:
         """Names of the result: AS first, then plain columns, then ones made from what is there."""
         taken: dict[str, str] = {}
         for item in items:
-            name = item.alias
-            if name is None and isinstance(item.expression, Column) and not item.function:
-                name = self._spelled(item)
+            name = item.column if item.alias is None else item.alias
             if name is None:
                 continue
             with self._problems_kept():
@@ -437,19 +450,8 @@ class _Query:
             taken[name.lower()] = name
         for item in items:
             if not item.name:
-                item.name = _unused(_derived_name(item), taken)
+                item.name = _unused(item.readable, taken)
                 taken[item.name.lower()] = item.name
-
-    def _spelled(self, item: _Item) -> str:
-        """A column is called as the query calls it: a derived table may have renamed it."""
-        if isinstance(item.node, exp.Column) and item.node.name.lower() not in self._lower:
-            return str(item.node.name)
-        assert isinstance(item.expression, Column)
-        return item.expression.name
-
-    @property
-    def _lower(self) -> set[str]:
-        return {name.lower() for name in self.columns}
 
     def _check_name(self, name: str, item: _Item, taken: Mapping[str, str]) -> None:
         if not _NAME.fullmatch(name):
@@ -478,7 +480,7 @@ class _Query:
                 shown.remove(item)
                 named.append(Named(item.name, expression))
                 continue
-            name = _unused(_readable(expression) or "key", taken)
+            name = _unused(_readable(expression), taken)
             taken[name.lower()] = name
             named.append(Named(name, expression))
         return tuple(named)
@@ -929,18 +931,9 @@ def _column_name(expression: Expression) -> str | None:
 
 
 def _readable(expression: Expression) -> str:
-    """A name from the columns of an expression, behind the function where there is one."""
-    names = list(dict.fromkeys(each.name for each in walk(expression) if isinstance(each, Column)))
-    if isinstance(expression, Call):
-        names.insert(0, expression.function.lower())
-    return "_".join(names)
-
-
-def _derived_name(item: _Item) -> str:
-    if item.function is None:
-        return _readable(item.expression) or "constant"
-    columns = "" if item.plain is None else _readable(item.plain)
-    return f"{item.function.lower()}_{columns}" if columns else item.function.lower()
+    """A name for a hidden group column, from the columns of the source that it reads."""
+    columns = (each.name for each in walk(expression) if isinstance(each, Column))
+    return "_".join(dict.fromkeys(columns)) or "key"
 
 
 def _unused(name: str, taken: Mapping[str, str]) -> str:

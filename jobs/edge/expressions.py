@@ -22,7 +22,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.core.expressions import expression_sql, fails_itself, like_parts, plan_fails
+from jobs.core.expressions import (
+    DECIMAL_SCALE_KEPT,
+    expression_sql,
+    fails_itself,
+    like_parts,
+    plan_fails,
+)
 from jobs.core.plan import (
     Arithmetic,
     Call,
@@ -40,7 +46,15 @@ from jobs.core.plan import (
     Not,
     Plan,
 )
-from schemas.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, integer_range
+from schemas.types import (
+    BIGINT,
+    BOOLEAN,
+    DECIMAL_PRECISION_MAX,
+    STRING,
+    Kind,
+    SqlType,
+    integer_range,
+)
 
 SHOWN_SQL_CHARACTERS_MAX = 200
 SHOWN_VALUE_CHARACTERS_MAX = 100
@@ -339,12 +353,22 @@ def _divided(sql_type: SqlType, left: SparkColumn, right: SparkColumn) -> SparkC
 
 def _build_negation(negation: Negate) -> Evaluated:
     operand = build(negation.operand)
-    zero = F.lit(0).try_cast(spark_type(negation.type))
-    # 0 - x also has no -0.0, and for decimals the cast back never loses a digit.
-    value = F.try_subtract(zero, operand.value).try_cast(spark_type(negation.type))
-    if negation.type.kind is Kind.DECIMAL:
-        value = -operand.value
+    value = _negated(operand.value, negation.type)
     return Evaluated(value, _first(operand.failure, _overflow(negation, operand.value, value)))
+
+
+def _negated(value: SparkColumn, sql_type: SqlType) -> SparkColumn:
+    """0 - x, which also has no -0.0; Spark's own minus rounds a DECIMAL to 34 digits."""
+    target = spark_type(sql_type)
+    precision, scale = sql_type.precision or 0, sql_type.scale or 0
+    if precision == DECIMAL_PRECISION_MAX and scale > DECIMAL_SCALE_KEPT:
+        # The difference of such decimals has one fraction digit less: change the sign as text.
+        text = value.try_cast("string")
+        turned = F.when(value < F.lit(0), F.substr(text, F.lit(2))).otherwise(
+            F.concat(F.lit("-"), text)
+        )
+        return turned.try_cast(target)
+    return F.try_subtract(F.lit(0).try_cast(target), value).try_cast(target)
 
 
 def _overflow(
@@ -420,10 +444,9 @@ _Function = Callable[[Call, list[SparkColumn]], SparkColumn]
 
 
 def _abs(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    if not call.type.integer:
+    if call.type.floating:
         return F.abs(values[0])
-    zero = F.lit(0).try_cast(spark_type(call.type))
-    return F.when(values[0] < zero, F.try_subtract(zero, values[0])).otherwise(values[0])
+    return F.when(values[0] < F.lit(0), _negated(values[0], call.type)).otherwise(values[0])
 
 
 def _sign(call: Call, values: list[SparkColumn]) -> SparkColumn:

@@ -222,6 +222,15 @@ def test_a_derived_table_is_written_into_the_query() -> None:
     assert isinstance(derived.where, Logical)
 
 
+def test_results_over_a_derived_table_are_named_after_its_columns() -> None:
+    made = plan(
+        "SELECT cnt, V, SUM(v), COUNT(cnt) "
+        "FROM (SELECT name AS cnt, CAST(cnt AS INT) + 1 AS v FROM t) GROUP BY cnt, v"
+    )
+    assert made.output == ("cnt", "v", "sum_v", "count_cnt")
+    assert made.group[0].expression == Column("name", STRING)
+
+
 def test_a_derived_star_brings_all_columns() -> None:
     made = plan("SELECT name, SUM(v) AS s FROM (SELECT *, cnt * 2 AS v FROM t) GROUP BY name")
     assert [column.name for column in made.used] == ["name", "cnt"]
@@ -570,7 +579,9 @@ def test_the_same_text_in_quotes_is_only_a_value(payload: str) -> None:
     assert made.where.right == Constant(payload, STRING)
 
 
-@pytest.mark.parametrize("name", ["x`; DROP TABLE t; --", "x y", "x.y", "é", "ｘ", "x\n", "", "9x"])
+@pytest.mark.parametrize(
+    "name", ["x`; DROP TABLE t; --", "x y", "x.y", "é", "\uff58", "x\n", "", "9x"]
+)
 def test_names_of_results_are_plain_identifiers(name: str) -> None:
     quoted = name.replace("`", "``")
     assert problems(f"SELECT COUNT(*) AS `{quoted}` FROM t")
@@ -603,12 +614,13 @@ def test_most_random_queries_are_taken() -> None:
     assert taken > 60
 
 
-PIECES = (
-    "SELECT FROM WHERE GROUP BY COUNT ( ) * , . name cnt ok t AS CASE WHEN THEN ELSE END NOT AND OR "
-    "IN BETWEEN LIKE IS NULL CAST TRY_CAST INT DECIMAL(3,1) 1 2.5 1e5 'x' X'0' `q` \" ' -- /* */ ; "
-    "+ - / % || = <> <= DISTINCT FILTER OVER UNION JOIN ORDER DATE TIMESTAMP INTERVAL IF COALESCE "
-    "EXTRACT SUBSTRING TRIM FOR [ ] { } :: -> |> @ # $ ? \\ \n é VALUES TABLE UNNEST PIVOT"
-).split(" ")
+_PIECES = r"""
+    SELECT FROM WHERE GROUP BY COUNT ( ) * , . name cnt ok t AS CASE WHEN THEN ELSE END NOT AND
+    OR IN BETWEEN LIKE IS NULL CAST TRY_CAST INT DECIMAL(3,1) 1 2.5 1e5 'x' X'0' `q` " ' -- /*
+    */ ; + - / % || = <> <= DISTINCT FILTER OVER UNION JOIN ORDER DATE TIMESTAMP INTERVAL IF
+    COALESCE EXTRACT SUBSTRING TRIM FOR [ ] { } :: -> |> @ # $ ? \ é VALUES TABLE UNNEST PIVOT
+"""
+PIECES = [*_PIECES.split(), "\n"]
 
 
 @settings(max_examples=400, deadline=None)
