@@ -1,0 +1,392 @@
+"""Replay: a job on a list of steps, without Kafka and Delta.
+
+    steps ──► decode ──► row expressions (Spark, once, only where there are any)
+                  └────► cut into bundles ──► Tally ──► changelog rows, watermarks, rejects
+
+What a step may be is in README; what comes out is one JSON object a line. The way is the one of
+the pipeline: the same decoders, the same Columns, the same fold; only the bundles are exact here
+(`minibatch.size` rows, -U and +U counted as two), where a running job ends them at records.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
+from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
+from jobs.core.formats import decoder
+from jobs.core.plan import Plan
+from jobs.core.query import QueryError, parse_query
+from jobs.core.row_fields import RefusedError, RowFields
+from jobs.core.values import Json, converter, renderer
+from schemas.job import JobSpec
+from schemas.spec_file import SpecError, load_spec
+
+WATERMARK_MAX = 2**63 - 1  # the watermark at the end of the input
+Output = dict[str, Any]
+
+_KEYS = {  # what decides the kind of a step -> what else it may carry
+    "message": {"partition", "offset", "time"},
+    "op": {"row", "partition", "offset", "time"},
+    "clock": set[str](),
+    "watermark": set[str](),
+    "flush": set[str](),
+}
+_ROW = "__row"
+
+
+class StepError(ValueError):
+    """A step that is none; the message says which one, and what is wrong with it."""
+
+
+class ReplayError(Exception):
+    """The job would have stopped here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A decoded message, or a row that came decoded."""
+
+    partition: int
+    offset: int
+    decoded: Decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """Processing time that passes, in milliseconds."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputWatermark:
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    pass
+
+
+Step = Arrival | Passing | InputWatermark | Flush
+
+
+def replay(
+    spec: JobSpec | Mapping[str, Any] | Path | str,
+    steps: Iterable[Mapping[str, Any] | str | bytes],
+) -> Iterator[Output]:
+    """Run a job over steps. `spec` as `load_spec` takes it; a step is a mapping or a line of JSON.
+
+    SpecError, QueryError and StepError are the caller's mistakes; ReplayError means that the job
+    itself would have stopped, after what was given out so far.
+    """
+    job = spec if isinstance(spec, JobSpec) else load_spec(spec)
+    return _Replay(job).run(steps)
+
+
+def main(spec_path: str, steps_path: str = "-") -> int:
+    """`retally replay SPEC [STEPS]`: JSON lines in, JSON lines out; returns the exit code."""
+    try:
+        spec = load_spec(Path(spec_path))
+        if steps_path == "-":
+            _print_all(replay(spec, sys.stdin))
+        else:
+            with open(steps_path, encoding="utf-8") as lines:
+                _print_all(replay(spec, lines))
+    except (SpecError, QueryError, StepError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ReplayError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print_all(outputs: Iterable[Output]) -> None:
+    for output in outputs:
+        print(json.dumps(output, ensure_ascii=False))
+
+
+class _Replay:
+    """One run: what has arrived since the last cut, and where time stands."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        if spec.minibatch.clock == "event":
+            raise ReplayError("minibatch.clock: event cannot be replayed yet; use processing")
+        self.spec = spec
+        self.plan = parse_query(spec.query, spec.columns)
+        self.bundle = Bundle()
+        self.rejects: list[tuple[int, int, Rejected]] = []
+        self.now_ms = 0
+        self.watermark: int | None = None
+        self._shown = _row_renderer(self.plan)
+
+    def run(self, steps: Iterable[Mapping[str, Any] | str | bytes]) -> Iterator[Output]:
+        arrived: Iterable[Step] = StepReader(self.spec, self.plan).read(steps)
+        evaluated = Evaluated(plain_projection(self.plan))
+        if evaluated.projection is None:
+            arrived = list(arrived)
+            rows = (row for step in arrived for _, row in _changes(step))
+            evaluated = evaluated_by_spark(self.spec.name, self.plan, dict.fromkeys(rows))
+        assert evaluated.projection is not None
+        refresh = self.spec.state.ttl_ms > 0 and self.spec.state.refresh
+        tally = Tally(self.plan, evaluated.projection, refresh=refresh)
+        for step in arrived:
+            match step:
+                case Arrival():
+                    yield from self._arrive(tally, step, evaluated)
+                case Passing():
+                    yield from self._pass(tally, step.ms)
+                case InputWatermark():
+                    yield from self._forward(tally, step.time)
+                case Flush():
+                    yield from self._end_bundle(tally)
+        yield from self._forward(tally, WATERMARK_MAX)
+
+    def _arrive(self, tally: Tally, step: Arrival, evaluated: Evaluated) -> Iterator[Output]:
+        """Take a message whole or reject it whole; its rows may still end up in two bundles."""
+        decoded = step.decoded
+        if isinstance(decoded, ColumnGone):
+            self._stop_without(decoded, step)
+        elif isinstance(decoded, Rejected):
+            self._reject(step, decoded)
+        changes = _changes(step)
+        failing = [row for _, row in changes if row in evaluated.failures]
+        if failing:
+            shown = ", ".join(
+                f"{column.name} = {value!r}"
+                for column, value in zip(self.plan.used, failing[0], strict=True)
+            )
+            reason = f"{evaluated.failures[failing[0]]}; the row is {shown}"
+            self._reject(step, Rejected(reason))
+            return
+        assert evaluated.projection is not None
+        for change in changes:
+            if evaluated.projection(change[1]) is None:
+                continue  # WHERE comes before the bundle, so its rows do not fill one
+            self.bundle.add(step.partition, step.offset, [change])
+            if self.bundle.rows == self.spec.minibatch.size:
+                yield from self._end_bundle(tally)
+
+    def _pass(self, tally: Tally, ms: int) -> Iterator[Output]:
+        """The marker of processing time is now - now % latency; a higher one ends the bundle."""
+        latency = self.spec.minibatch.latency_ms
+        before, self.now_ms = self.now_ms, self.now_ms + ms
+        if self.now_ms // latency > before // latency:
+            yield from self._end_bundle(tally)
+        if 0 < self.spec.state.ttl_ms <= self.now_ms:
+            raise ReplayError("state.ttl has passed, and expiry cannot be replayed yet")
+
+    def _forward(self, tally: Tally, time: int) -> Iterator[Output]:
+        """Results first, the watermark after; a lower one than the last goes no further."""
+        yield from self._end_bundle(tally)
+        if self.watermark is None or time > self.watermark:
+            self.watermark = time
+            yield {"watermark": time}
+
+    def _end_bundle(self, tally: Tally) -> Iterator[Output]:
+        bundle, self.bundle = self.bundle, Bundle()
+        rejects, self.rejects = self.rejects, []
+        for partition, offset, why in sorted(rejects, key=lambda reject: reject[:2]):
+            place = {"partition": partition, "offset": offset}
+            yield {"rejected": {"reason": why.reason, "path": why.path, **place}}
+        if bundle.rows == 0:
+            return
+        for op, key, result in tally.fold(bundle.ranges()).changelog:
+            yield {"op": str(op), "row": self._shown(key, result)}
+        yield {"flushed": bundle.rows}
+
+    def _reject(self, step: Arrival, why: Rejected) -> None:
+        if self.spec.on_error == "fail":
+            place = f"partition {step.partition} offset {step.offset}"
+            raise ReplayError(
+                f"{place}: {why.reason} at {why.path}. The job stops (on_error: fail)"
+            )
+        self.rejects.append((step.partition, step.offset, why))
+
+    def _stop_without(self, gone: ColumnGone, step: Arrival) -> None:
+        if self.spec.on_schema_change == "stop":
+            place = f"partition {step.partition} offset {step.offset}"
+            raise ReplayError(
+                f"column {gone.column}: {gone.why} ({place}). The job stops (on_schema_change: "
+                "stop); correct the source or the columns of the job, or say "
+                "on_schema_change: continue"
+            )
+
+
+def _changes(step: Step) -> list[tuple[int, Row]]:
+    if isinstance(step, Arrival) and isinstance(step.decoded, Changes):
+        return step.decoded.changes
+    return []
+
+
+def _row_renderer(plan: Plan) -> Callable[[Row, Row], dict[str, Json]]:
+    """How a changelog row is shown: the SELECT columns by name, as typed JSON."""
+    places: dict[str, tuple[bool, int, Callable[[Any], Json]]] = {}
+    for index, column in enumerate(plan.group):
+        places[column.name] = (True, index, renderer(column.type))
+    for index, aggregate in enumerate(plan.aggregates):
+        places[aggregate.name] = (False, index, renderer(aggregate.type))
+    picked = [(name, *places[name]) for name in plan.output]
+
+    def shown(key: Row, result: Row) -> dict[str, Json]:
+        return {
+            name: render((key if of_group else result)[index])
+            for name, of_group, index, render in picked
+        }
+
+    return shown
+
+
+# --- steps ----------------------------------------------------------------------------------
+
+
+class StepReader:
+    """Reads steps: JSON, keys and values checked, messages and rows decoded."""
+
+    def __init__(self, spec: JobSpec, plan: Plan) -> None:
+        continues = spec.on_schema_change == "continue"
+        self._decode = decoder(
+            spec.source.format,
+            plan.columns,
+            plan.used,
+            database=spec.source.database,
+            table=spec.source.table,
+            timestamp_format=spec.timestamp_format,
+            missing_is_null=continues,
+        ).decode
+        self._fields = RowFields(
+            plan.columns,
+            plan.used,
+            lambda sql_type: converter(sql_type, spec.timestamp_format),
+            missing_is_null=continues,
+        )
+        self._next_offsets: dict[int, int] = {}
+
+    def read(self, steps: Iterable[Mapping[str, Any] | str | bytes]) -> Iterator[Step]:
+        lines = steps.splitlines() if isinstance(steps, str) else steps
+        for number, line in enumerate(lines, 1):
+            if isinstance(line, str | bytes) and not line.strip():
+                continue
+            try:
+                step = (
+                    json.loads(line, parse_float=Decimal) if isinstance(line, str | bytes) else line
+                )
+                yield self._step(step)
+            except ValueError as error:
+                raise StepError(f"step {number}: {error}") from None
+
+    def _step(self, step: object) -> Step:
+        if not isinstance(step, Mapping):
+            raise ValueError(f'{step!r:.80} is not an object such as {{"flush": true}}')
+        kinds = [kind for kind in _KEYS if kind in step]
+        if len(kinds) != 1:
+            raise ValueError(f"has {kinds or 'none'} of {', '.join(_KEYS)}; one says what it is")
+        kind = kinds[0]
+        unknown = [str(key) for key in step if key != kind and key not in _KEYS[kind]]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} does not belong to a step with {kind!r}")
+        if kind == "clock":
+            return Passing(_whole(step, "clock", least=0))
+        if kind == "watermark":
+            return InputWatermark(_whole(step, "watermark", least=-(2**63)))
+        if kind == "flush":
+            if step["flush"] is not True:
+                raise ValueError("flush is true or not there")
+            return Flush()
+        if step.get("time") is not None:
+            _whole(step, "time", least=-(2**63))
+        partition = _whole(step, "partition", least=0, default=0)
+        offset = _whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
+        self._next_offsets[partition] = offset + 1
+        decoded = self._message(step) if kind == "message" else self._row(step)
+        return Arrival(partition, offset, decoded)
+
+    def _message(self, step: Mapping[str, Any]) -> Decoded:
+        value = step["message"]
+        if isinstance(value, str):
+            value = value.encode("utf-8", "surrogatepass")
+        elif value is not None and not isinstance(value, bytes):
+            raise ValueError("message is the raw value of a record, as a string (or null)")
+        return self._decode(value)
+
+    def _row(self, step: Mapping[str, Any]) -> Decoded:
+        """A row that came decoded: its values are converted as those of a message are."""
+        try:
+            weight = Op(step["op"]).weight
+        except ValueError:
+            raise ValueError(f"op is {step['op']!r}; known are {', '.join(Op)}") from None
+        row = step.get("row")
+        if not isinstance(row, Mapping):
+            raise ValueError("row is missing; an object of column names and values belongs there")
+        try:
+            values = self._fields.row(dict(row), "$.row")
+        except RefusedError as error:
+            return error.decoded
+        return Changes([(weight, self._fields.pick(values))])
+
+
+def _whole(step: Mapping[str, Any], key: str, *, least: int, default: int | None = None) -> int:
+    value = step.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+        bound = f", {least} or more" if least >= 0 else ""
+        raise ValueError(f"{key} is {value!r:.80}; a whole number belongs there{bound}")
+    return value
+
+
+# --- row expressions ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What the row expressions give: the projection, and why some rows fail."""
+
+    projection: Projection | None
+    failures: Mapping[Row, str] = field(default_factory=dict)
+
+
+def evaluated_by_spark(name: str, plan: Plan, rows: Iterable[Row]) -> Evaluated:
+    """Evaluate distinct rows of used columns in one Spark job. Row expressions know nothing of
+    other rows, so when and in which bundle a row comes does not matter."""
+    import pyarrow as pa
+    from pyspark.sql import types as T
+
+    from jobs.edge.columns import from_arrow, to_arrow
+    from jobs.edge.expressions import fallible, project, spark_type
+    from jobs.edge.spark import session
+
+    distinct = list(rows)
+    if not distinct:
+        return Evaluated(dict[Row, Projected | None]().__getitem__)
+    columns = list(zip(*distinct, strict=True))
+    arrays = [
+        to_arrow(values, column.type) for values, column in zip(columns, plan.used, strict=True)
+    ]
+    numbers = pa.array(range(len(distinct)), pa.int64())
+    table = pa.Table.from_arrays([numbers, *arrays], [_ROW, *(c.name for c in plan.used)])
+    schema = T.StructType([T.StructField(_ROW, T.LongType())])
+    for column in plan.used:
+        schema.add(column.name, spark_type(column.type))
+    frame = session(name).createDataFrame(table, schema)
+    result = project(frame, plan, [_ROW]).toArrow()
+
+    numbers_back = result[_ROW].to_pylist()
+    group = [from_arrow(result[f"g{i}"], named.type) for i, named in enumerate(plan.group)]
+    arguments = [from_arrow(result[f"a{i}"], named.type) for i, named in enumerate(plan.arguments)]
+    failures = {}
+    if fallible(plan):  # the reasons are the last column
+        reasons = result.column(result.num_columns - 1).to_pylist()
+        failing = zip(numbers_back, reasons, strict=True)
+        failures = {distinct[number]: reason for number, reason in failing if reason is not None}
+    projected: dict[Row, Projected | None] = dict.fromkeys(distinct)
+    for at, number in enumerate(numbers_back):
+        key = tuple(values[at] for values in group)
+        projected[distinct[number]] = (key, tuple(values[at] for values in arguments))
+    return Evaluated(projected.__getitem__, failures)

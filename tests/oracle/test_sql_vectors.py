@@ -1,0 +1,376 @@
+"""GROUP BY queries against the changelogs that Flink 2.2.1 itself gave, through replay.
+
+Three sources. The vectors beside the checkout (skipped, loudly, where there are none): every one
+whose query is in our grammar must give the same rows per key; the ones where we decide otherwise
+are in OVERRULED, each with its reason. Then what Flink's own tests state. Then, as vectors of our
+own, the bugs that Flink and others shipped in this very computation.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.core.query import QueryError
+from jobs.replay import replay
+from schemas.spec_file import SpecError
+from tests import flink_notation as flink
+
+VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "sql_vectors.json"
+MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: sql_vectors.json is not beside this checkout"
+
+ALL_FIVE = "COUNT(*) AS c, COUNT(v) AS cv, SUM(v) AS s, AVG(v) AS av, MAX(v) AS mx, MIN(v) AS mn"
+BY_KEY = f"SELECT k, {ALL_FIVE} FROM (SELECT k, CAST(v AS INT) AS v FROM T) GROUP BY k"
+FIT = "a SUM that does not fit its type is NULL, and right again when it fits again"
+LAST = "two-phase cuts its bundles elsewhere; only the final rows are the same"
+NINES = "9" * 35
+
+# id -> (what we give instead, why). None: the same final rows, by other steps.
+OVERRULED: dict[str, tuple[list[str] | None, str]] = {
+    "S06-int-overflow": (
+        [
+            "+I[a, 2147483647, 2147483647, 2147483647]",
+            "-U[a, 2147483647, 2147483647, 2147483647]",
+            "+U[a, null, 2147483648, 1073741824]",
+            "-U[a, null, 2147483648, 1073741824]",
+            "+U[a, 2147483647, 2147483647, 2147483647]",
+        ],
+        FIT,
+    ),
+    "S07-tinyint-overflow-bigint-overflow": (
+        [
+            "+I[a, 100, 100, 9223372036854775807, 9223372036854775807]",
+            "-U[a, 100, 100, 9223372036854775807, 9223372036854775807]",
+            "+U[a, null, 100, null, 4611686018427387904]",
+            "-U[a, null, 100, null, 4611686018427387904]",
+            "+U[a, 100, 100, 9223372036854775807, 9223372036854775807]",
+        ],
+        FIT,
+    ),
+    "S08-decimal-overflow-append": (
+        [f"+I[a, {NINES}.999, null]", f"-U[a, {NINES}.999, null]", "+U[a, null, null]"],
+        FIT + "; it does not start again from NULL",
+    ),
+    "S09-decimal-overflow-retract": (
+        [
+            f"+I[a, {NINES}.999, null]",
+            f"-U[a, {NINES}.999, null]",
+            "+U[a, null, null]",
+            "-U[a, null, null]",
+            f"+U[a, {NINES}.999, null]",
+            f"-U[a, {NINES}.999, null]",
+            "+U[a, null, null]",
+        ],
+        FIT,
+    ),
+    "M02-twophase-size3": (None, LAST),
+    "M11-canal-by-name-twophase5": (None, LAST),
+    "M04-twophase-retract-first": (
+        ["+I[a, 1, 1, 2, 2, 2, 2]", "+I[b, 1, 1, 3, 3, 3, 3]", "+I[d, 1, 1, 5, 5, 5, 5]"],
+        "pre-aggregation never changes a result: heads are dropped as in one phase",
+    ),
+    "M06-onephase-drop-bug-FLINK-35661": (
+        ["+I[bbb, 2]", "+I[ccc, 3]"],
+        "FLINK-35661: a key with nothing but heads must not take the others along",
+    ),
+}
+# id -> why the query is refused for now.
+OUTSIDE_THE_GRAMMAR = {
+    "S15-listagg-first-last": "LISTAGG",
+    "S16-listagg-append": "LISTAGG, FIRST_VALUE, LAST_VALUE",
+    "M14-first-value-twophase": "FIRST_VALUE, LAST_VALUE",
+}
+# id -> the key of the spec that is wrong.
+WRONG_SETTINGS = {
+    "M12-size-zero-error": ({"size": 0}, "minibatch.size"),
+    "M13-latency-zero-error": ({"latency": "0ms"}, "minibatch.latency"),
+}
+
+
+def vectors() -> list[dict[str, Any]]:
+    if not VECTORS.exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(VECTORS.read_text(encoding="utf-8"))["vectors"]
+    return found
+
+
+def spec(columns: list[str], sql: str, **sections: Any) -> dict[str, Any]:
+    return {
+        "name": "vector",
+        "source": {"topic": "t"},
+        "columns": dict.fromkeys(columns, "STRING"),
+        "query": sql,
+        **sections,
+    }
+
+
+def spec_of(vector: dict[str, Any]) -> dict[str, Any]:
+    conf = vector["conf"]
+    size = int(conf.get("table.exec.mini-batch.size", 1))
+    ttl = conf.get("table.exec.state.ttl", "0s").replace(" ", "")
+    return spec(vector["cols"], vector["sql"], minibatch={"size": size}, state={"ttl": ttl})
+
+
+def steps(columns: list[str], changes: list[list[str | None]]) -> list[dict[str, Any]]:
+    return [{"op": op, "row": dict(zip(columns, values, strict=True))} for op, *values in changes]
+
+
+def key_columns(sql: str) -> int:
+    _, _, group = sql.rpartition("GROUP BY ")
+    return group.count(",") + 1 if group != sql else 0
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason=MISSING)
+@pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector["id"])
+def test_flink_gives_the_same_changelog_per_key(vector: dict[str, Any], spark: object) -> None:
+    name, sql = vector["id"], vector["sql"]
+    if name in OUTSIDE_THE_GRAMMAR:
+        with pytest.raises(QueryError):
+            replay(spec_of(vector), [])
+        return
+    if name in WRONG_SETTINGS:
+        minibatch, place = WRONG_SETTINGS[name]
+        with pytest.raises(SpecError, match=place):
+            replay(spec(vector["cols"], sql, minibatch=minibatch), [])
+        return
+    got = flink.rows(replay(spec_of(vector), steps(vector["cols"], vector["input"])))
+    wanted, _ = OVERRULED.get(name, (vector["expected"], ""))
+    keys = key_columns(sql)
+    if wanted is None:
+        assert flink.table(got, keys) == flink.table(vector["expected"], keys)
+        assert got != vector["expected"], "no longer overruled: take it off the list"
+    else:
+        assert flink.per_key(got, keys) == flink.per_key(wanted, keys)
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason=MISSING)
+def test_every_vector_we_treat_apart_exists() -> None:
+    known = {vector["id"] for vector in vectors()}
+    assert known >= {*OVERRULED, *OUTSIDE_THE_GRAMMAR, *WRONG_SETTINGS}
+
+
+def test_canal_messages_give_what_their_rows_give(oracle: Path, spark: object) -> None:
+    by_id = {vector["id"]: vector for vector in vectors()}
+    vector = by_id["S27-canal-data-by-name"]
+    messages = (oracle / "canal" / "canal-data.txt").read_text(encoding="utf-8").splitlines()
+    job = spec_of(vector)
+    got = flink.rows(replay(job, [{"message": message} for message in messages]))
+    assert flink.per_key(got, 1) == flink.per_key(vector["expected"], 1)
+    whole = {**job, "minibatch": {"size": 5000}}
+    once = flink.rows(replay(whole, [{"message": message} for message in messages]))
+    assert flink.table(once, 1) == flink.table(vector["expected"], 1)
+    assert all(line.startswith("+I") for line in once)
+
+
+# --- what Flink's own tests state -----------------------------------------------------------------
+
+USERS = ["u", "n", "e", "b"]
+USER_CHANGES: list[list[str | None]] = [
+    ["+I", "user1", "Tom", "tom@gmail.com", "10.02"],
+    ["+I", "user2", "Jack", "jack@hotmail.com", "71.2"],
+    ["-U", "user1", "Tom", "tom@gmail.com", "10.02"],
+    ["+U", "user1", "Tom", "tom123@gmail.com", "8.1"],
+    ["+I", "user3", "Bailey", "bailey@gmail.com", "9.99"],
+    ["-D", "user2", "Jack", "jack@hotmail.com", "71.2"],
+    ["+I", "user4", "Tina", "tina@gmail.com", "11.3"],
+    ["-U", "user3", "Bailey", "bailey@gmail.com", "9.99"],
+    ["+U", "user3", "Bailey", "bailey@qq.com", "9.99"],
+]
+RATE_CHANGES: list[list[str | None]] = [
+    ["+I", "US Dollar", "102"],
+    ["+I", "Euro", "114"],
+    ["+I", "Yen", "1"],
+    ["-U", "Euro", "114"],
+    ["+U", "Euro", "116"],
+    ["-U", "Euro", "116"],
+    ["+U", "Euro", "119"],
+    ["-D", "Yen", "1"],
+]
+
+
+def run(
+    sql: str, columns: list[str], changes: list[list[str | None]], size: int = 1, ttl: str = "0s"
+) -> list[str]:
+    job = spec(columns, sql, minibatch={"size": size}, state={"ttl": ttl})
+    return flink.rows(replay(job, steps(columns, changes)))
+
+
+def test_sum_with_retraction_as_the_harness_of_group_aggregate(spark: object) -> None:
+    """GroupAggregateHarnessTest#testAggregateWithRetraction, up to where its state expires."""
+    changes: list[list[str | None]] = [
+        ["+I", "aaa", "1"],
+        ["+I", "bbb", "1"],
+        ["+I", "aaa", "2"],
+        ["-D", "aaa", "2"],
+        ["+I", "ccc", "3"],
+    ]
+    got = run("SELECT a, SUM(CAST(c AS BIGINT)) FROM T GROUP BY a", ["a", "c"], changes)
+    assert got == [
+        "+I[aaa, 1]",
+        "+I[bbb, 1]",
+        "-U[aaa, 1]",
+        "+U[aaa, 3]",
+        "-U[aaa, 3]",
+        "+U[aaa, 1]",
+        "+I[ccc, 3]",
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_final_rows_of_the_user_changelog(size: int, spark: object) -> None:
+    """ChangelogSourceITCase: totals, groups by an expression, and a WHERE over a changing value."""
+    totals = "SELECT COUNT(*), SUM(CAST(b AS DECIMAL(18, 2))), MAX(e) FROM T"
+    assert flink.table(run(totals, USERS, USER_CHANGES, size), 0) == {
+        (): "3, 29.39, tom123@gmail.com"
+    }
+    doubled = (
+        "SELECT d, COUNT(*) AS c, MAX(e) AS m FROM (SELECT CAST(b AS DECIMAL(18, 2)) * 2 AS d, e "
+        "FROM T) GROUP BY d"
+    )
+    assert flink.table(run(doubled, USERS, USER_CHANGES, size), 1) == {
+        ("16.20",): "16.20, 1, tom123@gmail.com",
+        ("19.98",): "19.98, 1, bailey@qq.com",
+        ("22.60",): "22.60, 1, tina@gmail.com",
+    }
+    rich = "SELECT u, COUNT(*) AS c FROM T WHERE CAST(b AS DECIMAL(18, 2)) > 9 GROUP BY u"
+    assert flink.table(run(rich, USERS, USER_CHANGES, size), 1) == {
+        ("user3",): "user3, 1",
+        ("user4",): "user4, 1",
+    }
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_final_rows_of_the_rates_history(size: int, spark: object) -> None:
+    by_currency = "SELECT c, SUM(CAST(r AS BIGINT)) AS s FROM T GROUP BY c"
+    assert flink.table(run(by_currency, ["c", "r"], RATE_CHANGES, size), 1) == {
+        ("US Dollar",): "US Dollar, 102",
+        ("Euro",): "Euro, 119",
+    }
+
+
+# --- bugs that others shipped in this very computation --------------------------------------------
+
+
+def test_flink_35661_a_key_of_nothing_but_heads_does_not_take_the_others_along() -> None:
+    changes: list[list[str | None]] = [
+        ["-D", "A", "1"],
+        ["+I", "B", "2"],
+        ["-U", "C", "9"],
+        ["+U", "C", "3"],
+        ["-D", "D", "4"],
+    ]
+    got = run("SELECT k, MAX(v) AS m, COUNT(*) AS c FROM T GROUP BY k", ["k", "v"], changes, 10)
+    assert got == ["+I[B, 2, 1]", "+I[C, 3, 1]"]
+
+
+def test_flink_13216_the_maximum_of_an_emptied_multiset_is_null() -> None:
+    changes: list[list[str | None]] = [["+I", "a", "7"], ["+I", "a", None], ["-D", "a", "7"]]
+    got = run("SELECT k, MAX(v) AS m, MIN(v) AS n FROM T GROUP BY k", ["k", "v"], changes)
+    assert got == ["+I[a, 7, 7]", "-U[a, 7, 7]", "+U[a, null, null]"]
+
+
+def test_flink_6091_a_value_below_the_maximum_is_remembered_though_nothing_is_emitted(
+    spark: object,
+) -> None:
+    changes: list[list[str | None]] = [
+        ["+I", "a", "10"],
+        ["+I", "a", "5"],
+        ["+I", "a", "8"],
+        ["-D", "a", "10"],
+    ]
+    got = run("SELECT k, MAX(CAST(v AS INT)) AS m FROM T GROUP BY k", ["k", "v"], changes)
+    assert got == ["+I[a, 10]", "-U[a, 10]", "+U[a, 8]"]
+
+
+def test_flink_19446_null_in_old_is_a_before_image_and_an_absent_column_is_none() -> None:
+    update = '{"data":[{"k":"a","v":"7"}],"old":[{"v":null}],"type":"UPDATE"}'
+    insert = '{"data":[{"k":"a","v":null}],"type":"INSERT"}'
+    job = spec(["k", "v"], "SELECT v, COUNT(k) AS c FROM T GROUP BY v", minibatch={"size": 1})
+    got = flink.rows(replay(job, [{"message": insert}, {"message": update}]))
+    assert got == ["+I[null, 1]", "-D[null, 1]", "+I[7, 1]"]
+
+
+def test_flink_10674_a_retraction_without_an_accumulator_makes_no_negative_one() -> None:
+    changes: list[list[str | None]] = [
+        ["+I", "a", "1"],
+        ["-D", "a", "1"],
+        ["-D", "a", "1"],
+        ["+I", "a", "1"],
+    ]
+    got = run("SELECT k, COUNT(*) AS c FROM T GROUP BY k", ["k", "v"], changes)
+    assert got == ["+I[a, 1]", "-D[a, 1]", "+I[a, 1]"]
+
+
+def test_flink_33936_an_equal_result_is_sent_again_only_under_a_ttl_and_only_if_wanted() -> None:
+    changes: list[list[str | None]] = [["+I", "a", "5"], ["+I", "a", "3"]]
+    sql = "SELECT k, MAX(v) AS m FROM T GROUP BY k"
+    assert run(sql, ["k", "v"], changes) == ["+I[a, 5]"]
+    assert run(sql, ["k", "v"], changes, ttl="1h") == ["+I[a, 5]", "-U[a, 5]", "+U[a, 5]"]
+    quiet = spec(["k", "v"], sql, minibatch={"size": 1}, state={"ttl": "1h", "refresh": False})
+    assert flink.rows(replay(quiet, steps(["k", "v"], changes))) == ["+I[a, 5]"]
+
+
+def test_flink_36549_a_bad_message_is_set_apart_and_only_what_is_bad_is() -> None:
+    good = '{"data":[{"k":"a","v":"1"}],"type":"INSERT"}'
+    half = '{"data":[{"k":"a","v":"1"},null],"type":"INSERT"}'
+    job = spec(["k", "v"], "SELECT k, COUNT(*) AS c FROM T GROUP BY k")
+    outputs = list(replay(job, [{"message": text} for text in (good, half, good)]))
+    assert flink.rows(outputs) == ["+I[a, 2]"]
+    assert [each["rejected"]["offset"] for each in outputs if "rejected" in each] == [1]
+
+
+def test_max_is_never_a_value_with_a_negative_multiplicity(spark: object) -> None:
+    """Flink shows 9 in the first and 8 in the second: values that are not there."""
+    sql = "SELECT k, COUNT(*) AS c, SUM(CAST(v AS INT)) AS s, MAX(CAST(v AS INT)) AS m FROM T"
+    sql += " GROUP BY k"
+    brought_back: list[list[str | None]] = [
+        ["+I", "a", "1"],
+        ["+I", "a", "5"],
+        ["-D", "a", "9"],
+        ["+I", "a", "9"],
+        ["-D", "a", "5"],
+        ["-D", "a", "1"],
+    ]
+    assert run(sql, ["k", "v"], brought_back) == [
+        "+I[a, 1, 1, 1]",
+        "-U[a, 1, 1, 1]",
+        "+U[a, 2, 6, 5]",
+        "-U[a, 2, 6, 5]",
+        "+U[a, 1, -3, 5]",
+        "-U[a, 1, -3, 5]",
+        "+U[a, 2, 6, 5]",
+        "-U[a, 2, 6, 5]",
+        "+U[a, 1, 1, 1]",
+        "-D[a, 1, 1, 1]",
+    ]
+    taken_below: list[list[str | None]] = [
+        ["+I", "a", "1"],
+        ["+I", "a", "1"],
+        ["-D", "a", "8"],
+        ["+I", "a", "2"],
+        ["-D", "a", "2"],
+    ]
+    assert run(sql, ["k", "v"], taken_below)[-1] == "+U[a, 1, -6, 1]"
+
+
+def test_nan_leaves_a_sum_with_its_row(spark: object) -> None:
+    sql = "SELECT k, SUM(CAST(v AS DOUBLE)) AS s, MAX(CAST(v AS DOUBLE)) AS m FROM T GROUP BY k"
+    changes: list[list[str | None]] = [
+        ["+I", "a", "0.1"],
+        ["+I", "a", "NaN"],
+        ["+I", "a", "0.2"],
+        ["-D", "a", "NaN"],
+        ["-D", "a", "0.2"],
+    ]
+    assert run(sql, ["k", "v"], changes) == [
+        "+I[a, 0.1, 0.1]",
+        "-U[a, 0.1, 0.1]",
+        "+U[a, NaN, NaN]",
+        "-U[a, NaN, NaN]",
+        "+U[a, 0.30000000000000004, 0.2]",
+        "-U[a, 0.30000000000000004, 0.2]",
+        "+U[a, 0.1, 0.1]",
+    ]
