@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bench.process_tree import own_cpu_seconds
+from bench.process_tree import sampled_footprint
 from jobs.edge.java import java
 
 PACKAGES = ("retally", "pyspark", "delta-spark", "deltalake", "pyarrow", "confluent-kafka")
@@ -42,9 +42,10 @@ class OtherWork:
 @contextmanager
 def other_work() -> Iterator[OtherWork]:
     work = OtherWork()
-    began, busy_before, own_before = time.monotonic(), busy_cpu_seconds(), own_cpu_seconds()
-    yield work
-    others = busy_cpu_seconds() - busy_before - (own_cpu_seconds() - own_before)
+    began, busy_before = time.monotonic(), busy_cpu_seconds()
+    with sampled_footprint(os.getpid()) as own:
+        yield work
+    others = busy_cpu_seconds() - busy_before - own.cpu_seconds
     work.share = max(0.0, others / (time.monotonic() - began) / (os.cpu_count() or 1))
 
 

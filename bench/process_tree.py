@@ -1,4 +1,4 @@
-"""Memory and processor time of a process and all its descendants, from /proc.
+"""Memory and processor time of a process and all its descendants, sampled from /proc.
 
 RssAnon is what the processes hold themselves; mapped files (the hot state, jars) are page cache
 that the kernel may take back, and shared pages would be counted once for every process.
@@ -7,9 +7,7 @@ that the kernel may take back, and shared pages would be counted once for every 
 from __future__ import annotations
 
 import os
-import resource
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,76 +18,84 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Footprint:
-    """The highest sum of RssAnon seen over a process tree, and the processor time it took."""
+    """The highest sum of RssAnon seen over a process tree, and the processor time it took.
+
+    Processes come and go, and not all of them are waited for by their parents, so each one's
+    time is noted while it lives.
+    """
 
     def __init__(self, root: int) -> None:
-        self.bytes_max = 0
-        self.cpu_seconds = 0.0
+        self.memory_bytes_max = 0
         self._root = root
+        self._ticks: dict[int, int] = {}
+        self._ticks_before = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._sample_on, daemon=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return (sum(self._ticks.values()) - self._ticks_before) / _TICKS
 
     def start(self) -> None:
+        self._sample()
+        self._ticks_before = sum(self._ticks.values())
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         self._thread.join()
+        self._sample()
+
+    def _sample_on(self) -> None:
+        while not self._ended.wait(SAMPLE_SECONDS):
+            self._sample()
 
     def _sample(self) -> None:
-        while not self._ended.wait(SAMPLE_SECONDS):
-            self.bytes_max = max(self.bytes_max, anonymous_bytes(self._root))
+        memory = 0
+        for pid in descendants(self._root):
+            memory += anonymous_bytes(pid)
+            self._ticks[pid] = max(self._ticks.get(pid, 0), cpu_ticks(pid))
+        self.memory_bytes_max = max(self.memory_bytes_max, memory)
 
 
 @contextmanager
 def sampled_footprint(root: int) -> Iterator[Footprint]:
-    """`root` is a child that is waited for inside the block."""
     footprint = Footprint(root)
     footprint.start()
-    before = _cpu_seconds_of_ended()
     try:
         yield footprint
     finally:
         footprint.stop()
-        footprint.cpu_seconds = _cpu_seconds_of_ended() - before
-
-
-def anonymous_bytes(root: int) -> int:
-    """RssAnon of `root` and every process below it; a process that ends meanwhile counts 0."""
-    total = 0
-    for pid in descendants(root):
-        for line in _read(f"/proc/{pid}/status").splitlines():
-            if line.startswith("RssAnon:"):
-                total += int(line.split()[1]) * _KIB
-    return total
-
-
-def own_cpu_seconds() -> float:
-    """Processor time of this process, of all below it, and of those below it that have ended."""
-    ticks = 0
-    for pid in descendants(os.getpid())[1:]:
-        # After the command's name, which may hold blanks: utime, stime and those of its ended
-        # children are fields 14 to 17 of the line, 11 to 14 after the name.
-        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
-    return time.process_time() + _cpu_seconds_of_ended() + ticks / _TICKS
-
-
-def _cpu_seconds_of_ended() -> float:
-    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def descendants(root: int) -> list[int]:
     """`root` and every process below it."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
-        fields = _read(f"{path}/stat").rpartition(")")[2].split()
-        if fields:
+        if fields := _stat(int(path.name)):
             children.setdefault(int(fields[1]), []).append(int(path.name))
     found = [root]
     for pid in found:  # grows while it is walked
         found += children.get(pid, [])
     return found
+
+
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon of a process; 0 when it has ended meanwhile."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * _KIB
+    return 0
+
+
+def cpu_ticks(pid: int) -> int:
+    """Clock ticks a process has run, in user and system mode; 0 when it has ended meanwhile."""
+    return sum(map(int, _stat(pid)[11:13]))
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process after its name, which may hold blanks: state, parent, ..."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def _read(path: str) -> str:

@@ -85,7 +85,9 @@ class RetallyJob:
         published_ms = fold_changelog(self.brokers, self.sink_topic).last_ms
         if published_ms > progress[-1].at_ms:
             progress.append(Progress(published_ms, progress[-1].changes))
-        return Outcome("retally", started_ms, progress, footprint.bytes_max, footprint.cpu_seconds)
+        return Outcome(
+            "retally", started_ms, progress, footprint.memory_bytes_max, footprint.cpu_seconds
+        )
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:

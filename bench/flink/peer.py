@@ -140,7 +140,9 @@ class FlinkJob:
         ]
         progress.append(Progress(finished.at, finished.records))
         engine = f"Flink {self.state}"
-        return Outcome(engine, started_ms, progress, footprint.bytes_max, footprint.cpu_seconds)
+        return Outcome(
+            engine, started_ms, progress, footprint.memory_bytes_max, footprint.cpu_seconds
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:
