@@ -44,7 +44,7 @@ from jobs.edge.decode_task import (
     RangeReport,
     SourceRules,
 )
-from jobs.edge.delta_epochs import EpochTable
+from jobs.edge.delta_epochs import EpochTable, epoch_rows
 from jobs.edge.epoch_files import ACCUMULATORS, MULTISETS, AddedFile, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
@@ -108,7 +108,7 @@ class Pipeline:
         self.cores = cores
         self.committed = committed
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
-        self.line: deque[CommittedEpoch] = deque([_committed(newest)], maxlen=LINE_EPOCHS)
+        self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = SourceRules(
@@ -129,7 +129,7 @@ class Pipeline:
             if changes is not None:
                 outcome = self._compute(changes, ranges, epoch, uuid, ())
                 if outcome.failing:  # rare: once more, with their messages in quarantine
-                    failing = tuple(outcome.failing)
+                    failing, uuid = tuple(outcome.failing), uuid4().hex
                     outcome = self._compute(changes, ranges, epoch, uuid, failing)
             counters = self._judge(outcome, ranges)
             computed = time.monotonic()
@@ -287,6 +287,20 @@ def _one_report_each(reports: Sequence[RangeReport], ranges: Sequence[OffsetRang
 
 def _stamp(row: EpochRow) -> Stamp:
     return Stamp(row.epoch, row.uuid, row.generation)
+
+
+def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
+    """The recent epochs whose state files are all still there, up to the newest: with them a
+    hot state that was left some epochs ago catches up instead of being built anew."""
+    rows = epoch_rows(table.root, table.handle, since=newest.epoch - LINE_EPOCHS)
+    line = [_committed(row) for row in rows if row.generation == newest.generation]
+    gone = [
+        index
+        for index, epoch in enumerate(line)
+        if any(not (table.root / name).exists() for _, name in epoch.files)
+    ]
+    # From a stamp on the line all later files are needed; the base itself needs none.
+    return line[gone[-1] :] if gone else line
 
 
 def _committed(row: EpochRow) -> CommittedEpoch:

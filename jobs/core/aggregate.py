@@ -9,17 +9,25 @@ One state read and one state write for each touched group, whatever the number o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.core.change import Op, Row, Value
-from jobs.core.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
+from jobs.core.program import (
+    FIRST_CELL,
+    FIRST_PLUS,
+    HEADS,
+    LARGEST_LOST,
+    ROW_COUNT,
+    SMALLEST_LOST,
+    Delta,
+    Program,
+)
 from jobs.core.state import Group, Key, State, Upserts
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 
 ChangelogRow = tuple[Op, Key, Row]
-Overlay = dict[Value, int]
 
 
 @dataclass(slots=True)
@@ -59,28 +67,24 @@ def fold(
     keys = sorted(deltas, key=order)
     groups = dict(zip(keys, state.groups(keys), strict=True))
     for key in keys:
-        if groups[key] is None and deltas[key][HEADS] is not None:
+        if deltas[key][HEADS] is not None and groups[key] is None:
             _drop_heads(program, key, deltas[key], counters)
     touched = [key for key in keys if refresh or not _idle(program, deltas[key])]
-    overlays = [
-        _touched_entries(program, state, argument, touched, deltas, groups)
+    stored = [
+        _stored_multiplicities(program, state, argument, touched, deltas, groups)
         for argument in program.multisets
     ]
-    changelog: list[ChangelogRow] = []
-    upserts = Upserts([], [])
+    folding = _Folding(program, state, counters, refresh)
     for key in touched:
-        own = [overlay.get(key) for overlay in overlays]
-        _fold_group(program, state, key, groups[key], deltas[key], own, changelog, upserts,
-                    counters, refresh)  # fmt: skip
-    return Folded(changelog, upserts, counters)
+        folding.group(key, groups[key], deltas[key], stored)
+    return Folded(folding.changelog, folding.upserts, counters)
 
 
 def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) -> None:
     """Without an accumulator, what is retracted before the first accumulate never was."""
-    first_plus = delta[FIRST_PLUS]
     dropped = 0
     for position, *values in delta[HEADS]:
-        if position < first_plus:
+        if position < delta[FIRST_PLUS]:
             program.restore(delta, *values)
             dropped += 1
     if dropped:
@@ -91,138 +95,110 @@ def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) ->
 
 def _idle(program: Program, delta: Delta) -> bool:
     """Whether a delta changes nothing at all."""
+    if delta[ROW_COUNT]:
+        return False
     cells_end = FIRST_CELL + len(program.cells) - 1
-    return (
-        delta[ROW_COUNT] == 0
-        and not any(delta[FIRST_CELL:cells_end])
-        and not any(any(multiset.values()) for multiset in delta[cells_end:])
+    return not any(delta[FIRST_CELL:cells_end]) and not any(
+        any(multiset.values()) for multiset in delta[cells_end:]
     )
 
 
-def _touched_entries(
+def _stored_multiplicities(
     program: Program,
     state: State,
     argument: int,
     keys: Sequence[Key],
     deltas: Mapping[Key, Delta],
     groups: Mapping[Key, Group | None],
-) -> dict[Key, list[tuple[Value, int, int]]]:
-    """Of each group the entries of one multiset that change: value, old and new multiplicity."""
+) -> Iterator[int]:
+    """The old multiplicities of all entries that change, in the order in which they are met: one
+    read for a whole bucket. Of a group without accumulator nothing is stored."""
     slot = program.multiset_slot(argument)
-    asked: list[tuple[Key, Value]] = []
-    weights: list[int] = []
-    touched: dict[Key, list[tuple[Value, int, int]]] = {}
-    for key in keys:
-        multiset = deltas[key][slot]
-        if groups[key] is None:  # nothing stored to ask for
-            touched[key] = [(value, 0, weight) for value, weight in multiset.items() if weight]
-            continue
-        touched[key] = []
-        for value, weight in multiset.items():
-            if weight:
-                asked.append((key, value))
-                weights.append(weight)
-    stored = state.multiplicities(argument, asked)
-    for (key, value), weight, old in zip(asked, weights, stored, strict=True):
-        touched[key].append((value, old, old + weight))
-    return touched
+    asked = [
+        (key, value)
+        for key in keys
+        if groups[key] is not None
+        for value, weight in deltas[key][slot].items()
+        if weight
+    ]
+    return iter(state.multiplicities(argument, asked))
 
 
-def _fold_group(  # noqa: PLR0913
-    program: Program,
-    state: State,
-    key: Key,
-    old: Group | None,
-    delta: Delta,
-    entries: Sequence[list[tuple[Value, int, int]] | None],
-    changelog: list[ChangelogRow],
-    upserts: Upserts,
-    counters: Counters,
-    refresh: bool,
-) -> None:
-    cells = program.merge(None if old is None else old.cells, delta)
-    if cells[0] == 0:
-        if old is not None:
-            changelog.append((Op.DELETE, key, old.result))
-            upserts.groups.append((key, None))
-            _clear(program, state, key, entries, upserts)
-        return
-    counters.unmatched_retractions += _unmatched(old, cells, entries)
-    misfits = [0]
-    extremes = _extremes(program, state, key, old, entries) if program.extremes else ()
-    result = program.result(cells, extremes, misfits)
-    counters.misfits += misfits[0]
-    upserts.groups.append((key, Group(cells, result)))
-    for argument, changed in zip(program.multisets, entries, strict=True):
-        upserts.entries.extend((argument, key, value, new) for value, _, new in changed or ())
-    if old is None:
-        changelog.append((Op.INSERT, key, result))
-    elif refresh or not same_row(old.result, result, floating=program.floating_results):
-        changelog.append((Op.UPDATE_BEFORE, key, old.result))
-        changelog.append((Op.UPDATE_AFTER, key, result))
+class _Folding:
+    """One fold while it goes through its groups."""
 
+    def __init__(self, program: Program, state: State, counters: Counters, refresh: bool) -> None:
+        self.program = program
+        self.state = state
+        self.counters = counters
+        self.refresh = refresh
+        self.changelog: list[ChangelogRow] = []
+        self.upserts = Upserts([], [])
+        self.slots = [(argument, program.multiset_slot(argument)) for argument in program.multisets]
 
-def _clear(
-    program: Program,
-    state: State,
-    key: Key,
-    entries: Sequence[list[tuple[Value, int, int]] | None],
-    upserts: Upserts,
-) -> None:
-    """A group that ends takes all of its entries along, unmatched ones too."""
-    for argument in program.multisets:
-        upserts.entries.extend(
-            (argument, key, value, 0) for value, _ in state.entries(argument, key)
-        )
+    def group(
+        self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[int]]
+    ) -> None:
+        """Fold one group: its cells, its entries, its result and what the changelog says."""
+        program = self.program
+        cells = program.merge(None if old is None else old.cells, delta)
+        lasting = cells[0] != 0
+        extremes: list[Value] = []
+        gone = min(0 if old is None else old.cells[0], 0) - min(cells[0], 0)
+        for (argument, slot), multiplicities in zip(self.slots, stored, strict=True):
+            known = None if old is None else multiplicities
+            shown = program.shown(argument, None if old is None else old.result)
+            changed, largest, smallest, lost, grown = program.touch[argument](
+                argument, key, delta[slot], known, *shown
+            )
+            gone = max(gone, grown)
+            if lasting:
+                self.upserts.entries += changed
+                extremes += self._extremes(argument, key, changed, largest, smallest, lost)
+        if not lasting:
+            self._end(key, old)
+            return
+        self.counters.unmatched_retractions += max(gone, 0)
+        misfits = [0]
+        result = program.result(cells, extremes, misfits)
+        self.counters.misfits += misfits[0]
+        self.upserts.groups.append((key, Group(cells, result)))
+        if old is None:
+            self.changelog.append((Op.INSERT, key, result))
+        elif self.refresh or not same_row(old.result, result, floating=program.floating_results):
+            self.changelog.append((Op.UPDATE_BEFORE, key, old.result))
+            self.changelog.append((Op.UPDATE_AFTER, key, result))
 
+    def _extremes(
+        self,
+        argument: int,
+        key: Key,
+        changed: Sequence[tuple[int, Key, Value, int]],
+        largest: Value,
+        smallest: Value,
+        lost: int,
+    ) -> Iterator[Value]:
+        """MAX and MIN over values with positive multiplicity; the stored multiset is searched
+        only when the value shown so far has gone and none that came is further out."""
+        for of, is_largest in self.program.extremes:
+            if of != argument:
+                continue
+            if lost & (LARGEST_LOST if is_largest else SMALLEST_LOST):
+                overlay = {value: now for _, _, value, now in changed}
+                yield self.state.extreme(argument, key, overlay, largest=is_largest)
+            else:
+                yield largest if is_largest else smallest
 
-def _unmatched(
-    old: Group | None, cells: Sequence[int], entries: Sequence[list[tuple[Value, int, int]] | None]
-) -> int:
-    """How many retractions of this bundle took away what was not there, as far as it shows."""
-    before = 0 if old is None else old.cells[0]
-    most = min(before, 0) - min(cells[0], 0)
-    for changed in entries:
-        grown = sum(min(was, 0) - min(now, 0) for _, was, now in changed or ())
-        most = max(most, grown)
-    return max(most, 0)
-
-
-def _extremes(
-    program: Program,
-    state: State,
-    key: Key,
-    old: Group | None,
-    entries: Sequence[list[tuple[Value, int, int]] | None],
-) -> list[Value]:
-    """MAX and MIN over values with positive multiplicity; the stored multiset is searched only
-    when the value shown so far has gone."""
-    found = []
-    for argument, largest in program.extremes:
-        changed = entries[program.multisets.index(argument)] or ()
-        shown = None if old is None else old.result[program.shown_by(argument, largest)]
-        best = shown
-        gone = False
-        for value, _, new in changed:
-            if new > 0:
-                if best is None or beats(value, best, largest=largest):
-                    best = value
-            elif shown is not None and not (beats(value, shown, largest=largest)
-                                            or beats(shown, value, largest=largest)):  # fmt: skip
-                gone = True
-        if gone and best is shown:
-            overlay = {value: new for value, _, new in changed}
-            best = state.extreme(argument, key, overlay, largest=largest)
-        found.append(best)
-    return found
-
-
-def beats(value: Any, other: Any, *, largest: bool) -> bool:
-    """Whether `value` is further out than `other`; NaN is the greatest float."""
-    if value != value or other != other:
-        greater, less = value != value and other == other, value == value and other != other
-        return greater if largest else less
-    return bool(value > other) if largest else bool(value < other)
+    def _end(self, key: Key, old: Group | None) -> None:
+        """A group that ends takes all of its entries along, unmatched ones too."""
+        if old is None:
+            return
+        self.changelog.append((Op.DELETE, key, old.result))
+        self.upserts.groups.append((key, None))
+        for argument, _ in self.slots:
+            self.upserts.entries += [
+                (argument, key, value, 0) for value, _ in self.state.entries(argument, key)
+            ]
 
 
 def same_row(left: Row, right: Row, *, floating: bool) -> bool:

@@ -19,9 +19,12 @@ bitwise complement, so one column says both which of the two a row is and where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from operator import itemgetter
 
 from jobs.core.change import Row
+from jobs.core.expressions import plan_fails
+from jobs.core.plan import Column, Plan
 
 RUNNING_BITS = 40
 
@@ -57,13 +60,51 @@ class Consolidation:
         """How many signed rows have been taken."""
         return self._next - self.first
 
-    def weighted(self) -> tuple[list[Row], list[int], list[int]]:
-        """Rows, positions (complemented for heads) and weights, side by side."""
-        rows = list(self._rows)
-        positions = [entry[0] for entry in self._rows.values()]
-        weights = [entry[1] for entry in self._rows.values()]
+    def weighted(
+        self, group_of: Callable[[Row], Hashable] | None = None
+    ) -> tuple[list[Row], list[int], list[int]]:
+        """Rows, positions (complemented for heads) and weights, side by side.
+
+        Where the group of a row is known here and no WHERE stands between, a row of weight 0
+        says nothing behind an earlier plus of its group, and stays behind.
+        """
+        sent = self._rows.items()
+        if group_of is not None:
+            sent = self._without_silent(group_of)  # type: ignore[assignment]
+        rows = [row for row, _ in sent]
+        positions = [entry[0] for _, entry in sent]
+        weights = [entry[1] for _, entry in sent]
         for row, position in self._heads:
             rows.append(row)
             positions.append(~position)
             weights.append(-1)
         return rows, positions, weights
+
+    def _without_silent(self, group_of: Callable[[Row], Hashable]) -> list[tuple[Row, list[int]]]:
+        """Rows come in the order of their first pluses, so the first of a group is its first."""
+        alive: set[Hashable] = set()
+        sent = []
+        for row, entry in self._rows.items():
+            group = group_of(row)
+            if entry[1] or group not in alive:
+                alive.add(group)
+                sent.append((row, entry))
+        return sent
+
+
+def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:
+    """How to read a row's group off the row itself; None where that takes an expression, where a
+    WHERE decides which rows count, or where a row may fail: then all have to be looked at."""
+    if plan.where is not None or plan_fails(plan):
+        return None
+    names = [column.name for column in plan.used]
+    places = []
+    for named in plan.group:
+        if not isinstance(named.expression, Column):
+            return None
+        places.append(names.index(named.expression.name))
+    return itemgetter(*places) if places else _one_group
+
+
+def _one_group(_row: Row) -> Hashable:
+    return None

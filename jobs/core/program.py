@@ -12,12 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs.core.accumulators import FUNCTIONS, Accumulator, Cell, Storage, numbers
+from jobs.core.change import Row, Value
 from jobs.core.plan import Aggregate, Plan
 
 NEVER = 1 << 62  # later than every position
 ROW_COUNT, FIRST_PLUS, HEADS, FIRST_CELL = range(4)
+LARGEST_LOST, SMALLEST_LOST = 1, 2
 Delta = list[Any]
 Cells = tuple[int, ...]
+# Entries (argument, key, value, new multiplicity); largest, smallest; what of them is lost; by
+# how much multiplicities grew below zero.
+Touched = tuple[list[tuple[int, Any, Value, int]], Value, Value, int, int]
 
 
 class Program:
@@ -34,36 +39,52 @@ class Program:
             if any(accumulator.keeps_values for accumulator in kept)
         )
         self.extremes: tuple[tuple[int, bool], ...] = tuple(
-            dict.fromkeys(
-                (aggregate.argument, FUNCTIONS[aggregate.function].extreme == "largest")
-                for aggregate in plan.aggregates
-                if aggregate.argument is not None and FUNCTIONS[aggregate.function].extreme
+            sorted(
+                {
+                    (aggregate.argument, FUNCTIONS[aggregate.function].extreme == "largest")
+                    for aggregate in plan.aggregates
+                    if aggregate.argument is not None and FUNCTIONS[aggregate.function].extreme
+                }
             )
         )
+        self._shown_at = {
+            argument: (self._shown_by(argument, "largest"), self._shown_by(argument, "smallest"))
+            for argument in self.multisets
+        }
         self.floating_results = any(aggregate.type.floating for aggregate in plan.aggregates)
-        self.source = "\n\n\n".join(
-            "\n".join(function)
-            for function in (self._gather(), self._restore(), self._merge(), self._result())
-        )
-        scope: dict[str, Any] = {"NEVER": NEVER, **vars(numbers)}
+        touching = (self._touch(argument) for argument in self.multisets)
+        functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
+        self.source = "\n\n\n".join("\n".join(function) for function in functions)
+        scope: dict[str, Any] = {"NEVER": NEVER, "beats": beats, **vars(numbers)}
         exec(compile(self.source, f"<program {', '.join(plan.output)}>", "exec"), scope)
-        self.gather: Callable[..., dict[tuple[Any, ...], Delta]] = scope["gather"]
+        self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
         self.restore: Callable[..., None] = scope["restore"]
         self.merge: Callable[[Cells | None, Delta], Cells] = scope["merge"]
+        self.touch: dict[int, Callable[..., Touched]] = {
+            argument: scope[f"touch_{argument}"] for argument in self.multisets
+        }
         self.result: Callable[[Cells, Sequence[Any], list[int]], tuple[Any, ...]] = scope["result"]
 
     def multiset_slot(self, argument: int) -> int:
         """Where in a delta the multiset of an argument is."""
         return FIRST_CELL + len(self.cells) - 1 + self.multisets.index(argument)
 
-    def shown_by(self, argument: int, largest: bool) -> int:
-        """The aggregate whose result is this extreme."""
-        word = "largest" if largest else "smallest"
-        return next(
-            index
-            for index, aggregate in enumerate(self.plan.aggregates)
-            if aggregate.argument == argument and FUNCTIONS[aggregate.function].extreme == word
+    def shown(self, argument: int, result: Row | None) -> tuple[Value, Value]:
+        """The largest and the smallest value of an argument that a result shows."""
+        if result is None:
+            return None, None
+        largest, smallest = self._shown_at[argument]
+        return (
+            None if largest is None else result[largest],
+            None if smallest is None else result[smallest],
         )
+
+    def _shown_by(self, argument: int, word: str) -> int | None:
+        """The aggregate whose result is an extreme of this argument."""
+        for index, aggregate in enumerate(self.plan.aggregates):
+            if aggregate.argument == argument and FUNCTIONS[aggregate.function].extreme == word:
+                return index
+        return None
 
     def _cell_index(self, argument: int, accumulator: Accumulator) -> int:
         index = 1
@@ -138,10 +159,67 @@ class Program:
             f"    return ({merged},)",
         ]
 
+    def _touch(self, argument: int) -> list[str]:
+        """Which entries of a multiset change, and what that does to its extremes."""
+        named = self.plan.arguments[argument]
+        beyond, below = "value > largest", "value < smallest"
+        is_shown = "value == {}"
+        if named.type.floating:  # NaN is the greatest, and equals itself
+            beyond, below = "beats(value, largest)", "beats(smallest, value)"
+            is_shown = "(value == {0} or value != value and {0} != {0})"
+        shown_at = self._shown_at[argument]
+        lines = [
+            f"def touch_{argument}(argument, key, multiset, stored, largest, smallest):",
+            f'    """Entries of the multiset of {named.name} that change."""',
+            "    changed = []",
+            "    grown = lost = 0",
+            "    was_largest, was_smallest = largest, smallest",
+            "    for value, weight in multiset.items():",
+            "        if weight == 0:",
+            "            continue",
+            "        old = 0 if stored is None else next(stored)",
+            "        new = old + weight",
+            "        changed.append((argument, key, value, new))",
+            "        if new < 0 or old < 0:",
+            "            grown += min(old, 0) - min(new, 0)",
+            "        if new > 0:",
+        ]
+        if shown_at[0] is not None:
+            lines += [
+                f"            if largest is None or {beyond}:",
+                "                largest = value",
+            ]
+        if shown_at[1] is not None:
+            lines += [
+                f"            if smallest is None or {below}:",
+                "                smallest = value",
+            ]
+        lines.append("        else:")
+        if shown_at[0] is not None:
+            lines += [
+                f"            if was_largest is not None and {is_shown.format('was_largest')}:",
+                f"                lost |= {LARGEST_LOST}",
+            ]
+        if shown_at[1] is not None:
+            lines += [
+                f"            if was_smallest is not None and {is_shown.format('was_smallest')}:",
+                f"                lost |= {SMALLEST_LOST}",
+            ]
+        if shown_at == (None, None):
+            lines.append("            pass")
+        return [
+            *lines,
+            "    if lost and largest is not was_largest:",
+            f"        lost &= ~{LARGEST_LOST}",
+            "    if lost and smallest is not was_smallest:",
+            f"        lost &= ~{SMALLEST_LOST}",
+            "    return changed, largest, smallest, lost, grown",
+        ]
+
     def _result(self) -> list[str]:
         lines = [
             "def result(cells, extremes, misfits):",
-            '    """The result values of a group; misfits[0] counts those its types cannot hold."""',
+            '    """The result values of a group; misfits[0] counts what its types cannot hold."""',
         ]
         for index, aggregate in enumerate(self.plan.aggregates):
             lines += [f"    {line}" for line in self._value(f"result_{index}", aggregate)]
@@ -172,3 +250,10 @@ def _accumulators(plan: Plan, argument: int) -> list[Accumulator]:
             needs = FUNCTIONS[aggregate.function].needs(named.name, named.type)
             needed.update(dict.fromkeys(needs))
     return list(needed)
+
+
+def beats(value: Any, other: Any) -> bool:
+    """Whether a float is greater; NaN is the greatest."""
+    if value != value:
+        return bool(other == other)
+    return bool(value > other)

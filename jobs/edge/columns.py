@@ -69,15 +69,27 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, sql_type: SqlType) -> list[Any
     array = _one_chunk(array)
     if sql_type.kind is Kind.DECIMAL:
         return _units(array)
+    if sql_type.integer:
+        return _integers(array)
     if sql_type.kind is Kind.DATE:
-        return array.view(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+        return _integers(array.view(pa.int32()))
     if pa.types.is_timestamp(array.type):
-        return array.view(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+        return _integers(array.view(pa.int64()))
     values: list[Any] = array.to_pylist()
     if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
         return [
             None if value is None else (value + 0.0 if value == value else NAN) for value in values
         ]
+    return values
+
+
+def _integers(array: pa.Array) -> list[Any]:
+    """NumPy makes a list of integers several times faster than Arrow does."""
+    if not array.null_count:
+        return array.to_numpy().tolist()  # type: ignore[no-any-return]
+    values: list[Any] = array.fill_null(0).to_numpy().tolist()
+    for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+        values[index] = None
     return values
 
 
@@ -95,7 +107,7 @@ def cells_from_arrow(array: pa.Array | pa.ChunkedArray, cell: Cell) -> list[int]
         return [int(value) for value in array.to_pylist()]
     if cell.storage is Storage.DECIMAL:
         return _units(array)
-    return array.to_pylist()  # type: ignore[no-any-return]
+    return _integers(array)
 
 
 def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.consolidate import Consolidation
+from jobs.core.consolidate import Consolidation, plain_group
 from jobs.core.formats import MessageDecoder, decoder
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
@@ -95,7 +95,7 @@ class DecodeTask:
         yield self._reported(run.report)
 
     def _weighted(self, consolidation: Consolidation, report: RangeReport) -> pa.RecordBatch:
-        rows, positions, weights = consolidation.weighted()
+        rows, positions, weights = consolidation.weighted(plain_group(self.plan))
         report.shipped = len(rows)
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.plan.used)
         arrays = [

@@ -277,7 +277,7 @@ class TableLayout:
         rows = zip(
             table["argument"].to_pylist(),
             self.keys(table),
-            table["multiplicity"].to_pylist(),
+            table["multiplicity"].to_numpy().tolist(),
             strict=True,
         )
         for position, (name, key, multiplicity) in enumerate(rows):

@@ -27,7 +27,8 @@ from jobs.core.aggregate import ChangelogRow, fold
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
-from jobs.core.state import Stamp, Upserts
+from jobs.core.program import Delta
+from jobs.core.state import Key, Stamp, Upserts
 from jobs.edge.columns import from_arrow
 from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, layout_of
 from jobs.edge.delta_epochs import live_files
@@ -43,7 +44,8 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from jobs.edge.failpoints import failpoint
-from jobs.edge.hot_state import Layout, catch_up, opened
+from jobs.edge.hot_state import HotState, Layout, Steps, catch_up, opened
+from schemas.types import SqlType
 
 BUCKET, FAILURE = "__bucket", "failure"
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
@@ -138,6 +140,7 @@ class _Fold:
             group_types=tuple(kind for _, kind in layout.group),
             argument_types=tuple(argument.type for argument in task.plan.arguments),
         )
+        self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
         self.groups: list[Any] = []
@@ -159,23 +162,25 @@ class _Fold:
         self._write()
 
     def _columns(self, rows: pa.Table) -> list[list[Any]]:
-        """Group keys, argument values, positions and weights as lists side by side."""
-        group = [from_arrow(rows[f"g{i}"], kind) for i, (_, kind) in enumerate(self.layout.group)]
-        keys = list(zip(*group, strict=True)) if group else list(repeat((), rows.num_rows))
+        """Group numbers, argument values, positions and weights as lists side by side."""
         arguments = [
             from_arrow(rows[f"a{i}"], argument.type)
             for i, argument in enumerate(self.task.plan.arguments)
         ]
-        return [keys, *arguments, rows[POSITION].to_pylist(), rows[WEIGHT].to_pylist()]
+        numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
+        positions, weights = rows[POSITION].to_numpy(), rows[WEIGHT].to_numpy()
+        return [numbers, *arguments, positions.tolist(), weights.tolist()]
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         task = self.task
-        deltas = self.program.gather(*columns)
+        gathered: dict[Any, Delta] = self.program.gather(*columns)
+        deltas = {self.keys[number]: delta for number, delta in gathered.items()}
         state = opened(task.bucket_directory(bucket), self.hot_layout)
         line = [epoch.stamp for epoch in task.line]
-        catch_up(state, task.base, line, lambda stamp: self._steps(bucket, stamp))
+        catch_up(state, task.base, line, lambda stamp: self._steps(state, bucket, stamp))
         with state.view(task.base) as view:
             folded = fold(self.program, view, deltas, order=self.order, refresh=task.refresh)
+        state.remember(task.epoch, task.uuid, folded.upserts)
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)
         self.seqs += range(first, first + len(folded.changelog))
@@ -191,14 +196,19 @@ class _Fold:
             totals[name] = totals.get(name, 0) + getattr(counters, name)
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
 
-    def _steps(self, bucket: int, stamp: Stamp | None) -> Iterable[tuple[Stamp, Upserts]]:
-        """What the bucket lacks since `stamp`: recent epochs from the line's files, else all."""
+    def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
+        """What the bucket lacks since `stamp`: recent epochs as this host remembers them or from
+        the line's files; else the whole table."""
         task = self.task
         recent = [epoch for epoch in task.line if stamp is not None and epoch.stamp > stamp]
         known = stamp is not None and any(epoch.stamp == stamp for epoch in task.line)
         if known:
             for epoch in recent:
-                yield epoch.stamp, self.state_files.of_bucket(bucket, epoch.files)
+                remembered = state.recalled(epoch.stamp)
+                if remembered is not None:
+                    yield epoch.stamp, remembered
+                else:
+                    yield epoch.stamp, self.state_files.of_bucket(bucket, epoch.files)
             return
         files = [
             (file.part, file.path)
@@ -222,6 +232,31 @@ class _Fold:
         report.changelog_rows = len(self.changelog)
         ops = [op for op, _, _ in self.changelog]
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]
+
+
+def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[list[int], list[Key]]:
+    """Each row's group as a number, and the groups by number.
+
+    Arrow finds the distinct values, so that Python makes a key a group and not a key a row.
+    """
+    if not types:
+        return [0] * rows.num_rows, [()]
+    if any(kind.floating for kind in types):  # equal floats may differ in their bits
+        columns = [from_arrow(rows[f"g{i}"], kind) for i, kind in enumerate(types)]
+        numbers: dict[Key, int] = {}
+        found = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
+        return found, list(numbers)
+    combined = np.zeros(rows.num_rows, np.int64)
+    keys: list[Key] = [()]
+    values: list[Any]
+    for i, kind in enumerate(types):
+        encoded = rows[f"g{i}"].combine_chunks().dictionary_encode(null_encoding="encode")
+        values = from_arrow(encoded.dictionary, kind)
+        combined = combined * len(values) + encoded.indices.to_numpy()
+        # Number anew what occurs, so that the numbers stay small with any number of columns.
+        distinct, combined = np.unique(combined, return_inverse=True)
+        keys = [(*keys[n // len(values)], values[n % len(values)]) for n in distinct.tolist()]
+    return combined.tolist(), keys
 
 
 class StateFiles:

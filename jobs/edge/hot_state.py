@@ -72,7 +72,8 @@ DAMAGE = (
     msgspec.DecodeError,
 )
 
-Steps = Iterable[tuple[Stamp, Upserts]]
+# What an epoch changed, as upserts or as the records that `remember` made of them.
+Steps = Iterable[tuple[Stamp, "Upserts | _Records"]]
 
 
 class HotStateError(Exception):
@@ -146,6 +147,7 @@ _encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
+_REDO = "redo-"
 _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
 
@@ -171,15 +173,21 @@ def _checked(sql_type: SqlType) -> ValueDecoder:
     return value
 
 
-class _Records:
+class _Records(msgspec.Struct, array_like=True):
     """Upserts as LMDB sees them: what to put under a key, or None to delete it."""
 
-    def __init__(self) -> None:
-        self.groups: dict[bytes, bytes | None] = {}
-        self.entries: dict[bytes, bytes | None] = {}
+    groups: dict[bytes, bytes | None] = {}
+    entries: dict[bytes, bytes | None] = {}
 
     def __len__(self) -> int:
         return len(self.groups) + len(self.entries)
+
+    def put_over(self, later: _Records) -> None:
+        self.groups.update(later.groups)
+        self.entries.update(later.entries)
+
+
+_decode_records = msgspec.msgpack.Decoder(_Records).decode
 
 
 class _Keys:
@@ -424,6 +432,31 @@ class HotState:
             self._delete()
             self._open()
 
+    def remember(self, epoch: int, uuid: str, upserts: Upserts) -> None:
+        """Keep what an epoch will change once it is committed, ready to be applied here.
+
+        It is no part of the state: `recalled` gives it only to who knows the epoch's stamp to be
+        on the committed line, and without it the same upserts are read from the table.
+        """
+        records = _Records()
+        self._keys.add(upserts, records)
+        for old in self.directory.glob(f"{_REDO}*"):
+            old.unlink(missing_ok=True)
+        path = self._redo(epoch, uuid)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(_encode(records))
+        unfinished.rename(path)
+
+    def recalled(self, stamp: Stamp) -> _Records | None:
+        """What `remember` kept of a committed epoch, if this is the host that folded it."""
+        try:
+            return _decode_records(self._redo(stamp.epoch, stamp.uuid).read_bytes())
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def _redo(self, epoch: int, uuid: str) -> Path:
+        return self.directory / f"{_REDO}{epoch}-{uuid}-{self.layout.fingerprint}"
+
     def bytes_used(self) -> int:
         """Disk space of the state."""
         return self._data.stat().st_blocks * 512
@@ -437,7 +470,10 @@ class HotState:
             if last is not None and full and not (whole_epochs and stamp == last):
                 yield last, records
                 records = _Records()
-            self._keys.add(upserts, records)
+            if isinstance(upserts, _Records):
+                records.put_over(upserts)
+            else:
+                self._keys.add(upserts, records)
             last = stamp
         if last is not None:
             yield last, records
