@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import OffsetSpec
+from kafka.admin import OffsetSpec, OffsetTimestamp
 from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -133,6 +133,12 @@ class KafkaAdmin:
         """Where a reader stops: before the first open transaction with `read_committed`."""
         return self._offsets(name, OffsetSpec.LATEST, int(read_committed))
 
+    def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older; the end where all are."""
+        end = self.end_offsets(name)
+        found = self._offsets(name, OffsetTimestamp(timestamp_ms))
+        return {number: at if at >= 0 else end[number] for number, at in found.items()}
+
     def group_offsets(self, group: str, name: str) -> dict[int, int]:
         """The group's committed offsets in the topic; a partition without one is absent."""
         found = self._patiently(lambda: self._client.list_group_offsets({group: None}))
@@ -153,9 +159,7 @@ class KafkaAdmin:
             if error.errno:
                 raise error(f"offset of {place.topic} {place.partition} for group {group!r}")
 
-    def _offsets(
-        self, name: str, spec: OffsetSpec, isolation: int = _READ_COMMITTED
-    ) -> dict[int, int]:
+    def _offsets(self, name: str, spec: int, isolation: int = _READ_COMMITTED) -> dict[int, int]:
         topic = self.topic(name)
         if topic is None:
             raise TopicMissing(f"there is no topic {name!r}")

@@ -98,10 +98,11 @@ class Publisher:
             self._outgoing.put(line)
 
     def flush(self, seconds_max: float | None = None) -> bool:
-        """Wait until everything sent is published; False when that took too long."""
+        """Wait until everything sent is published; False when that took too long. With 0 it only
+        looks; a publisher that has failed raises, whether anything was left to it or not."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or not self._outstanding, seconds_max)
-            if self._outstanding and self._ended:
+            if self._failure is not None or (self._outstanding and self._ended):
                 raise PublisherFailed(self._reason())
             return not self._outstanding
 

@@ -60,6 +60,18 @@ def test_offsets_end_before_an_open_transaction(
     assert admin.beginning_offsets(topic) == {0: 0, 1: 0}
 
 
+def test_a_time_is_the_first_offset_that_is_not_older(
+    broker: Broker, admin: KafkaAdmin, topic: str
+) -> None:
+    admin.ensure_topic(topic, 2, {})
+    producer = Producer({"bootstrap.servers": broker.address})
+    for timestamp in (1_000, 2_000, 3_000):
+        producer.produce(topic, b"a", partition=0, timestamp=timestamp)
+        producer.flush(10)
+    assert admin.offsets_at(topic, 1_500) == {0: 1, 1: 0}
+    assert admin.offsets_at(topic, 3_001) == {0: 3, 1: 0}
+
+
 def test_a_group_has_the_offsets_that_were_reported_under_it(admin: KafkaAdmin, topic: str) -> None:
     admin.ensure_topic(topic, 3, {})
     assert admin.group_offsets(topic, topic) == {}

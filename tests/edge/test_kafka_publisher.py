@@ -543,6 +543,8 @@ def test_a_zombie_is_fenced_by_its_successor(
     publish(successor, table.epochs[2], table.commit(100))
     os.kill(zombie.pid, signal.SIGCONT)
     failed_with(zombie, "fenced")
+    with pytest.raises(PublisherFailed, match="fenced"):
+        zombie.flush(0)
     publish(successor, table.commit(100))
     assert successor.failure is None
     assert_exactly_the_changelog(broker.address, topic, table)
