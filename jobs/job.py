@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.core.plan import Plan
 from jobs.core.program import Program
@@ -32,6 +32,7 @@ from jobs.core.query import parse_query
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.fence import WriterLock
+from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import (
     changes_stream,
@@ -45,12 +46,13 @@ from jobs.edge.kafka_source import (
 from jobs.edge.publishing import Publishing
 from jobs.edge.spark import fast_directory, session
 from jobs.maintenance import Maintenance
+from jobs.mirror import Mirror
 from jobs.pipeline import Pipeline
 from schemas.connections import Connections, kafka_python_options, spark_options
-from schemas.epoch import EpochRow, Offsets
+from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
-from schemas.spec_file import spec_text
+from schemas.spec_file import load_spec, spec_text
 
 log = logging.getLogger(__name__)
 
@@ -65,36 +67,14 @@ class Stopping(Exception):
     """Raised inside a micro-batch that begins after the job was told to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobDirectory:
-    """Where the parts of a job lie under the data directory."""
+@dataclass(slots=True)
+class Progress:
+    """How far a job is, for whoever shows it; written by the job, read at any time."""
 
-    data: Path
-    name: str
-
-    @property
-    def home(self) -> Path:
-        return self.data / "jobs" / self.name
-
-    @property
-    def table(self) -> Path:
-        return self.home / "epochs"
-
-    @property
-    def results(self) -> Path:
-        return self.home / "results"
-
-    @property
-    def spec(self) -> Path:
-        return self.home / "spec.yaml"
-
-    @property
-    def lock(self) -> Path:
-        return self.home / "lock"
-
-    @property
-    def cache(self) -> Path:
-        return self.data / "cache" / self.name
+    newest: EpochRow | None = None
+    read: int = 0  # messages since the start of this process
+    lag: int | None = None  # records, a few seconds ago
+    published: int | None = None
 
 
 @dataclass(slots=True)
@@ -106,7 +86,7 @@ class Job:
     connections: Connections
     master: str = "local[2]"
     until_caught_up: bool = False
-    on_epoch: list[object] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
 
@@ -126,7 +106,8 @@ class Job:
         self._stop.set()
 
     def stop_on_signals(self) -> None:
-        def handler(_signal: int, _frame: FrameType | None) -> None:
+        def handler(number: int, _frame: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_DFL)  # the second one ends the process at once
             self.stop()
 
         signal.signal(signal.SIGTERM, handler)
@@ -136,12 +117,15 @@ class Job:
         source = self.connections.named(self.spec.source.connection)
         with KafkaAdmin(kafka_python_options(source)) as admin:
             identities = topic_identities(admin, self.spec.source.topics)
+            self._same_buckets(place)
             table, newest = self._table(place, plan, layout, admin, identities)
+            self.progress.newest = newest
             starts = checked_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
-            place.spec.write_text(spec_text(self.spec))
+            _write_spec(place.spec, self.spec)
             publishing = self._publishing(plan, table, newest)
-            spark = session(self.spec.name, self.master)
+            mirrored = self.spec.mirror_ms is not None
+            spark = session(self.spec.name, self.master, delta=mirrored)
             try:
                 pipeline = Pipeline(
                     self.spec, plan, table, newest,
@@ -152,7 +136,15 @@ class Job:
                 if publishing is not None:
                     pipeline.topics[publishing.topic] = publishing.identity()
                 maintenance = Maintenance(pipeline, place.home)
-                self._drive(spark, pipeline, starts, goal, admin, publishing, maintenance)
+                mirror = self._mirror(spark, pipeline, place)
+                try:
+                    self._drive(spark, pipeline, starts, goal, admin, publishing, maintenance)
+                    if mirror is not None and self.until_caught_up:
+                        mirror.refresh()
+                finally:
+                    maintenance.close()
+                    if mirror is not None:
+                        mirror.close()
             finally:
                 if publishing is not None:
                     publishing.close()
@@ -166,7 +158,7 @@ class Job:
         plan: Plan,
         layout: TableLayout,
         admin: KafkaAdmin,
-        identities: dict[str, object],
+        identities: dict[str, TopicIdentity],
     ) -> tuple[EpochTable, EpochRow]:
         """The job's table and the epoch it stands at; created with epoch 0 where it is new."""
         if EpochTable.exists(place.table):
@@ -190,17 +182,36 @@ class Job:
             committed_at=now_ms() * 1_000,
             plan=plan.fingerprint,
             offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
-            topics=dict(identities),  # type: ignore[arg-type]
+            topics=dict(identities),
             counters={"groups": 0},
         )
         table.commit_epoch(start, (), durable=self.spec.durable)
         return table, start
+
+    def _same_buckets(self, place: JobDirectory) -> None:
+        """Every group lies in one of so many buckets; with another number it would not be found."""
+        if not place.spec.exists() or not EpochTable.exists(place.table):
+            return
+        buckets = load_spec(place.spec).state.buckets
+        if buckets != self.spec.state.buckets:
+            raise JobFailed(
+                f"state.buckets is fixed for the life of a job: {self.spec.name!r} has {buckets}, "
+                f"the spec now says {self.spec.state.buckets}; go back to {buckets}, or give the "
+                "job a new name"
+            )
 
     def _publishing(self, plan: Plan, table: EpochTable, newest: EpochRow) -> Publishing | None:
         if self.spec.sink is None:
             return None
         connection = self.connections.named(self.spec.sink.connection)
         return Publishing(self.spec, plan, table, newest, connection)
+
+    def _mirror(
+        self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory
+    ) -> Mirror | None:
+        if self.spec.mirror_ms is None:
+            return None
+        return Mirror(spark, pipeline, place.results, self.spec.mirror_ms)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -225,7 +236,8 @@ class Job:
                 done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
                     break
-                maintenance.work(None if publishing is None else publishing.published)
+                self.progress.published = None if publishing is None else publishing.published
+                maintenance.work(self.progress.published)
                 if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
                     self._report_offsets(admin, pipeline, maintenance)
                     reported = time.monotonic()
@@ -234,7 +246,7 @@ class Job:
             self._raise_failures(None, publishing)
             if publishing is not None:
                 publishing.drain()
-            maintenance.close()
+                self.progress.published = publishing.published
             self._report_offsets(admin, pipeline, maintenance)
         finally:
             self._stop.set()
@@ -295,6 +307,8 @@ class Job:
             names = [file.path for file in files if file.part == CHANGELOG]
             publishing.send(row, names)
         counters = row.counters
+        self.progress.newest = row
+        self.progress.read += counters.get("read", 0)
         log.info(
             "epoch %d: %d messages, %d rows, %d changed groups' rows, %d groups, %.2f s",
             row.epoch, counters.get("read", 0), counters.get("rows", 0),
@@ -315,8 +329,16 @@ class Job:
         except Exception as error:
             log.warning("offsets could not be reported to the group: %s", error)
             return
-        log.info("lag %d records at epoch %d", lag(offsets, ends), pipeline.newest.epoch)
+        self.progress.lag = lag(offsets, ends)
+        log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
 
 
 def _texts(offsets: dict[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _write_spec(path: Path, spec: JobSpec) -> None:
+    """In one step, for readers look at it while the job starts."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(spec_text(spec))
+    fresh.replace(path)

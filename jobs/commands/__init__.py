@@ -1,0 +1,1 @@
+"""The subcommands of `retally`, one file each, loaded when they are asked for."""

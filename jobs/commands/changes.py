@@ -1,0 +1,47 @@
+"""retally changes: the changelog of a job, from an epoch on, and as it grows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+
+from jobs.commands.output import OP_STYLES, console, print_json, safe
+from jobs.edge.job_directory import existing_job
+from jobs.edge.table_reading import ChangeRow, RowShape, TableReader, reading
+
+
+def run(options: argparse.Namespace) -> None:
+    place = existing_job(options.data, options.job)
+    with suppress(KeyboardInterrupt):  # how a follower ends
+        if options.follow:
+            table = TableReader.open(place)
+            show = _Printer(table.shape, options.json)
+            for change in table.follow(options.since):
+                show(change)
+                sys.stdout.flush()
+            return
+        shape, changes = reading(place, lambda table: (table.shape, table.changes(options.since)))
+        show = _Printer(shape, options.json)
+        for change in changes:
+            show(change)
+
+
+class _Printer:
+    """Prints one row of the changelog, for programs or for people."""
+
+    def __init__(self, shape: RowShape, as_json: bool) -> None:
+        self.shape = shape
+        self.as_json = as_json
+        self.console = None if as_json else console()
+
+    def __call__(self, change: ChangeRow) -> None:
+        row = self.shape.row(change.key, change.result)
+        if self.console is None:
+            document = {"op": change.op, "epoch": change.epoch, "seq": change.seq, "row": row}
+            print_json(document)
+            return
+        text = safe(json.dumps(row, ensure_ascii=False))
+        line = f"{change.epoch:>6} {change.op} {text}"
+        self.console.print(line, style=OP_STYLES[change.op], soft_wrap=True)

@@ -1,0 +1,93 @@
+"""retally explain: why a group's values are what they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from jobs.commands.group_key import group_key
+from jobs.commands.output import OP_STYLES, console, print_json, print_table, safe, shown
+from jobs.edge.job_directory import existing_job
+from jobs.edge.table_reading import reading
+from jobs.explain import explained, negative
+
+ENTRIES_SHOWN = 20
+EPOCHS_SHOWN = 20
+
+
+def run(options: argparse.Namespace) -> None:
+    document = reading(
+        existing_job(options.data, options.job),
+        lambda table: explained(table, group_key(options.key, table.plan)),
+    )
+    if options.json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def _print(document: dict[str, Any]) -> None:
+    group, row = _text(document["group"]), document["row"]
+    print(f"{document['job']} {group} at epoch {document['epoch']}")
+    if row is None:
+        print("The group is gone: its last row was taken away.")
+    else:
+        print(f"row  {_text(row)}")
+        print(f"made of {document['row_count']} rows, last changed in epoch {document['changed']}")
+    for argument in document["arguments"]:
+        _print_argument(argument)
+    if negative(document):
+        print("\nA value with a negative multiplicity was taken away and never given; MAX and MIN")
+        print("do not show it.")
+    print("\nhow it came about")
+    if not document["history_complete"]:
+        print("(the changelog before this has been cleaned up)")
+    epochs = document["epochs"]
+    if len(epochs) > EPOCHS_SHOWN:
+        print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; --json has all)")
+    screen = console()
+    for epoch in epochs[-EPOCHS_SHOWN:]:
+        print(f"epoch {epoch['epoch']}, {_offsets(epoch['offsets'])}")
+        for change in epoch["changes"]:
+            line = f"  {change['op']} {_text(change['row'])}"
+            screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+
+
+def _print_argument(argument: dict[str, Any]) -> None:
+    numbers = [
+        f"{name} {argument[name]}"
+        for name in ("sum", "count", "nan", "infinity", "-infinity")
+        if name in argument
+    ]
+    print(f"\n{safe(argument['argument'])}: {', '.join(numbers) or 'its values'}")
+    print(f"for {', '.join(argument['used_by'])}")
+    entries = argument.get("multiset")
+    if entries is None:
+        return
+    cut = entries
+    if len(entries) > ENTRIES_SHOWN:  # both ends: one is behind MIN, the other behind MAX
+        half = ENTRIES_SHOWN // 2
+        cut = [*entries[:half], *entries[-half:]]
+        print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; --json has all)")
+    rows = [[shown(e["value"]), e["multiplicity"], _mark(e["multiplicity"])] for e in cut]
+    print_table([("value", True), ("times", True), ("", False)], rows)
+
+
+def _mark(multiplicity: int) -> str:
+    return "never given" if multiplicity < 0 else ""
+
+
+def _offsets(offsets: dict[str, dict[str, list[int]]] | None) -> str:
+    if not offsets:
+        return "read from no new offsets" if offsets is not None else "no offsets of its own"
+    parts = [
+        f"{topic}/{partition} [{start}, {end})"
+        for topic, partitions in offsets.items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return "read from " + ", ".join(parts)
+
+
+def _text(row: object) -> str:
+    return safe(json.dumps(row, ensure_ascii=False))

@@ -1,0 +1,27 @@
+"""What a spec may say and this version of `run` does not do: refused, never ignored."""
+
+from __future__ import annotations
+
+from schemas.job import JobSpec
+
+
+def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
+    """The keys of a spec that would do nothing in a running job yet, each with the reason."""
+    watermark = spec.watermark
+    reasons = {
+        ("state", "ttl"): (spec.state.ttl_ms > 0, "groups do not expire yet; remove it"),
+        ("minibatch", "clock"): (
+            spec.minibatch.clock == "event",
+            "bundles on the event clock do not exist yet; use processing",
+        ),
+        ("watermark", "generator"): (
+            watermark.generator not in ("bounded", "monotonous"),
+            "only bounded and monotonous exist yet",
+        ),
+        ("watermark", "align"): (
+            watermark.align is not None,
+            "partitions are not aligned yet; remove it",
+        ),
+        ("mirror",): (spec.mirror_ms is not None, "the mirror does not exist yet; remove it"),
+    }
+    return {keys: reason for keys, (asked, reason) in reasons.items() if asked}

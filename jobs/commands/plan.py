@@ -1,0 +1,126 @@
+"""retally plan: what a spec becomes: types, operators, state layout and code."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from jobs.commands.output import print_json, print_table
+from jobs.commands.spec_reading import load_job
+from jobs.core.accumulators import Storage
+from jobs.core.expressions import expression_sql
+from jobs.core.plan import Plan
+from jobs.core.program import Program
+from schemas.job import JobSpec
+from schemas.types import SqlType
+
+RETRACTING = "_RETRACT"  # how Flink marks an aggregate that takes rows back
+
+
+def run(options: argparse.Namespace) -> None:
+    spec, plan = load_job(options.spec)
+    program = Program(plan)
+    document = plan_document(spec, plan, program)
+    if options.json:
+        print_json(document)
+        return
+    print(f"{spec.name}: {' '.join(spec.query.split())}\n")
+    result = document["result"]
+    columns = [("result column", False), ("type", False), ("is", False)]
+    print_table(columns, [[each["name"], each["type"], each["is"]] for each in result])
+    print("\n".join(document["topology"]) + "\n")
+    columns = [("state column", False), ("type", False), ("part", False)]
+    print_table(columns, [[c["name"], c["type"], c["part"]] for c in document["state"]])
+    print(program.source)
+
+
+def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
+    types = {named.name: named.type for named in plan.group}
+    types |= {each.name: each.type for each in plan.aggregates}
+    meaning = {named.name: expression_sql(named.expression) for named in plan.group}
+    meaning |= {each.name: _call(plan, i, "") for i, each in enumerate(plan.aggregates)}
+    return {
+        "job": spec.name,
+        "fingerprint": plan.fingerprint,
+        "source": [{"name": c.name, "type": str(c.type)} for c in plan.columns],
+        "result": [
+            {"name": name, "type": str(types[name]), "is": meaning[name]} for name in plan.output
+        ],
+        "hidden": list(plan.hidden),
+        "topology": topology(spec, plan),
+        "state": _state_columns(plan, program),
+        "buckets": spec.state.buckets,
+        "code": program.source,
+    }
+
+
+def topology(spec: JobSpec, plan: Plan) -> list[str]:
+    """The operators, the last one first, as Flink's EXPLAIN shows them."""
+    group = ", ".join(named.name for named in plan.group)
+    calls = [
+        f"{_call(plan, index, RETRACTING)} AS {each.name}"
+        for index, each in enumerate(plan.aggregates)
+    ]
+    select = ", ".join([*(named.name for named in plan.group), *calls])
+    read = [
+        _aliased(expression_sql(named.expression), named.name)
+        for named in (*plan.group, *plan.arguments)
+    ]
+    where = f", where=[{expression_sql(plan.where)}]" if plan.where is not None else ""
+    mode, interval = "ProcTime", spec.minibatch.latency_ms
+    if spec.minibatch.clock == "event":
+        mode, interval = "RowTime", spec.minibatch.interval_ms or 0
+    operators = [
+        f"GroupAggregate({f'groupBy=[{group}], ' if group else ''}select=[{select}])",
+        f"Exchange(distribution=[{f'hash[{group}]' if group else 'single'}], "
+        f"buckets=[{spec.state.buckets}])",
+        f"Calc(select=[{', '.join(dict.fromkeys(read))}]{where})",
+        f"MiniBatchAssigner(interval=[{interval}ms], mode=[{mode}]"
+        + (f", size=[{spec.minibatch.size}])" if spec.minibatch.size else ")"),
+        f"TableSourceScan(topics=[{', '.join(spec.source.topics)}], format=[{spec.source.format}], "
+        f"fields=[{', '.join(column.name for column in plan.used)}])",
+    ]
+    if spec.sink is not None:
+        operators.insert(
+            0,
+            f"Sink(topic=[{spec.sink.topic}], format=[{spec.sink.format}], "
+            f"delivery=[{spec.sink.delivery}])",
+        )
+    return [_indented(depth, text) for depth, text in enumerate(operators)]
+
+
+def _indented(depth: int, text: str) -> str:
+    return text if depth == 0 else "   " * (depth - 1) + "+- " + text
+
+
+def _aliased(sql: str, name: str) -> str:
+    return sql if sql == name else f"{sql} AS {name}"
+
+
+def _call(plan: Plan, index: int, suffix: str) -> str:
+    aggregate = plan.aggregates[index]
+    argument = "*" if aggregate.argument is None else plan.arguments[aggregate.argument].name
+    return f"{aggregate.function}{suffix}({argument})"
+
+
+def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
+    """The columns of the job's table that hold the state of its groups."""
+
+    def column(part: str, name: str, sql_type: SqlType | str) -> dict[str, str]:
+        return {"part": part, "name": name, "type": str(sql_type)}
+
+    group = [(named.name, named.type) for named in plan.group]
+    cell_types = {Storage.BIGINT: "BIGINT", Storage.TEXT: "STRING (digits)"}
+    found = [column("accumulators", name, sql_type) for name, sql_type in group]
+    found += [column("accumulators", each.name, each.type) for each in plan.aggregates]
+    found += [
+        column("accumulators", cell.name, cell_types.get(cell.storage, str(cell.decimal_type)))
+        for cell in program.cells
+    ]
+    if program.multisets:
+        found += [column("multisets", name, sql_type) for name, sql_type in group]
+        for index in program.multisets:
+            argument = plan.arguments[index]
+            found.append(column("multisets", f"value_{argument.name}", argument.type))
+        found.append(column("multisets", "multiplicity", "BIGINT"))
+    return found

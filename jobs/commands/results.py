@@ -1,0 +1,30 @@
+"""retally results: the groups of a job and their values, now or at an epoch."""
+
+from __future__ import annotations
+
+import argparse
+
+from jobs.commands.group_key import group_key
+from jobs.commands.output import note, print_json, print_table
+from jobs.edge.job_directory import existing_job
+from jobs.edge.table_reading import Results, RowShape, TableReader, reading
+
+
+def run(options: argparse.Namespace) -> None:
+    def read(table: TableReader) -> tuple[RowShape, Results]:
+        key = None if options.key is None else group_key(options.key, table.plan)
+        return table.shape, table.results(options.epoch, key)
+
+    shape, results = reading(existing_job(options.data, options.job), read)
+    rows = [shape.row(key, result) for key, result in results.rows]
+    if options.json:
+        for row in rows:
+            print_json(row)
+    else:
+        numeric = [sql_type.numeric for sql_type in shape.types]
+        columns = list(zip(shape.names, numeric, strict=True))
+        print_table(columns, ([row[name] for name in shape.names] for row in rows))
+    if options.key is not None and not rows:
+        note(f"there is no such group at epoch {results.epoch}")
+    elif not options.json:
+        note(f"{len(rows)} {'group' if len(rows) == 1 else 'groups'} at epoch {results.epoch}")

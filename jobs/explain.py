@@ -1,0 +1,136 @@
+"""Explain: why the values of a group are what they are, as one document.
+
+accumulator ──► row count, sums and counts      multisets ──► what is behind MAX and MIN
+changelog   ──► how the values came about       epoch rows ──► which source offsets did it
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.core.accumulators import Count, Sum
+from jobs.core.accumulators.numbers import float_total
+from jobs.core.accumulators.sum import FloatSum
+from jobs.core.state import Key
+from jobs.core.values import render, renderer
+from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
+from schemas.epoch import EpochRow, Offsets
+from schemas.types import DECIMAL_PRECISION_MAX, DOUBLE, Kind, decimal
+
+
+class UnknownGroup(LookupError):
+    """There is no such group, and the changelog does not know that there ever was one."""
+
+
+def explained(table: TableReader, key: Key) -> dict[str, Any]:
+    """Everything the table knows about one group."""
+    state = table.group_state(key)
+    history = table.history(key)
+    if state.group is None and not history:
+        shown = table.shape.key(key)
+        raise UnknownGroup(f"there is no group {shown} at epoch {table.newest.epoch}, nor was one")
+    row = None if state.group is None else table.shape.row(key, state.group.result)
+    by_epoch = {row.epoch: row for row in table.epochs}
+    epochs: dict[int, dict[str, Any]] = {}
+    for change in history:
+        if change.epoch not in epochs:
+            epochs[change.epoch] = {
+                "epoch": change.epoch,
+                "changes": [],
+                "offsets": _offsets_read(by_epoch, change.epoch),
+            }
+        shown = table.shape.row(change.key, change.result)
+        epochs[change.epoch]["changes"].append({"op": change.op, "row": shown})
+    return {
+        "job": table.place.name,
+        "epoch": table.newest.epoch,
+        "group": table.shape.key(key),
+        "row": row,
+        "row_count": None if state.group is None else state.group.cells[0],
+        "changed": state.changed,
+        "arguments": _arguments(table, state),
+        "epochs": list(epochs.values()),
+        "history_complete": _complete(table),
+    }
+
+
+def _complete(table: TableReader) -> bool:
+    """Whether the changelog goes back to the job's first epoch."""
+    try:
+        table.require_history(table.epochs[0].epoch)
+    except HistoryGone:
+        return False
+    return table.epochs[0].kind == "start"
+
+
+def _arguments(table: TableReader, state: GroupState) -> list[dict[str, Any]]:
+    """Of each argument of the query's aggregates what the group remembers."""
+    if state.group is None:
+        return []
+    program, plan = table.layout.program, table.plan
+    described = []
+    at = 1  # the first cell is the row count
+    for index, (argument, kept) in enumerate(zip(plan.arguments, program.arguments, strict=True)):
+        found: dict[str, Any] = {
+            "argument": argument.name,
+            "used_by": [
+                f"{each.function}({argument.name}) AS {each.name}"
+                for each in plan.aggregates
+                if each.argument == index
+            ],
+        }
+        for accumulator in kept:
+            cells = state.group.cells[at : at + len(accumulator.cells)]
+            at += len(accumulator.cells)
+            found |= _cells(accumulator, cells)
+        if index in program.multisets:
+            write = renderer(argument.type)
+            found["multiset"] = [
+                {"value": write(value), "multiplicity": count}
+                for of, value, count in state.entries
+                if of == index
+            ]
+        described.append(found)
+    return described
+
+
+def _cells(accumulator: object, cells: tuple[Any, ...]) -> dict[str, Any]:
+    """The numbers of one accumulator, readable."""
+    if isinstance(accumulator, Count):
+        return {"count": cells[0]}
+    if isinstance(accumulator, FloatSum):
+        finite, nan, inf, neginf = cells
+        total = render(float_total(finite, 0, 0, 0), DOUBLE)
+        return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
+    if isinstance(accumulator, Sum):
+        if accumulator.type.kind is Kind.DECIMAL:
+            shape = decimal(DECIMAL_PRECISION_MAX, accumulator.type.scale or 0)
+            return {"sum": render(cells[0], shape)}
+        return {"sum": cells[0]}
+    return {}
+
+
+def _offsets_read(rows: dict[int, EpochRow], epoch: int) -> dict[str, dict[str, list[int]]] | None:
+    """The offsets [from, to) that an epoch read; None where the epoch is not known any more, or
+    read nothing of its own (a rewind)."""
+    row, before = rows.get(epoch), rows.get(epoch - 1)
+    if row is None or before is None or row.kind == "rewind":
+        return None
+    return ranges_read(before.offsets, row.offsets)
+
+
+def ranges_read(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
+    """Per topic and partition [from, to), where they differ."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for topic, partitions in after.items():
+        for partition, end in partitions.items():
+            start = before.get(topic, {}).get(partition, 0)
+            if start != end:
+                found.setdefault(topic, {})[partition] = [start, end]
+    return found
+
+
+def negative(document: dict[str, Any]) -> bool:
+    """Whether a multiset holds values that were taken away and never given."""
+    entries = [entry for each in document["arguments"] for entry in each.get("multiset", ())]
+    return any(entry["multiplicity"] < 0 for entry in entries)
