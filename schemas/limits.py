@@ -167,3 +167,6 @@ GROUP_OFFSETS_EVERY_SECONDS = 5.0
 
 # A running epoch is given so long to finish when the job is told to stop.
 STOP_SECONDS_MAX = 30.0
+
+# Of the time that passes, what refreshing the results mirror may take at most.
+MIRROR_SHARE_MAX = 0.05
