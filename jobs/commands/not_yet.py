@@ -22,6 +22,5 @@ def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
             watermark.align is not None,
             "partitions are not aligned yet; remove it",
         ),
-        ("mirror",): (spec.mirror_ms is not None, "the mirror does not exist yet; remove it"),
     }
     return {keys: reason for keys, (asked, reason) in reasons.items() if asked}

@@ -122,8 +122,15 @@ class EpochTable:
         """A handle of its own at this version, for another thread."""
         return opened(self.root, self.version)
 
-    def commit_epoch(self, row: EpochRow, files: Sequence[AddedFile], **options: Any) -> None:
-        """Commit an epoch: its files and its own row, together or not at all."""
+    def commit_epoch(
+        self,
+        row: EpochRow,
+        files: Sequence[AddedFile],
+        removed: Sequence[LiveFile] = (),
+        **options: Any,
+    ) -> None:
+        """Commit an epoch: its files and its own row, together or not at all. Only one that sets
+        the table back removes files."""
         name = file_name(EPOCHS, row.epoch, row.uuid, "driver")
         own = write_file(self.root, name, self.layout.epochs_table(row), **options)
         standing = self.handle.transaction_version(APPLICATION)
@@ -133,7 +140,8 @@ class EpochTable:
                 f"epoch {row.epoch}; another writer was here, so this one stops"
             )
         failpoint("before_commit")
-        self.commit([*files, own], uuid=row.uuid, what=f"epoch {row.epoch}", epoch=row.epoch)
+        what = f"epoch {row.epoch}"
+        self.commit([*files, own], removed, uuid=row.uuid, what=what, epoch=row.epoch)
         failpoint("after_commit")
 
     def commit(
@@ -146,12 +154,13 @@ class EpochTable:
         epoch: int | None = None,
     ) -> None:
         """The one commit function; see the module's head for its steps."""
+        changes = epoch is not None  # compactions and sweeps leave what the table says
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {"part": file.part}, now_ms(), not removed, file.stats)
+            AddAction(file.path, file.size, {"part": file.part}, now_ms(), changes, file.stats)
             for file in added
         ]
         actions += [
-            RemoveAction(file.path, False, now_ms(), file.size, {"part": file.part})
+            RemoveAction(file.path, changes, now_ms(), file.size, {"part": file.part})
             for file in removed
         ]
         transactions = [] if epoch is None else [Transaction(APPLICATION, epoch)]

@@ -49,7 +49,7 @@ SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
 _COMPRESSION = "zstd"
-_STATISTICS = ("epoch", "seq", "bucket")  # integers only: nothing to truncate or to misorder
+STATISTICS = ("epoch", "seq", "bucket")  # integers only: nothing to truncate or to misorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def statistics(table: pa.Table) -> str:
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     nulls: dict[str, int] = {}
-    for name in _STATISTICS:
+    for name in STATISTICS:
         if name in table.column_names and table.num_rows:
             column = table[name].combine_chunks()
             extremes = pc.min_max(column).as_py()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -156,11 +156,15 @@ class TableReader:
         at = self.newest.epoch if epoch is None else epoch
         if epoch is not None:
             self._require_epoch(epoch)
-        found = self._current(key)
+        found = self._current(self.files, key)
         if at < self.newest.epoch:
             _undo(found, self._changes_after(at, key))
         order = encoder(tuple(self._types))
         return Results(at, sorted(found.items(), key=lambda row: order(row[0])))
+
+    def results_in(self, files: Sequence[LiveFile]) -> dict[Key, Row]:
+        """What the state in these files shows, live ones or not."""
+        return self._current(files, None)
 
     def _changes_after(self, epoch: int, key: Key | None) -> Iterable[ChangeRow]:
         table = self._changelog(epoch)
@@ -254,7 +258,7 @@ class TableReader:
     def group_state(self, key: Key) -> GroupState:
         """The accumulator of a group and its multisets, entries with a negative count too."""
         newest: tuple[int, Group | None] = (-1, None)
-        for table in self._state(ACCUMULATORS, key):
+        for table in self._state(self.files, ACCUMULATORS, key):
             groups = self.layout.read_upserts(table, None).groups
             for epoch, (_, group) in zip(table["epoch"].to_pylist(), groups, strict=True):
                 if epoch >= newest[0]:
@@ -263,7 +267,7 @@ class TableReader:
         if group is None:
             return GroupState(None, None, [])
         counts: dict[tuple[int, Value], tuple[int, int]] = {}
-        for table in self._state(MULTISETS, key):
+        for table in self._state(self.files, MULTISETS, key):
             entries = self.layout.read_upserts(None, table).entries
             for epoch, entry in zip(table["epoch"].to_pylist(), entries, strict=True):
                 argument, _, value, count = entry
@@ -285,10 +289,10 @@ class TableReader:
         tables = [self._read(file) for file in self._files_of(part)]
         return [row for table in tables for row in table.to_pylist()]
 
-    def _current(self, key: Key | None) -> dict[Key, Row]:
+    def _current(self, files: Sequence[LiveFile], key: Key | None) -> dict[Key, Row]:
         """The results of the live groups: of each the row of the newest epoch."""
         newest: dict[Key, tuple[int, Row | None]] = {}
-        for table in self._state(ACCUMULATORS, key):
+        for table in self._state(files, ACCUMULATORS, key):
             rows = zip(
                 table["epoch"].to_pylist(), table["tombstone"].to_pylist(),
                 self.layout.keys(table), self.layout.result_rows(table), strict=True,
@@ -299,12 +303,14 @@ class TableReader:
                     newest[group] = (epoch, None if dead else result)
         return {group: row for group, (_, row) in newest.items() if row is not None}
 
-    def _state(self, part: str, key: Key | None) -> Iterator[pa.Table]:
+    def _state(self, files: Sequence[LiveFile], part: str, key: Key | None) -> Iterator[pa.Table]:
         """The files of a state part, oldest epochs first; of one key only its rows.
 
         Files are sorted by bucket, so that most of a file is passed over.
         """
-        for file in self._files_of(part):
+        for file in files:
+            if file.part != part:
+                continue
             table = self._read(file)
             if key is not None:
                 bucket = bucket_of(key, self._types, self.spec.state.buckets)
