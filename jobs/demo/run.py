@@ -63,7 +63,7 @@ class DemoFailed(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    wishes = _parser().parse_args(argv)
+    wishes = arguments().parse_args(argv)
     console = Console(highlight=False, markup=False)
     if wishes.data is not None and wishes.data.exists() and any(wishes.data.iterdir()):
         print(f"demo: {wishes.data} is not empty; name a directory of its own", file=sys.stderr)
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="retally demo", description="A broker, a living source, a job, and what it gives."
     )
