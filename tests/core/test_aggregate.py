@@ -101,6 +101,8 @@ def test_the_next_extreme_is_searched_only_when_the_shown_one_has_gone() -> None
     assert bench.state.searched == []
     bench.fold(("a", 9, 1), ("a", 5, -1), ("a", 5, -1))  # a greater one came
     assert bench.state.searched == []
+    bench.fold(("a", 0, 1), ("a", 1, -1))  # a smaller one came
+    assert bench.state.searched == []
     bench.fold(("a", 4, 1), ("a", 5, -1), ("a", 5, -1))
     assert bench.state.searched == [(("a",), True)]
     bench.fold(("a", 1, -1))
