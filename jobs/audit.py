@@ -1,0 +1,431 @@
+"""Audit: a job's results recomputed from its topic, and compared with what the table says.
+
+    topic, from the job's first offsets to those of the newest epoch
+        │ the same decoding, the same row expressions
+        ▼
+    signed rows ──► plain Spark SQL: SUM of signs, of signed values, MAX over what is left
+        │                                                        │
+        ▼                                                        ▼
+    nothing of the fold, of the hot state or of the bundles      compare, group by group
+
+So everything between the decoder and the table is checked: consolidation, fold, hot state, files,
+commits, compaction, rewinds. One thing cannot be recomputed without knowing the bundles: what
+became of retractions of rows that were never given. Where a job has seen such rows, differences
+are shown but decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.core.accumulators.numbers import exact_float, float_total
+from jobs.core.change import Changes, Row
+from jobs.core.formats import decoder
+from jobs.core.plan import Aggregate, Named, Plan
+from jobs.core.state import Key
+from jobs.core.values import Json
+from jobs.edge.columns import arrow_type, from_arrow, to_arrow
+from jobs.edge.decode_task import SOURCE_COLUMNS, SourceRules
+from jobs.edge.expressions import project, spark_type
+from jobs.edge.job_directory import JobDirectory
+from jobs.edge.kafka_admin import KafkaAdmin
+from jobs.edge.kafka_source import topic_identities
+from jobs.edge.spark import session
+from jobs.edge.table_reading import TableReader
+from schemas.connections import Connection, spark_options
+from schemas.epoch import EpochRow, Offsets
+from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
+
+MESSAGE, SIGN = "__message", "__sign"
+DIFFERENCES_SHOWN_MAX = 20
+_ODD = ("dropped_retractions", "unmatched_retractions")
+
+Verdict = Literal["equal", "different", "undecided"]
+
+
+class CannotAudit(Exception):
+    """The results cannot be recomputed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A group of which table and recomputation say different things; None: not there."""
+
+    group: dict[str, Json]
+    table: dict[str, Json] | None
+    recomputed: dict[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    job: str
+    epoch: int
+    verdict: Verdict
+    groups: int
+    not_compared: int  # groups whose recomputation is beyond Spark's decimals
+    differing: int
+    differences: list[Difference]  # the first of them
+    odd: dict[str, int]  # retractions of what was never given, by what became of them
+    offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
+
+
+def audit(
+    place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+) -> AuditReport:
+    """Recompute the newest epoch of a job. It may be running: what it commits meanwhile is not
+    looked at."""
+    reader = TableReader.open(place)
+    first, newest = reader.epochs[0], reader.newest
+    if first.kind != "start":
+        raise CannotAudit(
+            f"job {place.name!r} no longer knows where it began: its oldest epoch is {first.epoch}"
+        )
+    if reader.spec.state.ttl_ms:
+        raise CannotAudit("groups of this job expire as time goes by; a topic cannot tell when")
+    starts, ends = _range(admin, reader, first, newest)
+    stored = dict(reader.results().rows)
+    spark = session(f"audit-{place.name}", master)
+    try:
+        signed = _signed_rows(spark, reader, connection, starts, ends)
+        recomputed, beyond = _recomputed(signed, reader.plan)
+    finally:
+        spark.stop()
+    return _report(reader, stored, recomputed, beyond, _ranges(starts, ends))
+
+
+# --- what is read -----------------------------------------------------------------------------
+
+
+def _range(
+    admin: KafkaAdmin, reader: TableReader, first: EpochRow, newest: EpochRow
+) -> tuple[Offsets, Offsets]:
+    """The offsets from the job's first to those of the epoch; CannotAudit where they are gone."""
+    starts: Offsets = {}
+    ends: Offsets = {}
+    for topic, identity in topic_identities(admin, reader.spec.source.topics).items():
+        known = newest.topics.get(topic)
+        if known is not None and known.id != identity.id:
+            raise CannotAudit(
+                f"topic {topic!r} was deleted and made again; the job has read another one"
+            )
+        starts[topic], ends[topic] = {}, {}
+        for number, beginning in admin.beginning_offsets(topic).items():
+            partition = str(number)
+            # A partition that came after the job's start was read from its first record.
+            end = newest.offsets.get(topic, {}).get(partition, beginning)
+            start = first.offsets.get(topic, {}).get(partition, 0)
+            if start >= end:
+                start = end = max(beginning, end)
+            elif start < beginning:
+                raise CannotAudit(
+                    f"{topic}/{partition} begins at offset {beginning} now, but the job read it "
+                    f"from {start} on; without the {beginning - start} offsets in between the "
+                    "results cannot be recomputed"
+                )
+            starts[topic][partition] = start
+            ends[topic][partition] = end
+    return starts, ends
+
+
+def _ranges(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
+    return {
+        topic: {p: [starts[topic][p], end] for p, end in partitions.items()}
+        for topic, partitions in ends.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """Records to signed rows, one by one; messages that decoding rejects have none."""
+
+    plan: Plan
+    rules: SourceRules
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rules = self.rules
+        decode = decoder(
+            rules.format,
+            self.plan.columns,
+            self.plan.used,
+            database=rules.database,
+            table=rules.table,
+            timestamp_format=rules.timestamp_format,
+            missing_is_null=rules.missing_is_null,
+        ).decode
+        for batch in batches:
+            messages: list[str] = []
+            signs: list[int] = []
+            rows: list[Row] = []
+            for record in batch.to_pylist():
+                decoded = decode(record["value"])
+                if isinstance(decoded, Changes):
+                    name = f"{record['topic']}/{record['partition']}/{record['offset']}"
+                    messages += [name] * len(decoded.changes)
+                    signs += [sign for sign, _ in decoded.changes]
+                    rows += [row for _, row in decoded.changes]
+            yield self._batch(messages, signs, rows)
+
+    def _batch(
+        self, messages: Sequence[str], signs: Sequence[int], rows: Sequence[Row]
+    ) -> pa.RecordBatch:
+        used = self.plan.used
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(used)
+        arrays = [to_arrow(v, column.type) for v, column in zip(columns, used, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in used]
+        schema = pa.schema([*fields, (MESSAGE, pa.string()), (SIGN, pa.int64())])
+        own = [pa.array(messages, pa.string()), pa.array(signs, pa.int64())]
+        return pa.RecordBatch.from_arrays([*arrays, *own], schema=schema)
+
+
+def _signed_rows(
+    spark: SparkSession,
+    reader: TableReader,
+    connection: Connection,
+    starts: Offsets,
+    ends: Offsets,
+) -> DataFrame:
+    """Every row that the source gave or took away, with group and argument columns."""
+    spec, plan = reader.spec, reader.plan
+    records = (
+        spark.read.format("kafka")
+        .options(**spark_options(connection))
+        .option("subscribe", ",".join(sorted(starts)))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )
+    schema = StructType()
+    for column in plan.used:
+        schema = schema.add(column.name, spark_type(column.type))
+    schema = schema.add(MESSAGE, "string").add(SIGN, "long")
+    rules = SourceRules(
+        format=spec.source.format,
+        database=spec.source.database,
+        table=spec.source.table,
+        timestamp_format=spec.timestamp_format,
+        missing_is_null=spec.on_schema_change == "continue",
+    )
+    rows = records.select(*SOURCE_COLUMNS).mapInArrow(_Signed(plan, rules), schema)
+    projected = project(rows, plan, (MESSAGE, SIGN))
+    if "failure" not in projected.columns:
+        return projected
+    # A message with a row on which an expression fails is in quarantine, whole.
+    failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
+    return projected.join(failing, MESSAGE, "left_anti")
+
+
+# --- recomputing ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Argument:
+    """What Spark found of one argument in one group."""
+
+    count: int = 0
+    total: int | None = 0  # in units of the type; None: beyond DECIMAL(38)
+    largest: Any = None
+    smallest: Any = None
+    values: Sequence[tuple[float, int]] = ()  # of floats: each value, and how often
+
+
+def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
+    """The results of all groups, and the groups where a sum is beyond Spark's decimals."""
+    rows = rows.persist()
+    keys = [f"g{index}" for index in range(len(plan.group))]
+    counts = _counts_and_sums(rows, plan, keys)
+    found: dict[Key, tuple[int, list[_Argument]]] = {}
+    for key, row_count, arguments in counts:
+        if row_count:
+            found[key] = (row_count, arguments)
+    for index, function in _value_arguments(plan):
+        for key, *values in _values(rows, plan, keys, index, function):
+            if key not in found:
+                continue
+            argument = found[key][1][index]
+            if function == "extremes":
+                argument.largest, argument.smallest = values
+            else:
+                (argument.values,) = values
+    results = {
+        key: tuple(_result(plan, each, row_count, arguments) for each in plan.aggregates)
+        for key, (row_count, arguments) in found.items()
+    }
+    beyond = {
+        key for key, (_, kept) in found.items() if any(argument.total is None for argument in kept)
+    }
+    return results, beyond
+
+
+def _counts_and_sums(
+    rows: DataFrame, plan: Plan, keys: Sequence[str]
+) -> Iterator[tuple[Key, int, list[_Argument]]]:
+    """One pass: the sum of signs, and of each argument count and, where it is exact, sum."""
+    sign = F.col(SIGN)
+    columns: list[Column] = [F.sum(sign).alias("rows")]
+    shapes: list[SqlType | None] = []
+    for index, argument in enumerate(plan.arguments):
+        value = F.col(f"a{index}")
+        columns.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(f"count{index}"))
+        shape = None
+        if argument.type.integer or argument.type.kind is Kind.DECIMAL:
+            shape = decimal(DECIMAL_PRECISION_MAX, argument.type.scale or 0)
+            wide = value.cast(spark_type(shape))
+            signed = F.when(sign > 0, wide).otherwise(-wide)
+            columns.append(F.try_sum(signed).alias(f"sum{index}"))
+        shapes.append(shape)
+    table = rows.groupBy(*keys).agg(*columns).toArrow()
+    found = [from_arrow(table[name], named.type) for name, named in _named(keys, plan)]
+    group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
+    row_counts = table["rows"].to_pylist()
+    arguments: list[list[_Argument]] = [[] for _ in group_keys]
+    for index, shape in enumerate(shapes):
+        counted = table[f"count{index}"].to_pylist()
+        totals: list[Any] = [0] * len(counted)
+        if shape is not None:
+            totals = from_arrow(table[f"sum{index}"], shape)
+        for kept, count, total in zip(arguments, counted, totals, strict=True):
+            kept.append(_Argument(count=count or 0, total=total if count else 0))
+    yield from zip(group_keys, (count or 0 for count in row_counts), arguments, strict=True)
+
+
+def _named(keys: Sequence[str], plan: Plan) -> Iterator[tuple[str, Named]]:
+    return zip(keys, plan.group, strict=True)
+
+
+def _value_arguments(plan: Plan) -> list[tuple[int, str]]:
+    """The arguments of which the values themselves are needed, and for what."""
+    needed: dict[tuple[int, str], None] = {}
+    for each in plan.aggregates:
+        if each.argument is None:
+            continue
+        if each.function in ("MAX", "MIN"):
+            needed[each.argument, "extremes"] = None
+        elif each.function in ("SUM", "AVG") and plan.arguments[each.argument].type.floating:
+            needed[each.argument, "floats"] = None
+    return list(needed)
+
+
+def _values(
+    rows: DataFrame, plan: Plan, keys: Sequence[str], index: int, purpose: str
+) -> Iterator[tuple[Any, ...]]:
+    """Per group the extremes of what is left of an argument's values, or all floats with their
+    multiplicities."""
+    name, kind = f"a{index}", plan.arguments[index].type
+    left = (
+        rows.where(F.col(name).isNotNull())
+        .groupBy(*keys, name)
+        .agg(F.sum(SIGN).alias("times"))
+        .where(F.col("times") != 0)
+    )
+    if purpose == "extremes":
+        left = left.where(F.col("times") > 0)
+        columns = [F.max(name).alias("largest"), F.min(name).alias("smallest")]
+        table = left.groupBy(*keys).agg(*columns).toArrow()
+        values = [from_arrow(table[each], kind) for each in ("largest", "smallest")]
+    else:
+        pairs = F.collect_list(F.struct(F.col(name).alias("value"), F.col("times")))
+        table = left.groupBy(*keys).agg(pairs.alias("pairs")).toArrow()
+        listed = [
+            [(pair["value"], pair["times"]) for pair in row.as_py()] for row in table["pairs"]
+        ]
+        values = [listed]
+    found = [from_arrow(table[each], named.type) for each, named in _named(keys, plan)]
+    group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
+    yield from zip(group_keys, *values, strict=True)
+
+
+def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]) -> Any:
+    """The value of one aggregate, from numbers alone."""
+    if each.argument is None:
+        return row_count
+    argument, kind = arguments[each.argument], plan.arguments[each.argument].type
+    if each.function == "COUNT":
+        return argument.count
+    if each.function == "MAX":
+        return argument.largest
+    if each.function == "MIN":
+        return argument.smallest
+    if argument.count == 0 or argument.total is None:
+        return None
+    if kind.floating:
+        return _float_result(argument, kind, average=each.function == "AVG")
+    exact = Fraction(argument.total, argument.count if each.function == "AVG" else 1)
+    if kind.kind is Kind.DECIMAL:
+        exact *= 10 ** ((each.type.scale or 0) - (kind.scale or 0))
+        rounded = math.floor(abs(exact) + Fraction(1, 2)) * (-1 if exact < 0 else 1)
+    else:
+        rounded = int(exact)  # towards zero
+    return rounded if _fits(rounded, each.type) else None
+
+
+def _float_result(argument: _Argument, kind: SqlType, *, average: bool) -> float:
+    finite = sum(exact_float(v) * n for v, n in argument.values if math.isfinite(v))
+    nan = sum(times for value, times in argument.values if value != value)
+    inf = sum(times for value, times in argument.values if value == math.inf)
+    neginf = sum(times for value, times in argument.values if value == -math.inf)
+    count = argument.count if average else 1
+    return float_total(finite, nan, inf, neginf, count, single=kind.kind is Kind.FLOAT)
+
+
+def _fits(number: int, sql_type: SqlType) -> bool:
+    if sql_type.integer:
+        low, high = integer_range(sql_type)
+        return low <= number <= high
+    limit: int = 10 ** (sql_type.precision or DECIMAL_PRECISION_MAX)
+    return abs(number) < limit
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def _report(
+    reader: TableReader,
+    stored: Mapping[Key, Row],
+    recomputed: Mapping[Key, Row],
+    beyond: set[Key],
+    offsets: dict[str, dict[str, list[int]]],
+) -> AuditReport:
+    differing = [
+        key
+        for key in {**stored, **recomputed}
+        if key not in beyond and stored.get(key) != recomputed.get(key)
+    ]
+    shape = reader.shape
+
+    def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
+        return shape.row(key, rows[key]) if key in rows else None
+
+    odd = {
+        name: total
+        for name in _ODD
+        if (total := sum(epoch.counters.get(name, 0) for epoch in reader.epochs))
+    }
+    verdict: Verdict = "equal"
+    if differing:
+        verdict = "undecided" if odd else "different"
+    return AuditReport(
+        job=reader.place.name,
+        epoch=reader.newest.epoch,
+        verdict=verdict,
+        groups=len(stored),
+        not_compared=len(beyond),
+        differing=len(differing),
+        differences=[
+            Difference(shape.key(key), row(stored, key), row(recomputed, key))
+            for key in differing[:DIFFERENCES_SHOWN_MAX]
+        ],
+        odd=odd,
+        offsets=offsets,
+    )
