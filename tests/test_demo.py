@@ -146,15 +146,26 @@ def _running(*arguments: str) -> subprocess.Popen[str]:
 def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
     """Broker, job, JVMs, workers and publisher, once the first epoch is committed."""
     assert demo.stdout is not None
+    said = []
     for line in demo.stdout:
+        said.append(line)
         if "first epoch in" in line:
             break
+    else:
+        raise AssertionError("".join(said) + demo.communicate()[1])
     family = psutil.Process(demo.pid).children(recursive=True)
-    assert sum("java" in process.name() for process in family) == 2
+    assert sum(_is_java(process) for process in family) == 2
     return family
+
+
+def _is_java(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:  # one of those that come and go
+        return False
 
 
 def _left(family: list[psutil.Process]) -> list[psutil.Process]:
     """Those that are still there after some seconds, in which a JVM notices and ends."""
     _, alive = psutil.wait_procs(family, timeout=20)
-    return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    return alive

@@ -50,6 +50,7 @@ RATE_DEFAULT = 400
 FIRST_EPOCH_SECONDS_MAX = 180  # some ten on an idle machine
 CATCH_UP_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
+END_SECONDS_MAX = 20  # of a job whose results nobody waits for
 LOG_LINES_SHOWN = 15
 
 _LOOK_SECONDS = 0.2
@@ -307,9 +308,14 @@ def _directory(wanted: Path | None) -> Iterator[Path]:
 
 
 def _end(job: subprocess.Popen[bytes]) -> None:
-    """A job that still runs here has nothing to finish; its JVM and publisher end with it."""
-    if job.poll() is None:
-        os.killpg(job.pid, signal.SIGKILL)
+    """A job that still runs is asked first, so that it takes its scratch files away."""
+    if job.poll() is not None:
+        return
+    job.terminate()
+    try:
+        job.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)  # its JVM too; the publisher sees it and ends
         job.wait()
 
 
