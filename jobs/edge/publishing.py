@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from jobs.core.plan import Plan
 from jobs.core.publisher_lines import Configuration, EpochToPublish, Ready, ResultColumns
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
-from jobs.edge.epoch_files import CHANGELOG, now_ms
+from jobs.edge.epoch_files import CHANGELOG
+from jobs.edge.failpoints import failpoint
 from jobs.edge.kafka_publisher import Publisher
 from schemas.connections import Connection, librdkafka_options
 from schemas.epoch import EpochRow, TopicIdentity
@@ -37,7 +38,8 @@ class Publishing:
         self._publisher = Publisher(
             Configuration(
                 job=spec.name,
-                generation=now_ms(),
+                # Grows with every commit, and no clock can set it back.
+                generation=table.version,
                 connection=librdkafka_options(connection),
                 topic=spec.sink.topic,
                 format=spec.sink.format,
@@ -63,6 +65,7 @@ class Publishing:
         """Hand over a committed epoch."""
         self._wait_until_ready()
         self._publisher.send(self._to_publish(row, names))
+        failpoint("epoch_sent")
 
     def check(self) -> None:
         """Raise if the publisher has failed."""

@@ -1,0 +1,169 @@
+"""A job as users run it, for tests: a process, its exit code, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
+
+from jobs.core.plan import Plan
+from jobs.core.program import Program
+from jobs.core.query import parse_query
+from jobs.edge.delta_epochs import epoch_rows, live_files, opened
+from jobs.edge.epoch_files import TableLayout
+from jobs.edge.kafka_admin import KafkaAdmin
+from schemas.epoch import EpochRow
+from schemas.types import SqlType
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+RUN_SECONDS_MAX = 240
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """One job's spec and data directory on a real broker."""
+
+    spec: dict[str, Any]
+    home: Path
+    brokers: str
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def table(self) -> Path:
+        return self.data / "jobs" / self.spec["name"] / "epochs"
+
+    @property
+    def marks(self) -> Path:
+        marks = self.home / "marks"
+        marks.mkdir(parents=True, exist_ok=True)
+        return marks
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "jobs.command", *words]
+
+    def start(self, failpoints: str = "", *, caught_up: bool = True) -> subprocess.Popen[str]:
+        path = self.home / "spec.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(self.spec))
+        environment = {
+            **os.environ,
+            "RETALLY_FAILPOINTS": failpoints,
+            "RETALLY_FAILPOINT_MARKS": str(self.marks),
+        }
+        words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
+        return subprocess.Popen(
+            self.command(*words, *(["--until-caught-up"] if caught_up else [])),
+            cwd=CHECKOUT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def run(self, failpoints: str = "") -> tuple[int, str]:
+        """To the end; the exit code (negative: the signal that killed it) and what it said."""
+        process = self.start(failpoints)
+        said, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+        return process.returncode, said
+
+    def must_run(self) -> None:
+        code, said = self.run()
+        assert code == 0, said
+
+    def must_die_at(self, failpoint: str, action: str) -> None:
+        """Killed by the failpoint, and by nothing else: a fault that did not fire is a failure."""
+        code, said = self.run(f"{failpoint}={action}")
+        assert code == -signal.SIGKILL, said
+        assert self.fired(failpoint), said
+
+    def fired(self, failpoint: str) -> bool:
+        return any(self.marks.glob(f"{failpoint}-*"))
+
+    def ask(self, *words: str) -> list[dict[str, Any]]:
+        """A command about this job; its JSON lines."""
+        done = subprocess.run(
+            self.command(*words, "--data", str(self.data), "--json"),
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    @property
+    def plan(self) -> Plan:
+        columns = {name: SqlType.parse(kind) for name, kind in self.spec["columns"].items()}
+        return parse_query(self.spec["query"], columns)
+
+    @property
+    def layout(self) -> TableLayout:
+        return TableLayout(Program(self.plan))
+
+    def epochs(self) -> list[EpochRow]:
+        return epoch_rows(self.table, opened(self.table))
+
+    def part(self, part: str) -> list[dict[str, Any]]:
+        """All rows of a part of the table, as Parquet has them."""
+        import pyarrow.parquet as pq
+
+        names = [file.path for file in live_files(opened(self.table)) if file.part == part]
+        return [row for name in names for row in pq.read_table(self.table / name).to_pylist()]
+
+
+def create_topic(brokers: str, topic: str, partitions: int) -> None:
+    with KafkaAdmin({"bootstrap_servers": brokers.split(",")}) as admin:
+        admin.ensure_topic(topic, partitions, {})
+
+
+def produce(brokers: str, topic: str, messages: Iterable[tuple[int, bytes | None]]) -> None:
+    """Write messages, each to its partition, and wait until they are there."""
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5})
+    for partition, value in messages:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def consumed(brokers: str, topic: str) -> list[Mapping[str, Any]]:
+    """What a read_committed consumer sees of a changelog-json topic, partition by partition."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=brokers.split(","),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    try:
+        partitions = [
+            TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()
+        ]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        records: list[Mapping[str, Any]] = []
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for place, batch in consumer.poll(500).items():
+                records += [
+                    {
+                        "partition": place.partition,
+                        "key": record.key.decode(),
+                        "value": json.loads(record.value),
+                        "headers": dict(record.headers),
+                    }
+                    for record in batch
+                ]
+        return records
+    finally:
+        consumer.close()
