@@ -15,6 +15,7 @@ import signal
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -225,9 +226,7 @@ class Job:
         publishing: Publishing | None,
         maintenance: Maintenance,
     ) -> None:
-        scratch = Path(
-            tempfile.mkdtemp(prefix=f"retally-{self.spec.name}-", dir=fast_directory(self.data))
-        )
+        scratch = fresh_scratch(fast_directory(self.data), pipeline.table.root)
         query = self._start_query(spark, pipeline, starts, scratch)
         reported = 0.0
         try:
@@ -342,3 +341,12 @@ def _write_spec(path: Path, spec: JobSpec) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text(spec_text(spec))
     fresh.replace(path)
+
+
+def fresh_scratch(parent: Path, table: Path) -> Path:
+    """A directory for the throw-away checkpoint. What a killed run of this job left goes first:
+    the caller holds the job's lock, so nobody else uses it."""
+    mine = f"retally-{zlib.crc32(str(table).encode()):08x}-"
+    for old in parent.glob(f"{mine}*"):
+        shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=mine, dir=parent))

@@ -28,7 +28,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     uuid: str
     generation: int
-    kind: str  # "start", "data" (a micro-batch) or "time" (nothing but time made it due)
+    # "start", "data" (a micro-batch), "time" (nothing but time made it due) or "rewind".
+    kind: str
     committed_at: int  # microseconds since 1970
     plan: str  # fingerprint of the plan whose state this is
     offsets: Offsets
