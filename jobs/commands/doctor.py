@@ -23,6 +23,7 @@ DISK_MIN_BYTES = 1 << 30
 BROKER_SECONDS_MAX = 5.0
 # Versions are pinned exactly, and these are the ones whose mixture breaks.
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "kafka-python", "confluent-kafka")
+_PIN = re.compile(r"([A-Za-z0-9_.-]+)==([^;\s]+).*")
 
 
 class Finding(NamedTuple):
@@ -78,11 +79,8 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    wanted = dict(
-        re.fullmatch(r"([A-Za-z0-9_.-]+)==([^;\s]+).*", line).groups()  # type: ignore[union-attr]
-        for line in metadata.requires("retally") or ()
-        if re.fullmatch(r"([A-Za-z0-9_.-]+)==([^;\s]+).*", line)
-    )
+    pinned = map(_PIN.fullmatch, metadata.requires("retally") or ())
+    wanted = {pin[1]: pin[2] for pin in pinned if pin is not None}
     found = {name: metadata.version(name) for name in _PACKAGES}
     wrong = [
         f"{name} {version} (wanted {wanted[name]})"
