@@ -80,7 +80,7 @@ class Bench:
         if others.share > OTHERS_SHARE_MAX:
             self.say(
                 f"[red]other work took {others.share:.0%} of the machine meanwhile; "
-                "the figures are too low[/red]"
+                "rates are too low, times too long[/red]"
             )
 
     def add(self, figure: Figure) -> None:

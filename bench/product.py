@@ -114,7 +114,7 @@ class RetallyJob:
         except TableNotFoundError:
             return []
         columns = ["epoch", "kind", "committed_at", "offsets"]
-        rows = table.to_pyarrow_table(partitions=[("part", "=", "epochs")], columns=columns)
+        rows = table.to_pyarrow_table(filters=[("part", "=", "epochs")], columns=columns)
         return [_epoch(row) for row in rows.sort_by("epoch").to_pylist()]
 
     @contextmanager
