@@ -6,6 +6,7 @@ changelog   ──► how the values came about       epoch rows ──► which
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from jobs.core.accumulators import Count, Sum
@@ -27,7 +28,7 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
     state = table.group_state(key)
     history = table.history(key)
     if state.group is None and not history:
-        shown = table.shape.key(key)
+        shown = json.dumps(table.shape.key(key), ensure_ascii=False)
         raise UnknownGroup(f"there is no group {shown} at epoch {table.newest.epoch}, nor was one")
     row = None if state.group is None else table.shape.row(key, state.group.result)
     by_epoch = {row.epoch: row for row in table.epochs}

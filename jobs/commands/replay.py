@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from jobs.commands.spec_reading import load_job
+
 
 def run(options: argparse.Namespace) -> int:
+    load_job(options.spec)  # mistakes of the spec and its query, each with its place in the file
     from jobs import replay
 
     return replay.main(str(options.spec), options.steps)
