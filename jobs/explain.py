@@ -28,7 +28,7 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
     state = table.group_state(key)
     history = table.history(key)
     if state.group is None and not history:
-        shown = json.dumps(table.shape.key(key), ensure_ascii=False)
+        named = json.dumps(table.shape.key(key), ensure_ascii=False)
         raise UnknownGroup(f"there is no group {named} at epoch {table.newest.epoch}, nor was one")
     row = None if state.group is None else table.shape.row(key, state.group.result)
     by_epoch = {row.epoch: row for row in table.epochs}
