@@ -2,9 +2,11 @@
 
     compaction    merged in a process of its own, committed between two epochs
     log           a checkpoint every so many commits, old entries cleaned up
+    retention     history that is older than the job keeps leaves the table
     sweep         files of commits that never were, and of those that are long over
 
-The share of time is bounded: a merge begins only when the last one's cost has been outlived.
+The share of time is bounded: a merge begins only when the last one's cost has been outlived. What
+fails here is tried again later and costs nothing but room; only another writer stops the job.
 """
 
 from __future__ import annotations
@@ -15,20 +17,26 @@ import multiprocessing
 import os
 import signal
 import time
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from uuid import uuid4
 
+from jobs.core.plan import Plan
 from jobs.edge.compaction import Merge, due_merge, merge_files
-from jobs.edge.delta_epochs import opened
-from jobs.edge.epoch_files import PARTS, AddedFile
+from jobs.edge.delta_epochs import Fenced, last_checkpoint, opened
+from jobs.edge.epoch_files import PARTS, AddedFile, now_ms
 from jobs.edge.failpoints import failpoint
+from jobs.edge.retention import expired
 from jobs.edge.savepoints import pinned_files
 from jobs.pipeline import Pipeline
 from schemas.limits import (
     CHECKPOINT_EVERY_COMMITS,
     COMPACTION_SHARE_MAX,
+    LIVE_FILES_MAX,
     MAINTENANCE_EVERY_SECONDS,
+    MERGE_RETRY_SECONDS,
     ORPHAN_AGE_SECONDS_MIN,
     SWEEP_EVERY_SECONDS,
 )
@@ -39,11 +47,8 @@ _PR_SET_PDEATHSIG = 1
 _NICE = 10
 
 
-def _begin_as_helper() -> None:
-    """The merging process gives way to the epochs, and ends with its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
+class MergeFailed(Exception):
+    """A merge did not come to its end; nothing of it is in the table."""
 
 
 class Maintenance:
@@ -53,61 +58,90 @@ class Maintenance:
         self.pipeline = pipeline
         self.table = pipeline.table
         self.home = home
-        self._pool: ProcessPoolExecutor | None = None
-        self._merging: tuple[Merge, str, Future[list[AddedFile]], float] | None = None
+        self._merger: Merger | None = None
+        self._merging: tuple[Merge, str] | None = None
         self._not_before = 0.0
         self._looked = 0.0
         self._swept = time.monotonic()
-        self._checkpoint = self.table.version
+        self._checkpoint = last_checkpoint(self.table.root) or 0
 
     def work(self, published: int | None) -> None:
-        """Do what is due now. `published` is the epoch up to which nobody needs files singly."""
+        """Do what is due now. `published` is the newest epoch that the publisher is done with."""
         now = time.monotonic()
         if self._merging is not None:
-            self._finish_merge()
+            self._tried("merging", self._finish_merge)
         elif now >= self._not_before and now - self._looked >= MAINTENANCE_EVERY_SECONDS:
             self._looked = now
-            self._begin_merge(published)
+            self._tried("merging", lambda: self._begin_merge(published))
         if self.table.version - self._checkpoint >= CHECKPOINT_EVERY_COMMITS:
             self._checkpoint = self.table.version
-            self._write_checkpoint()
-        if now - self._swept >= SWEEP_EVERY_SECONDS:
+            self._tried("the checkpoint of the log", self._write_checkpoint)
+        # A merge counts on its files; so what is too old waits until it is done.
+        if now - self._swept >= SWEEP_EVERY_SECONDS and self._merging is None:
             self._swept = now
-            self.sweep()
+            self._tried("retention", lambda: self.retire(published))
+            self._tried("the sweep", self.sweep)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._merger is not None:
+            self._merger.close()
+            self._merger = None
+
+    def _tried(self, what: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Fenced:
+            raise
+        except Exception as error:
+            log.warning("%s failed, it is tried again later: %s", what, error)
+
+    def _done(self, published: int | None) -> int:
+        """The epoch up to which nobody needs files singly. A publisher that has not published
+        anything yet needs all of them; without one there is nobody."""
+        newest = self.pipeline.newest.epoch
+        if self.pipeline.spec.sink is None:
+            return newest
+        return -1 if published is None else min(newest, published)
+
+    # --- compaction ---------------------------------------------------------------------------
 
     def _begin_merge(self, published: int | None) -> None:
         with self.pipeline.epoch_lock:
             files = self.table.live_files()
-            newest = self.pipeline.newest.epoch
-        merge = due_merge(files, newest if published is None else min(newest, published))
+            epoch_max = self._done(published)
+        merge = due_merge(files, epoch_max)
         if merge is None:
             return
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                1, multiprocessing.get_context("spawn"), initializer=_begin_as_helper
-            )
-        uuid = uuid4().hex
-        future = self._pool.submit(merge_files, self.pipeline.plan, self.table.root, merge, uuid)
-        self._merging = (merge, uuid, future, time.monotonic())
+        if len(files) > LIVE_FILES_MAX:
+            log.debug("%d live files, compaction is behind", len(files))
+        if self._merger is None:
+            self._merger = Merger(self.pipeline.plan, self.table.root, self.pipeline.spec.durable)
+        self._merging = (merge, uuid4().hex)
+        self._merger.begin(*self._merging)
 
     def _finish_merge(self) -> None:
-        assert self._merging is not None
-        merge, uuid, future, began = self._merging
-        if not future.done():
-            return
+        assert self._merging is not None and self._merger is not None
+        merge, uuid = self._merging
+        try:
+            merged = self._merger.outcome()
+            if merged is None:
+                return
+            with self.pipeline.epoch_lock:
+                failpoint("compaction_commit")
+                what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
+                durable = self.pipeline.spec.durable
+                self.table.commit(merged.added, merge.files, uuid=uuid, what=what, durable=durable)
+        except BaseException:
+            self._merging = None
+            self._not_before = time.monotonic() + MERGE_RETRY_SECONDS
+            self.close()  # whatever its process is in, the next merge gets a new one
+            raise
         self._merging = None
-        added = future.result()
-        with self.pipeline.epoch_lock:
-            failpoint("compaction_commit")
-            what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
-            self.table.commit(added, merge.files, uuid=uuid, what=what)
-        seconds = time.monotonic() - began
-        self._not_before = time.monotonic() + seconds * (1 / COMPACTION_SHARE_MAX - 1)
-        log.debug("%s took %.2f s", what, seconds)
+        self._looked = 0.0  # there may be another one to do
+        self._not_before = time.monotonic() + merged.seconds * (1 / COMPACTION_SHARE_MAX - 1)
+        log.debug("%s took %.2f s of processor time", what, merged.seconds)
+
+    # --- log, retention, sweep ----------------------------------------------------------------
 
     def _write_checkpoint(self) -> None:
         """Delta's own checkpoint of the log, from a handle of its own: it commits nothing."""
@@ -115,16 +149,102 @@ class Maintenance:
         handle.create_checkpoint()
         handle.cleanup_metadata()
 
+    def retire(self, published: int | None) -> None:
+        """Let history go that is older than the job's retention, by a commit like any other."""
+        spec = self.pipeline.spec
+        before = (now_ms() - spec.retention_ms) * 1_000
+        with self.pipeline.epoch_lock:
+            uuid = uuid4().hex
+            old = expired(self.table, before, self._done(published), uuid, durable=spec.durable)
+            if old is None:
+                return
+            what = f"retention of epochs up to {old.epoch_max}"
+            self.table.commit(old.added, old.removed, uuid=uuid, what=what, durable=spec.durable)
+        log.info("%s: %d files", what, len(old.removed))
+
     def sweep(self) -> None:
         """Delete old files that no version in reach refers to."""
+        oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
         with self.pipeline.epoch_lock:
             kept = {file.path for file in self.table.live_files()}
             kept |= {name for epoch in self.pipeline.line for _, name in epoch.files}
+            kept |= self.table.lately_removed(int(oldest * 1_000))
         kept |= pinned_files(self.home)
-        oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
+        merging = None if self._merging is None else self._merging[1]
         for part in PARTS:
             directory = self.table.root / f"part={part}"
             for path in directory.glob("*.parquet") if directory.is_dir() else ():
                 name = f"part={part}/{path.name}"
-                if name not in kept and path.stat().st_mtime < oldest:
+                mine = merging is not None and merging in name
+                if name not in kept and not mine and path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
+
+
+# --- the merging process ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge wrote, and what it cost."""
+
+    added: list[AddedFile]
+    seconds: float  # of processor time
+
+
+class Merger:
+    """A process that merges, one merge after the other; it gives way to the epochs."""
+
+    def __init__(self, plan: Plan, root: Path, durable: bool) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, os.getpid(), plan, root, durable)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def begin(self, merge: Merge, uuid: str) -> None:
+        self._pipe.send((merge, uuid))
+
+    def outcome(self) -> Merged | None:
+        """None while it is at it; MergeFailed with the reason if nothing will come of it."""
+        try:
+            if not self._pipe.poll():
+                return None
+            answer: Merged | str = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(1)
+            code = self._process.exitcode
+            raise MergeFailed(f"the merging process ended (exit code {code})") from error
+        if isinstance(answer, str):
+            raise MergeFailed(answer)
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _serve(pipe: Connection, parent: int, plan: Plan, root: Path, durable: bool) -> None:
+    """The merging process: ends with its parent, while it waits (the pipe ends) and while it
+    works (the kernel kills it; it is bound to the thread that started it, the driver's main)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel was told
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICE)
+    while True:
+        try:
+            merge, uuid = pipe.recv()
+        except EOFError:
+            return
+        began = time.process_time()
+        try:
+            added = merge_files(plan, root, merge, uuid, durable=durable)
+            pipe.send(Merged(added, time.process_time() - began))
+        except Exception as error:
+            pipe.send(f"{type(error).__name__}: {error}")

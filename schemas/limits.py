@@ -170,3 +170,19 @@ STOP_SECONDS_MAX = 30.0
 
 # Of the time that passes, what refreshing the results mirror may take at most.
 MIRROR_SHARE_MAX = 0.05
+
+# A merge is written in row groups of whole buckets and at least so many rows, so that one bucket
+# is read back without the others; smaller ones would be all header.
+ROW_GROUP_ROWS_MIN = 65_536
+
+# Memory of rows that a merge has not yet written: what quarantine keeps of a message may be large.
+ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
+
+# A file of changelog, epochs or quarantine that is as large as this gains nothing by being merged.
+COMPACTED_BYTES_MAX = 256 * 1024 * 1024
+
+# Files that one merge takes: far below the 1,024 files that a process may have open.
+MERGE_FILES_MAX = 256
+
+# A merge that failed is tried again after this time; until then files pile up slowly.
+MERGE_RETRY_SECONDS = 60.0

@@ -18,16 +18,16 @@ So a commit whose reply is lost is recognised as ours, and two writers never bot
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.epoch_files import (
@@ -40,8 +40,6 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
-
-log = logging.getLogger(__name__)
 
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
@@ -59,6 +57,10 @@ class CommitFailed(Exception):
 
 class FormatTooNew(Exception):
     """The table was written by a newer retally."""
+
+
+class TableDamaged(Exception):
+    """A file of the table is not what it was when it was written; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class EpochTable:
     layout: TableLayout
     handle: DeltaTable
     version: int = field(init=False)
+    _removed: dict[str, int] | None = field(init=False, default=None)  # file -> when, in ms
 
     def __post_init__(self) -> None:
         self.version = self.handle.version()
@@ -91,6 +94,8 @@ class EpochTable:
 
     @classmethod
     def open(cls, root: Path, layout: TableLayout) -> EpochTable:
+        """The table as its writer finds it, once the newest of its log has been looked at."""
+        _check_log(root)
         return cls(root, layout, opened(root))
 
     @classmethod
@@ -113,7 +118,14 @@ class EpochTable:
 
     def newest(self) -> EpochRow | None:
         """The epoch that the table stands at; where a start begins."""
-        return newest_epoch(self.root, self.handle)
+        row = newest_epoch(self.root, self.handle)
+        standing = self.handle.transaction_version(APPLICATION)
+        if standing != (None if row is None else row.epoch):
+            raise TableDamaged(
+                f"the log of {self.root} stands at epoch {standing}, but the newest epoch row is "
+                f"{'missing' if row is None else row.epoch}; restore the table from a backup"
+            )
+        return row
 
     def live_files(self) -> list[LiveFile]:
         return live_files(self.handle)
@@ -127,21 +139,27 @@ class EpochTable:
         row: EpochRow,
         files: Sequence[AddedFile],
         removed: Sequence[LiveFile] = (),
-        **options: Any,
+        *,
+        durable: bool = False,
     ) -> None:
         """Commit an epoch: its files and its own row, together or not at all. Only one that sets
         the table back removes files."""
         name = file_name(EPOCHS, row.epoch, row.uuid, "driver")
-        own = write_file(self.root, name, self.layout.epochs_table(row), **options)
+        what = f"epoch {row.epoch}"
+        try:
+            own = write_file(self.root, name, self.layout.epochs_table(row), durable=durable)
+        except OSError as error:
+            raise CommitFailed(f"{what} could not be written to {self.root}: {error}") from error
         standing = self.handle.transaction_version(APPLICATION)
-        if standing is not None and standing != row.epoch - 1:
+        if standing != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
                 f"the table {self.root} stands at epoch {standing}, but this job wanted to commit "
                 f"epoch {row.epoch}; another writer was here, so this one stops"
             )
         failpoint("before_commit")
-        what = f"epoch {row.epoch}"
-        self.commit([*files, own], removed, uuid=row.uuid, what=what, epoch=row.epoch)
+        self.commit(
+            [*files, own], removed, uuid=row.uuid, what=what, epoch=row.epoch, durable=durable
+        )
         failpoint("after_commit")
 
     def commit(
@@ -152,8 +170,11 @@ class EpochTable:
         uuid: str,
         what: str,
         epoch: int | None = None,
+        durable: bool = False,
     ) -> None:
         """The one commit function; see the module's head for its steps."""
+        if durable:
+            _sync({(self.root / file.path).parent for file in added})
         changes = epoch is not None  # compactions and sweeps leave what the table says
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {"part": file.part}, now_ms(), changes, file.stats)
@@ -182,19 +203,33 @@ class EpochTable:
                     post_commithook_properties=_QUIET,
                 )
                 failpoint("commit_reply_lost")
-            except (DeltaError, OSError) as error:
+            except Exception as error:  # whatever it was, only the log knows what came of it
                 problem = error
             writer = self._writer_of(self.version + 1)
             if writer == uuid:
                 self.version += 1
                 self.handle.update_incremental()
+                self._remember_removed(removed)
+                if durable:
+                    _sync([self._entry(self.version), self.root / "_delta_log"])
                 return
             if writer is not None:
                 raise Fenced(
                     f"version {self.version + 1} of {self.root} belongs to another writer; "
                     f"{what} is not committed and this job stops"
                 )
-        raise CommitFailed(f"{what} could not be committed to {self.root}: {problem}")
+        raise CommitFailed(f"{what} could not be committed to {self.root}: {problem}") from problem
+
+    def lately_removed(self, since_ms: int) -> set[str]:
+        """Files that left the table since then: who reads an older version still wants them."""
+        if self._removed is None:
+            self._removed = dict(_removals(self.root, since_ms))
+        self._removed = {name: at for name, at in self._removed.items() if at >= since_ms}
+        return set(self._removed)
+
+    def _remember_removed(self, removed: Sequence[LiveFile]) -> None:
+        if self._removed is not None:
+            self._removed.update((file.path, now_ms()) for file in removed)
 
     def _expect_own_version(self) -> None:
         self.handle.update_incremental()
@@ -208,7 +243,7 @@ class EpochTable:
     def _writer_of(self, version: int) -> str | None:
         """The uuid in the log entry of a version; None when there is no such entry."""
         try:
-            text = (self.root / "_delta_log" / f"{version:020d}.json").read_text()
+            text = self._entry(version).read_text()
         except FileNotFoundError:
             return None
         for line in text.splitlines():
@@ -218,9 +253,16 @@ class EpochTable:
                 return str(own.get("uuid", "")) if isinstance(own, dict) else ""
         return ""
 
+    def _entry(self, version: int) -> Path:
+        return log_entry(self.root, version)
+
 
 def opened(root: Path, version: int | None = None) -> DeltaTable:
-    """The table of a job for reading; refused when its format is newer than this retally."""
+    """The table of a job for reading; refused when its format is newer than this retally.
+
+    1 is the first format. A later retally that changes it brings an older table up here, or says
+    what to do; every reader and the writer come through here.
+    """
     try:
         handle = DeltaTable(str(root), version=version)
     except TableNotFoundError as error:
@@ -234,29 +276,89 @@ def opened(root: Path, version: int | None = None) -> DeltaTable:
     return handle
 
 
+# --- the log ----------------------------------------------------------------------------------
+
+
+def log_entry(root: Path, version: int) -> Path:
+    return root / "_delta_log" / f"{version:020d}.json"
+
+
+def last_checkpoint(root: Path) -> int | None:
+    """The version of Delta's newest checkpoint of the log, as the log itself says."""
+    try:
+        said = json.loads((root / "_delta_log" / "_last_checkpoint").read_text())
+        return int(said["version"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):  # it is a hint; without it the log is listed
+        return None
+
+
+def _check_log(root: Path) -> None:
+    """Each log entry since the last checkpoint says who wrote it. An entry that was cut off would
+    else be taken for one without actions, and its epoch be lost without a word."""
+    since = last_checkpoint(root) or 0
+    versions = sorted(_versions(root))
+    newest = [version for version in versions if version > since]
+    for version in newest:
+        path = log_entry(root, version)
+        try:
+            kinds = {kind for line in path.read_text().splitlines() for kind in json.loads(line)}
+        except ValueError:
+            kinds = set()
+        if "commitInfo" not in kinds:
+            raise TableDamaged(
+                f"{path} is damaged; restore it from a backup, or if the machine lost power while "
+                "that was written, and nothing is newer, delete it"
+            )
+    if newest and newest != list(range(newest[0], newest[0] + len(newest))):
+        missing = sorted(set(range(newest[0], newest[-1])) - set(newest))
+        raise TableDamaged(f"{log_entry(root, missing[0])} is missing; restore it from a backup")
+
+
+def _versions(root: Path) -> Iterator[int]:
+    directory = root / "_delta_log"
+    for path in directory.glob("*.json") if directory.is_dir() else ():
+        if path.stem.isdigit():
+            yield int(path.stem)
+
+
+def _removals(root: Path, since_ms: int) -> Iterator[tuple[str, int]]:
+    """Files that log entries since then have removed, and when."""
+    for version in _versions(root):
+        path = log_entry(root, version)
+        if path.stat().st_mtime * 1_000 < since_ms:
+            continue
+        for line in path.read_text().splitlines():
+            if line.startswith('{"remove"'):
+                action = json.loads(line)["remove"]
+                yield action["path"], int(action.get("deletionTimestamp") or since_ms)
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    """Files and directory entries to the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# --- files and rows ---------------------------------------------------------------------------
+
+
 def live_files(handle: DeltaTable) -> list[LiveFile]:
     """The files of the handle's version, oldest epochs first."""
     actions = handle.get_add_actions(flatten=True)
-    columns = {
-        name: actions.column(name).to_pylist()
-        for name in ("path", "partition.part", "size_bytes", "num_records", "min.epoch",
-                     "max.epoch")
-        if name in actions.schema.names
-    }  # fmt: skip
-    if not columns.get("path"):
+    if not actions.num_rows:
         return []
-    files = [
-        LiveFile(path, part, size, rows or 0, low or 0, high or 0)
-        for path, part, size, rows, low, high in zip(
-            columns["path"],
-            columns["partition.part"],
-            columns["size_bytes"],
-            columns["num_records"],
-            columns["min.epoch"],
-            columns["max.epoch"],
-            strict=True,
-        )
-    ]
+    names = ("path", "partition.part", "size_bytes", "num_records", "min.epoch", "max.epoch")
+    columns = [actions.column(name).to_pylist() for name in names]
+    files = [LiveFile(*values) for values in zip(*columns, strict=True)]
+    for file in files:
+        if file.epoch_min is None or file.epoch_max is None or file.rows is None:
+            raise TableDamaged(f"the table's log has no statistics of {file.path}")
     return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
 
 
@@ -268,17 +370,35 @@ def newest_epoch(root: Path, handle: DeltaTable) -> EpochRow | None:
 def epoch_rows(
     root: Path, handle: DeltaTable, since: int = -1, *, newest_only: bool = False
 ) -> list[EpochRow]:
-    """The epoch rows after `since`, in order."""
+    """The epoch rows after `since`, in order and without a gap up to the newest."""
     files = [f for f in live_files(handle) if f.part == EPOCHS and f.epoch_max > since]
     if newest_only and files:
         files = [max(files, key=lambda file: file.epoch_max)]
-    rows = [row for file in files for row in _rows_of(root / file.path)]
-    return sorted((row for row in rows if row.epoch > since), key=lambda row: row.epoch)
+    rows = [row for file in files for row in rows_of(root / file.path)]
+    rows = sorted((row for row in rows if row.epoch > since), key=lambda row: row.epoch)
+    if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
+        return rows[1:]  # retention keeps the start, see `start_row`, and not what came after it
+    return rows
 
 
-def _rows_of(path: Path) -> list[EpochRow]:
+def start_row(root: Path, handle: DeltaTable) -> EpochRow | None:
+    """The row of the job's start, whatever retention has removed: where its offsets began, and
+    the counters of the epochs that are no longer there added up."""
+    files = [file for file in live_files(handle) if file.part == EPOCHS]
+    oldest = min(files, key=lambda file: file.epoch_min, default=None)
+    if oldest is None:
+        return None
+    row = min(rows_of(root / oldest.path), key=lambda row: row.epoch)
+    return row if row.kind == "start" else None
+
+
+def rows_of(path: Path) -> list[EpochRow]:
+    """The rows of a file of epochs."""
     rows = []
-    table = pq.ParquetFile(path).read()
+    try:
+        table = pq.ParquetFile(path).read()
+    except pa.ArrowInvalid as error:
+        raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
     stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()
     for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
         for name in JSON_FIELDS:

@@ -4,7 +4,7 @@
     accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone
     multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
-    epochs        epoch, uuid, generation, kind, committed_at, plan, offsets, ... (see schemas.epoch)
+    epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.epoch)
 
 State rows are upserts: of a key the row with the newest epoch counts, and a tombstone (of a
 multiset: multiplicity 0) deletes it. A task writes its files itself and returns only their names,
@@ -16,11 +16,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -307,29 +307,92 @@ def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
 
 def write_file(root: Path, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
     """Write one file of the table and describe it for the commit."""
-    path = root / name
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(path, "wb") as sink:
-        pq.write_table(table, sink, compression=_COMPRESSION, write_statistics=True)
-        if durable:
-            sink.flush()
-            os.fsync(sink.fileno())
-    part = name.split("/", 1)[0].removeprefix("part=")
-    return AddedFile(name, part, table.num_rows, path.stat().st_size, statistics(table))
+    with FileWriter(root, name, table.schema, durable=durable) as writer:
+        writer.write(table)
+    return writer.added
+
+
+class FileWriter:
+    """One file of the table, written row group by row group; `added` describes it at the end."""
+
+    def __init__(self, root: Path, name: str, schema: pa.Schema, *, durable: bool = False) -> None:
+        self.path = root / name
+        self.name = name
+        self.rows = 0
+        self._durable = durable
+        self._extremes: dict[str, _Extremes] = {}
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sink = open(self.path, "wb")  # noqa: SIM115 (closed by __exit__)
+        self._writer = pq.ParquetWriter(
+            self._sink, schema, compression=_COMPRESSION, write_statistics=True
+        )
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._writer.close()
+            self._sink.flush()
+            if self._durable and kind is None:
+                os.fsync(self._sink.fileno())
+        finally:
+            self._sink.close()
+
+    @property
+    def bytes(self) -> int:
+        return self._sink.tell()
+
+    def write(self, table: pa.Table) -> None:
+        """Add these rows as a row group of their own."""
+        self._writer.write_table(table)
+        self.rows += table.num_rows
+        for name, extremes in _extremes(table).items():
+            known = self._extremes.get(name)
+            self._extremes[name] = extremes if known is None else known.with_(extremes)
+
+    @property
+    def added(self) -> AddedFile:
+        part = self.name.split("/", 1)[0].removeprefix("part=")
+        size = self.path.stat().st_size
+        return AddedFile(self.name, part, self.rows, size, _stats(self.rows, self._extremes))
+
+
+class _Extremes(NamedTuple):
+    """What Delta's statistics say of one column."""
+
+    low: int
+    high: int
+    nulls: int
+
+    def with_(self, other: _Extremes) -> _Extremes:
+        nulls = self.nulls + other.nulls
+        return _Extremes(min(self.low, other.low), max(self.high, other.high), nulls)
+
+
+def _extremes(table: pa.Table) -> dict[str, _Extremes]:
+    found = {}
+    for name in STATISTICS:
+        if name in table.column_names and table.num_rows:
+            column = table[name]
+            extremes = pc.min_max(column).as_py()
+            found[name] = _Extremes(extremes["min"], extremes["max"], column.null_count)
+    return found
 
 
 def statistics(table: pa.Table) -> str:
     """Delta's statistics of a file, for the integer columns that readers prune by."""
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
-    nulls: dict[str, int] = {}
-    for name in STATISTICS:
-        if name in table.column_names and table.num_rows:
-            column = table[name].combine_chunks()
-            extremes = pc.min_max(column).as_py()
-            low[name], high[name], nulls[name] = extremes["min"], extremes["max"], column.null_count
+    return _stats(table.num_rows, _extremes(table))
+
+
+def _stats(rows: int, columns: Mapping[str, _Extremes]) -> str:
     return json.dumps(
-        {"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+        {
+            "numRecords": rows,
+            "minValues": {name: column.low for name, column in columns.items()},
+            "maxValues": {name: column.high for name, column in columns.items()},
+            "nullCount": {name: column.nulls for name, column in columns.items()},
+        }
     )
 
 

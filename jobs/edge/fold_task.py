@@ -30,7 +30,7 @@ from jobs.core.plan import Plan
 from jobs.core.program import Delta
 from jobs.core.state import Key, Stamp, Upserts
 from jobs.edge.columns import from_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, layout_of
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off, layout_of
 from jobs.edge.delta_epochs import live_files
 from jobs.edge.delta_epochs import opened as opened_table
 from jobs.edge.epoch_files import (
@@ -88,6 +88,10 @@ class FoldTask:
     durable: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with collector_off():
+            yield from self._folded(batches)
+
+    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("fold_task")
         arrived = [batch for batch in batches if batch.num_rows]
         if not arrived:
@@ -260,12 +264,14 @@ def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[list[int]
 
 
 class StateFiles:
-    """State files read back bucket by bucket; each file is read once, they are sorted by it."""
+    """State files read back bucket by bucket. They are sorted by it; of large ones, whose row
+    groups hold whole buckets, only the row groups of the bucket are read, each once in a row."""
 
     def __init__(self, root: Path, layout: TableLayout) -> None:
         self.root = root
         self.layout = layout
-        self._read: dict[str, tuple[pa.Table, np.ndarray[Any, Any]]] = {}
+        self._files: dict[str, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
+        self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
 
     def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
         groups: list[Any] = []
@@ -279,9 +285,25 @@ class StateFiles:
         return Upserts(groups, entries)
 
     def _rows(self, bucket: int, name: str) -> pa.Table:
-        if name not in self._read:
-            table = pq.ParquetFile(self.root / name).read()
-            self._read[name] = (table, table["bucket"].to_numpy())
-        table, buckets = self._read[name]
+        if name not in self._files:
+            metadata = pq.read_metadata(self.root / name)
+            self._files[name] = (metadata, _bucket_ranges(metadata))
+        metadata, ranges = self._files[name]
+        wanted = [number for number, (low, high) in enumerate(ranges) if low <= bucket <= high]
+        if name not in self._read or self._read[name][0] != wanted:
+            with pq.ParquetFile(self.root / name, metadata=metadata) as file:
+                table = file.read_row_groups(wanted)
+            self._read[name] = (wanted, table, table["bucket"].to_numpy())
+        _, table, buckets = self._read[name]
         start, end = np.searchsorted(buckets, [bucket, bucket + 1])
         return table.slice(start, end - start)
+
+
+def _bucket_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+    """Of each row group its first and its last bucket."""
+    column = metadata.schema.names.index("bucket")
+    found = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        found.append((statistics.min, statistics.max))
+    return found
