@@ -34,7 +34,14 @@ import lmdb
 import msgspec
 
 from jobs.core.change import Value
-from jobs.core.order_key import ValueDecoder, bounded, encoder, value_decoder, value_encoder
+from jobs.core.order_key import (
+    ValueDecoder,
+    ValueEncoder,
+    bounded,
+    encoder,
+    value_decoder,
+    value_encoder,
+)
 from jobs.core.state import Group, Key, Stamp, Upserts, first_present
 from schemas import limits
 from schemas.types import BIGINT, SqlType
@@ -148,6 +155,7 @@ _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 _REDO = "redo-"
+_ONE = _encode(1)  # by far the most frequent multiplicity
 _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
 
@@ -190,13 +198,27 @@ class _Records(msgspec.Struct, array_like=True):
 _decode_records = msgspec.msgpack.Decoder(_Records).decode
 
 
+class _Memo(dict[Value, bytes]):
+    """Order keys of an argument's values: most columns have few distinct ones."""
+
+    def __init__(self, encode: ValueEncoder) -> None:
+        self._encode = encode
+
+    def __missing__(self, value: Value) -> bytes:
+        if len(self) >= limits.MEMO_ENTRIES_MAX:
+            self.clear()
+        key = self._encode(value)
+        self[value] = key
+        return key
+
+
 class _Keys:
     """The keys of a layout, and upserts as records under them."""
 
     def __init__(self, layout: Layout) -> None:
         self._encode_group = encoder(layout.group_types)
         self.arguments = tuple(
-            (value_encoder(BIGINT)(number), value_encoder(sql_type), _checked(sql_type))
+            (value_encoder(BIGINT)(number), _Memo(value_encoder(sql_type)), _checked(sql_type))
             for number, sql_type in enumerate(layout.argument_types)
         )
 
@@ -212,19 +234,23 @@ class _Keys:
         """Put upserts over earlier ones."""
         for key, group in upserts.groups:
             records.groups[self.group(key)] = None if group is None else packed(group)
-        last: tuple[int, Key] | None = None
-        start = b""
+        last_argument, last_key = -1, None
+        start, orders = b"", self.arguments[0][1] if self.arguments else {}
+        entries = records.entries
         for argument, key, value, multiplicity in upserts.entries:
-            if last is None or key is not last[1] or argument != last[0]:
+            if key is not last_key or argument != last_argument:
                 start = self.multiset(argument, key)
-                last = (argument, key)
-            order = self.arguments[argument][1](value)
-            entry = start + order
-            data: object = multiplicity
+                orders = self.arguments[argument][1]
+                last_argument, last_key = argument, key
+            entry = start + orders[value]
             if len(entry) > KEY_BYTES_MAX:
                 entry = bounded(entry, KEY_BYTES_MAX)
-                data = _LongEntry(multiplicity, order)
-            records.entries[entry] = _encode(data) if multiplicity else None
+                long = _encode(_LongEntry(multiplicity, orders[value]))
+                entries[entry] = long if multiplicity else None
+            elif multiplicity == 1:
+                entries[entry] = _ONE
+            else:
+                entries[entry] = _encode(multiplicity) if multiplicity else None
 
 
 class Snapshot:
@@ -249,7 +275,7 @@ class Snapshot:
         return [None if (data := found.get(key)) is None else _decode_group(data) for key in asked]
 
     def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        encode = self._keys.arguments[argument][1]
+        orders = self._keys.arguments[argument][1]
         asked = []
         last: Key | None = None
         start = b""
@@ -257,12 +283,13 @@ class Snapshot:
             if key is not last:  # entries of a group usually come together
                 start = self._keys.multiset(argument, key)
                 last = key
-            entry = start + encode(value)
+            entry = start + orders[value]
             asked.append(entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX))
         found = dict(self._entries.getmulti(sorted(asked)))
+        stored = map(found.get, asked)
         return [
-            0 if (data := found.get(entry)) is None else _multiplicity(entry, data)
-            for entry in asked
+            0 if data is None else 1 if data == _ONE else _multiplicity(entry, data)
+            for entry, data in zip(asked, stored, strict=True)
         ]
 
     def extreme(

@@ -30,6 +30,7 @@ SETTINGS = {
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.worker.reuse": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.ui.retainedExecutions": "1",
