@@ -304,7 +304,7 @@ def _check_log(root: Path) -> None:
         path = log_entry(root, version)
         try:
             kinds = {kind for line in path.read_text().splitlines() for kind in json.loads(line)}
-        except ValueError:
+        except (ValueError, TypeError):
             kinds = set()
         if "commitInfo" not in kinds:
             raise TableDamaged(

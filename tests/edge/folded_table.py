@@ -1,0 +1,149 @@
+"""A job's table made by real folds, without Spark and without a broker.
+
+    rows with weights ──► Program.gather ──► fold over MemoryState ──► files of some tasks ──► commit
+
+So what the table must say is known: `state` is what a fold of the next epoch would read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from jobs.core.aggregate import ChangelogRow, fold
+from jobs.core.bucket import bucket_of
+from jobs.core.change import Value
+from jobs.core.order_key import encoder
+from jobs.core.plan import Plan
+from jobs.core.program import Program
+from jobs.core.query import parse_query
+from jobs.core.state import Key, MemoryState, Upserts
+from jobs.edge.compaction import Merge, merge_files
+from jobs.edge.delta_epochs import EpochTable
+from jobs.edge.epoch_files import (
+    ACCUMULATORS,
+    CHANGELOG,
+    MULTISETS,
+    SEQ_BUCKET_BITS,
+    AddedFile,
+    TableLayout,
+    file_name,
+    now_ms,
+    write_file,
+)
+from schemas.epoch import EpochRow
+from schemas.types import BIGINT, STRING, SqlType
+
+QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY name"
+COLUMNS = {"name": STRING, "v": BIGINT}
+BUCKETS = 4
+Row = tuple[Key, tuple[Value, ...], int]  # group, arguments, weight
+
+
+def a_plan(query: str = QUERY, columns: dict[str, SqlType] | None = None) -> Plan:
+    return parse_query(query, COLUMNS if columns is None else columns)
+
+
+def epoch_row(epoch: int, plan: Plan | None = None, **fields: Any) -> EpochRow:
+    known: dict[str, Any] = {
+        "epoch": epoch,
+        "uuid": uuid4().hex,
+        "generation": 1,
+        "kind": "data" if epoch else "start",
+        "committed_at": now_ms() * 1_000,
+        "plan": "a plan" if plan is None else plan.fingerprint,
+        "offsets": {"t": {"0": epoch}},
+        "counters": {"groups": 0},
+    }
+    return EpochRow(**{**known, **fields})
+
+
+class FoldedTable:
+    """A table and, beside it, the state and the changelog that it must hold."""
+
+    def __init__(self, root: Path, plan: Plan | None = None, *, buckets: int = BUCKETS) -> None:
+        self.plan = a_plan() if plan is None else plan
+        self.layout = TableLayout(Program(self.plan))
+        self.buckets = buckets
+        self.types = [kind for _, kind in self.layout.group]
+        self.table = EpochTable.create(root, self.layout)
+        self.state = MemoryState()
+        self.changelog: list[tuple[int, int, ChangelogRow]] = []
+        self.newest = epoch_row(0, self.plan)
+        self.table.commit_epoch(self.newest, ())
+
+    @property
+    def root(self) -> Path:
+        return self.table.root
+
+    def epoch(self, rows: Iterable[Row] = (), *, tasks: int = 1, **fields: Any) -> EpochRow:
+        """Fold rows and commit the epoch, its files written by so many tasks."""
+        number, uuid = self.newest.epoch + 1, uuid4().hex
+        files: list[AddedFile] = []
+        arrived = list(rows)
+        of_bucket = {bucket: [] for bucket in range(self.buckets)}  # type: dict[int, list[Row]]
+        for row in arrived:
+            of_bucket[bucket_of(row[0], self.types, self.buckets)].append(row)
+        for task in range(tasks):
+            mine = range(task, self.buckets, tasks)
+            files += self._files(number, uuid, f"f{task}", [(b, of_bucket[b]) for b in mine])
+        row = epoch_row(number, self.plan, uuid=uuid, **fields)
+        self.table.commit_epoch(row, files)
+        self.newest = row
+        return row
+
+    def merge(self, merge: Merge) -> list[AddedFile]:
+        uuid = uuid4().hex
+        added = merge_files(self.plan, self.root, merge, uuid)
+        self.table.commit(added, merge.files, uuid=uuid, what="compaction")
+        return added
+
+    def _files(
+        self, epoch: int, uuid: str, writer: str, buckets: Sequence[tuple[int, list[Row]]]
+    ) -> list[AddedFile]:
+        changelog: list[tuple[int, ChangelogRow]] = []
+        all_upserts: list[tuple[int, Upserts]] = []
+        for bucket, rows in buckets:
+            folded = self._fold(rows)
+            first = bucket << SEQ_BUCKET_BITS
+            changelog += [(first + i, row) for i, row in enumerate(folded.changelog)]
+            all_upserts.append((bucket, folded.upserts))
+            self.state.apply(folded.upserts)
+        self.changelog += [(epoch, seq, row) for seq, row in changelog]
+        groups = [(b, group) for b, upserts in all_upserts for group in upserts.groups]
+        entries = [(b, entry) for b, upserts in all_upserts for entry in upserts.entries]
+        layout = self.layout
+        tables = {
+            CHANGELOG: layout.changelog_table(
+                epoch, [seq for seq, _ in changelog], [row for _, row in changelog]
+            ),
+            ACCUMULATORS: layout.accumulators_table(
+                epoch, [b for b, _ in groups], [group for _, group in groups]
+            ),
+            MULTISETS: layout.multisets_table(
+                epoch, [b for b, _ in entries], [entry for _, entry in entries]
+            ),
+        }
+        return [
+            write_file(self.root, file_name(part, epoch, uuid, writer), table)
+            for part, table in tables.items()
+            if table.num_rows
+        ]
+
+    def _fold(self, rows: list[Row]) -> Any:
+        keys = [key for key, _, _ in rows]
+        arguments = [[row[1][i] for row in rows] for i in range(len(self.plan.arguments))]
+        weights = [weight for _, _, weight in rows]
+        gathered = self.layout.program.gather(keys, *arguments, list(range(len(rows))), weights)
+        order = encoder(tuple(self.types))
+        return fold(self.layout.program, self.state, gathered, order=order)
+
+
+def insert(name: Value, *values: Value) -> list[Row]:
+    return [((name,), (value,), 1) for value in values]
+
+
+def delete(name: Value, *values: Value) -> list[Row]:
+    return [((name,), (value,), -1) for value in values]
