@@ -14,6 +14,15 @@ from schemas.job import MiniBatch, StartAt
 
 NEW_PARTITION = -2  # Spark's word for "from its first record"
 
+_FETCHING = {
+    "kafka.isolation.level": "read_committed",
+    # Fewer, larger fetches: a backfill is bound by the work per poll, not by its memory.
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
+
 
 class SourceChanged(Exception):
     """The topic is not the one that the job's offsets belong to; going on would skip changes."""
@@ -32,7 +41,7 @@ def changes_stream(
         .option("subscribe", ",".join(sorted(starts)))
         .option("startingOffsets", json.dumps(starts))
         .option("failOnDataLoss", "true")
-        .option("kafka.isolation.level", "read_committed")
+        .options(**_FETCHING)
         .option("maxOffsetsPerTrigger", str(minibatch.max_rows))
     )
     if minibatch.size is not None and minibatch.size > 1:
