@@ -470,6 +470,7 @@ class JobSpec(Section):
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
     on_schema_change: Literal["stop", "continue"] = "stop"
     durable: bool = False
+    version: Literal[1] = 1  # of this format; a retally that does not know it refuses the spec
 
     @field_validator("source")
     @classmethod

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -214,13 +215,17 @@ class _Fold:
                 else:
                     yield epoch.stamp, self.state_files.of_bucket(bucket, epoch.files)
             return
-        files = [
+        for part_file in self._live_state:  # oldest first, so that the newest row of a key wins
+            yield task.base, self.state_files.of_bucket(bucket, [part_file])
+
+    @cached_property
+    def _live_state(self) -> list[tuple[str, str]]:
+        """The state files of the table at base; looked up once a task, and only for a rebuild."""
+        return [
             (file.part, file.path)
-            for file in live_files(opened_table(task.root, task.version))
+            for file in live_files(opened_table(self.task.root, self.task.version))
             if file.part in (ACCUMULATORS, MULTISETS)
         ]
-        for part_file in files:  # oldest epochs first, so that the newest row of a key wins
-            yield task.base, self.state_files.of_bucket(bucket, [part_file])
 
     def _write(self) -> None:
         task, layout, report = self.task, self.layout, self.report

@@ -13,6 +13,7 @@ from schemas.connections import SPARK_REDACTION
 
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
     # Rules of the protocol: a task runs once unless it failed, and a plan is not changed under us.
@@ -56,13 +57,13 @@ def session(
     builder = SparkSession.builder.appName(f"retally-{name}").master(master)
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
     builder = builder.config("spark.driver.memory", memory)
-    builder = builder.config("spark.driver.extraJavaOptions", _JVM)
+    builder = builder.config(
+        "spark.driver.extraJavaOptions", f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING}"
+    )
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()
 
 
 def fast_directory(cache: Path) -> Path:
