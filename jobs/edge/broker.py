@@ -46,6 +46,10 @@ PORTS = range(20_000, 32_768)
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FORMAT_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
+# Settings that the owner of the data directory adds, such as a listener with TLS; of two settings
+# of one name Kafka takes the later.
+OWN_SETTINGS = "own.properties"
+
 WATCH_SECONDS = 0.2
 LOCK_SECONDS_MAX = 3
 PR_SET_PDEATHSIG = 1
@@ -246,16 +250,19 @@ def _configure(host: str, port: int, data: Path) -> None:
     controller = port
     while controller == port:
         controller = free_port("127.0.0.1")
-    properties = data / "server.properties"
-    properties.write_text(
-        SERVER.format(
-            host=host,
-            port=port,
-            controller=controller,
-            data=data,
-            message_bytes_max=BROKER_MESSAGE_BYTES_MAX,
-        )
+    settings = SERVER.format(
+        host=host,
+        port=port,
+        controller=controller,
+        data=data,
+        message_bytes_max=BROKER_MESSAGE_BYTES_MAX,
     )
+    own = data / OWN_SETTINGS
+    if own.exists():
+        settings += own.read_text()
+    properties = data / "server.properties"
+    properties.touch(mode=0o600)  # settings of one's own may hold passwords
+    properties.write_text(settings)
     (data / "log4j2.properties").write_text(LOG4J.format(data=data))
     if (data / "log" / "meta.properties").exists():
         return
