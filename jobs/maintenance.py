@@ -61,6 +61,7 @@ class Maintenance:
         self._merger: Merger | None = None
         self._merging: tuple[Merge, str] | None = None
         self._not_before = 0.0
+        self._resting: dict[str, float] = {}  # parts whose merge failed, and until when they rest
         self._looked = 0.0
         self._swept = time.monotonic()
         self._checkpoint = last_checkpoint(self.table.root) or 0
@@ -109,7 +110,9 @@ class Maintenance:
         with self.pipeline.epoch_lock:
             files = self.table.live_files()
             epoch_max = self._done(published)
-        merge = due_merge(files, epoch_max)
+        now = time.monotonic()
+        able = [file for file in files if self._resting.get(file.part, 0.0) <= now]
+        merge = due_merge(able, epoch_max)
         if merge is None:
             return
         if len(files) > LIVE_FILES_MAX:
@@ -133,7 +136,7 @@ class Maintenance:
                 self.table.commit(merged.added, merge.files, uuid=uuid, what=what, durable=durable)
         except BaseException:
             self._merging = None
-            self._not_before = time.monotonic() + MERGE_RETRY_SECONDS
+            self._resting[merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
             self.close()  # whatever its process is in, the next merge gets a new one
             raise
         self._merging = None

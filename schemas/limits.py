@@ -184,5 +184,5 @@ COMPACTED_BYTES_MAX = 256 * 1024 * 1024
 # Files that one merge takes: far below the 1,024 files that a process may have open.
 MERGE_FILES_MAX = 256
 
-# A merge that failed is tried again after this time; until then files pile up slowly.
+# A part whose merge failed rests for so long; the others are merged meanwhile.
 MERGE_RETRY_SECONDS = 60.0

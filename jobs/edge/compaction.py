@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq
 
 from jobs.core.plan import Plan
 from jobs.edge.decode_task import layout_of
-from jobs.edge.delta_epochs import LiveFile
+from jobs.edge.delta_epochs import LiveFile, TableDamaged
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
@@ -106,7 +107,7 @@ def _due_into_base(part: str, tiers: dict[int, list[LiveFile]]) -> Iterator[tupl
     size = sum(file.size for file in base)
     overdue = sum(file.size for file in top) / size if size else len(top) / 2
     if overdue >= 1:
-        yield overdue, Merge(part, BASE_TIER, (*base, *top))
+        yield overdue, Merge(part, BASE_TIER, tuple(_oldest((*base, *top))))
 
 
 def _large(file: LiveFile) -> bool:
@@ -145,8 +146,9 @@ class _Input:
         self.path = path
         self.file = file
         self._rows: list[pa.Table] = []
-        self._reader: pq.ParquetFile | None = pq.ParquetFile(path)
         self._next = 0
+        with self._named():
+            self._reader: pq.ParquetFile | None = pq.ParquetFile(path)
 
     @property
     def ended(self) -> bool:
@@ -161,7 +163,8 @@ class _Input:
         """Read the next row group."""
         assert self._reader is not None
         if self._next < self._reader.num_row_groups:
-            table = self._reader.read_row_group(self._next)
+            with self._named():
+                table = self._reader.read_row_group(self._next)
             self._next += 1
             if table.num_rows:
                 self._rows.append(table)
@@ -182,6 +185,14 @@ class _Input:
                 left.append(table.slice(end))
         self._rows = left
         return taken
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Arrow does not say of which file it speaks."""
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TableDamaged(f"{self.path} cannot be read: {error}") from error
 
     def all(self) -> Iterator[pa.Table]:
         while not self.ended:
@@ -323,8 +334,9 @@ class _Output:
         return self.files
 
     def _write_held(self) -> None:
-        held, self._held = self._held, []
-        self.write(pa.concat_tables(held))
+        rows, self._held = pa.concat_tables(self._held), []
+        for start in range(0, rows.num_rows, ROW_GROUP_ROWS_MIN):
+            self.write(rows.slice(start, ROW_GROUP_ROWS_MIN))
 
     def _end_file(self) -> None:
         if self._writer is not None:

@@ -30,7 +30,7 @@ from jobs.edge.epoch_files import (
 from schemas.epoch import EpochRow
 
 HISTORY = (CHANGELOG, EPOCHS, QUARANTINE)
-_START_WRITER = f"c{TOP_TIER}-start"  # of the highest tier, so that compaction leaves it alone
+_START_WRITER = f"c{TOP_TIER}-0"  # of the highest tier, so that compaction leaves it alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A job's table made by real folds, without Spark and without a broker.
 
-    rows with weights ──► Program.gather ──► fold over MemoryState ──► files of some tasks ──► commit
+    rows with weights ──► gather ──► fold over MemoryState ──► files of some tasks ──► commit
 
 So what the table must say is known: `state` is what a fold of the next epoch would read.
 """
@@ -63,7 +63,9 @@ def epoch_row(epoch: int, plan: Plan | None = None, **fields: Any) -> EpochRow:
 class FoldedTable:
     """A table and, beside it, the state and the changelog that it must hold."""
 
-    def __init__(self, root: Path, plan: Plan | None = None, *, buckets: int = BUCKETS) -> None:
+    def __init__(
+        self, root: Path, plan: Plan | None = None, *, buckets: int = BUCKETS, **start: Any
+    ) -> None:
         self.plan = a_plan() if plan is None else plan
         self.layout = TableLayout(Program(self.plan))
         self.buckets = buckets
@@ -71,7 +73,7 @@ class FoldedTable:
         self.table = EpochTable.create(root, self.layout)
         self.state = MemoryState()
         self.changelog: list[tuple[int, int, ChangelogRow]] = []
-        self.newest = epoch_row(0, self.plan)
+        self.newest = epoch_row(0, self.plan, **start)
         self.table.commit_epoch(self.newest, ())
 
     @property
@@ -83,9 +85,9 @@ class FoldedTable:
         number, uuid = self.newest.epoch + 1, uuid4().hex
         files: list[AddedFile] = []
         arrived = list(rows)
-        of_bucket = {bucket: [] for bucket in range(self.buckets)}  # type: dict[int, list[Row]]
-        for row in arrived:
-            of_bucket[bucket_of(row[0], self.types, self.buckets)].append(row)
+        of_bucket: dict[int, list[Row]] = {bucket: [] for bucket in range(self.buckets)}
+        for change in arrived:
+            of_bucket[bucket_of(change[0], self.types, self.buckets)].append(change)
         for task in range(tasks):
             mine = range(task, self.buckets, tasks)
             files += self._files(number, uuid, f"f{task}", [(b, of_bucket[b]) for b in mine])

@@ -1,7 +1,7 @@
 """Values to Arrow and back: nothing is lost, rounded or moved, whatever the type and the cut.
 
-    Python values ──to_arrow──► array ──from_arrow──► the same values
-                        └──► as Arrow itself reads them: dates, decimals, instants
+Python values ──to_arrow──► array ──from_arrow──► the same values
+                    └──► as Arrow itself reads them: dates, decimals, instants
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.accumulators import Cell, Storage
@@ -47,7 +47,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def floats(width: int) -> st.SearchStrategy[float]:
-    return st.floats(width=width).map(lambda value: value + 0.0)  # type: ignore[arg-type, call-overload]
+    return st.floats(width=width).map(lambda value: value + 0.0)  # type: ignore[arg-type]
 
 
 def units(precision: int) -> st.SearchStrategy[int]:
@@ -96,6 +96,7 @@ def same(left: list[Any], right: list[Any]) -> bool:
 
 
 @by_type
+@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=20))
@@ -114,6 +115,7 @@ def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.Da
 
 
 @by_type
+@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_values_come_back_from_parquet_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=8))
@@ -125,6 +127,7 @@ def test_values_come_back_from_parquet_as_they_were(sql_type: SqlType, data: st.
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_cells_come_back_as_they_were(cell: Cell, data: st.DataObject) -> None:
     values = data.draw(st.lists(CELLS[cell], max_size=10))
@@ -139,6 +142,7 @@ def test_cells_come_back_as_they_were(cell: Cell, data: st.DataObject) -> None:
     assert cells_from_arrow(pq.read_table(pa.BufferReader(sink.getvalue()))["x"], cell) == values
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(units(38), min_size=1), st.integers(0, 38))
 def test_decimals_are_for_others_what_they_are_for_us(values: list[int], scale: int) -> None:
     with localcontext(prec=100):
@@ -146,6 +150,7 @@ def test_decimals_are_for_others_what_they_are_for_us(values: list[int], scale: 
     assert to_arrow(values, decimal(38, scale)).to_pylist() == expected
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(units(9)))
 def test_decimals_made_by_others_are_read(values: list[int]) -> None:
     made = pa.array([Decimal(value).scaleb(-2) for value in values], pa.decimal128(9, 2))

@@ -409,7 +409,7 @@ def test_a_failed_commit_says_what_was_to_be_committed(
         raise OSError("no space left")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", refused)
-    with pytest.raises(CommitFailed, match="epoch 2 could not be committed.*no space left"):
+    with pytest.raises(CommitFailed, match=r"epoch 2 could not be committed.*no space left"):
         made.table.commit_epoch(epoch_row(2), ())
     monkeypatch.undo()
     assert made.table.newest() == made.newest
