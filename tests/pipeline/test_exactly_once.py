@@ -156,7 +156,8 @@ def test_nothing_is_lost_or_repeated_when_the_driver_is_killed(
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[half:]])
     job.must_run()
     must_be_exact(job, made, query)
-    # AUDIT assert job.ask("audit", "items", "--brokers", broker.address)[0]["equal"]
+    report = job.ask("audit", "items", "--brokers", broker.address)[0]
+    assert report["verdict"] == "equal"
 
 
 def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
