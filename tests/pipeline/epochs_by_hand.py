@@ -32,7 +32,7 @@ from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files, opened
 from jobs.edge.epoch_files import CHANGELOG, QUARANTINE, TableLayout, now_ms
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
-from jobs.edge.kafka_source import first_offsets, topic_identities
+from jobs.edge.kafka_source import FETCHING, first_offsets, topic_identities
 from jobs.edge.ranges import ranges_between
 from jobs.edge.table_reading import TableReader
 from jobs.job import _write_spec
@@ -149,7 +149,7 @@ class EpochsByHand:
         return (
             self.spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self.brokers)
-            .option("kafka.isolation.level", "read_committed")
+            .options(**FETCHING)
             .option("assign", json.dumps(partitions))
             .option("startingOffsets", json.dumps(first))
             .option("endingOffsets", json.dumps(last))
