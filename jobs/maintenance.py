@@ -151,6 +151,8 @@ class Maintenance:
         handle = opened(self.table.root, self.table.version)
         handle.create_checkpoint()
         handle.cleanup_metadata()
+        with self.pipeline.epoch_lock:
+            self.table.reopen()
 
     def retire(self, published: int | None) -> None:
         """Let history go that is older than the job's retention, by a commit like any other."""

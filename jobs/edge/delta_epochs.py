@@ -6,7 +6,7 @@
 
 Every commit, of an epoch, a compaction or a sweep, goes through `EpochTable.commit`:
 
-1. refresh; the version must be the one that this writer wrote last
+1. the newest version must be the one that this writer wrote last
 2. for epoch E the table must stand at epoch E-1 (the transaction version of the job)
 3. put the log entry of version v+1, which exactly one writer can; no retry inside
 4. read version v+1 back: with our uuid in it, done; with another's, we are fenced and stop;
@@ -130,6 +130,11 @@ class EpochTable:
     def live_files(self) -> list[LiveFile]:
         return live_files(self.handle)
 
+    def reopen(self) -> None:
+        """Begin at the newest checkpoint: a handle works through all that the log has had since
+        the one it was opened at, again with each commit."""
+        self.handle = opened(self.root, self.version)
+
     def reader(self) -> DeltaTable:
         """A handle of its own at this version, for another thread."""
         return opened(self.root, self.version)
@@ -232,12 +237,12 @@ class EpochTable:
             self._removed.update((file.path, now_ms()) for file in removed)
 
     def _expect_own_version(self) -> None:
-        self.handle.update_incremental()
-        found = self.handle.version()
-        if found != self.version:
+        """One look at a file name: a refresh would list the whole log, and after each commit the
+        handle has been refreshed."""
+        if self.handle.version() != self.version or self._entry(self.version + 1).exists():
             raise Fenced(
-                f"{self.root} is at version {found}, but this job wrote version {self.version} "
-                "last; another writer was here, so this one stops"
+                f"{self.root} has a version after {self.version}, which this job wrote last; "
+                "another writer was here, so this one stops"
             )
 
     def _writer_of(self, version: int) -> str | None:
