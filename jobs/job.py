@@ -42,6 +42,7 @@ from jobs.edge.kafka_source import (
     lag,
     planned_ends,
     reached,
+    same_topics,
     topic_identities,
 )
 from jobs.edge.publishing import Publishing
@@ -90,6 +91,8 @@ class Job:
     progress: Progress = field(default_factory=Progress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
+    _sources: dict[str, TopicIdentity] = field(default_factory=dict)
+    _watcher: KafkaAdmin | None = None
 
     def run(self) -> None:
         """Everything, in order; the caller turns exceptions into exit codes."""
@@ -117,7 +120,7 @@ class Job:
     def _run_locked(self, place: JobDirectory, plan: Plan, layout: TableLayout) -> None:
         source = self.connections.named(self.spec.source.connection)
         with KafkaAdmin(kafka_python_options(source)) as admin:
-            identities = topic_identities(admin, self.spec.source.topics)
+            identities = self._sources = topic_identities(admin, self.spec.source.topics)
             self._same_buckets(place)
             table, newest = self._table(place, plan, layout, admin, identities)
             self.progress.newest = newest
@@ -132,6 +135,7 @@ class Job:
                     self.spec, plan, table, newest,
                     cache=place.cache, cores=spark.sparkContext.defaultParallelism,
                     committed=lambda row, files: self._committed(publishing, row, files),
+                    source_unchanged=self._source_unchanged,
                 )  # fmt: skip
                 pipeline.topics = dict(identities)
                 if publishing is not None:
@@ -214,6 +218,13 @@ class Job:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms)
 
+    def _source_unchanged(self) -> None:
+        """Called from the query's thread, so it has a connection of its own."""
+        if self._watcher is None:
+            source = self.connections.named(self.spec.source.connection)
+            self._watcher = KafkaAdmin(kafka_python_options(source))
+        same_topics(self._watcher, self._sources)
+
     # --- running ------------------------------------------------------------------------------
 
     def _drive(
@@ -251,6 +262,8 @@ class Job:
             self._stop.set()
             with suppress(Exception):
                 query.stop()
+            if self._watcher is not None:
+                self._watcher.close()
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _start_query(
@@ -297,6 +310,7 @@ class Job:
             failure = query.exception()
             if self._failure:
                 raise self._failure[0]
+            self._source_unchanged()  # says it better than Spark where that is the reason
             raise JobFailed(f"the streaming query ended: {failure}")
 
     def _committed(

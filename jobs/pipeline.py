@@ -99,6 +99,7 @@ class Pipeline:
         cache: Path,
         cores: int,
         committed: Callable[[EpochRow, Sequence[AddedFile]], None],
+        source_unchanged: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
         self.plan = plan
@@ -107,6 +108,7 @@ class Pipeline:
         self.cache = cache
         self.cores = cores
         self.committed = committed
+        self.source_unchanged = source_unchanged
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
@@ -132,6 +134,7 @@ class Pipeline:
                     failing, uuid = tuple(outcome.failing), uuid4().hex
                     outcome = self._compute(changes, ranges, epoch, uuid, failing)
                     _none_failing(outcome)
+                self.source_unchanged()
             counters = self._judge(outcome, ranges)
             computed = time.monotonic()
             counters["compute_seconds"] = round(computed - began, 4)

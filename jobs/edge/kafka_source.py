@@ -75,6 +75,21 @@ def topic_identities(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, Topi
     return {name: identity for name, identity in found.items() if identity is not None}
 
 
+def same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -> None:
+    """SourceChanged unless every topic is the one whose offsets are known. Asked after the tasks
+    have read, it says that they read that topic: Spark itself goes by names and offsets only."""
+    for topic, identity in topic_identities(admin, tuple(known)).items():
+        _same(topic, known[topic], identity)
+
+
+def _same(topic: str, known: TopicIdentity, found: TopicIdentity) -> None:
+    if known.id != found.id:
+        raise SourceChanged(
+            f"topic {topic!r} was deleted and made again (id {known.id} is now {found.id}); its "
+            "offsets mean something else. Start a new job, or rewind"
+        )
+
+
 def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt) -> Offsets:
     """Where a job without a committed epoch begins, as offsets that do not move any more."""
     offsets: Offsets = {}
@@ -115,11 +130,8 @@ def checked_starts(
     starts: Offsets = {}
     for topic, identity in found.items():
         before = known.get(topic)
-        if before is not None and before.id != identity.id:
-            raise SourceChanged(
-                f"topic {topic!r} was deleted and made again (id {before.id} is now "
-                f"{identity.id}); its offsets mean something else. Start a new job, or rewind"
-            )
+        if before is not None:
+            _same(topic, before, identity)
         if before is not None and before.partitions > identity.partitions:
             raise SourceChanged(f"topic {topic!r} lost partitions: it had {before.partitions}")
         beginning, end = admin.beginning_offsets(topic), admin.end_offsets(topic)
