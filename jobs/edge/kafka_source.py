@@ -127,6 +127,12 @@ def checked_starts(
     A topic that was deleted and made again, one that lost partitions, and offsets that retention
     has passed or the topic has not reached yet would all skip changes silently.
     """
+    left = sorted(set(offsets) - set(found))
+    if left:
+        raise SourceChanged(
+            f"the job has read topic {left[0]!r}, which the spec no longer names; its rows are in "
+            "the state for good. Name it again, or give the job a new name"
+        )
     starts: Offsets = {}
     for topic, identity in found.items():
         before = known.get(topic)
