@@ -266,7 +266,7 @@ def _configure(host: str, port: int, data: Path) -> None:
     (data / "log4j2.properties").write_text(LOG4J.format(data=data))
     if (data / "log" / "meta.properties").exists():
         return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = cluster_id(uuid.uuid4().bytes)
     wish = ["format", "--ignore-formatted", "-t", cluster, "-c", str(properties)]
     done = subprocess.run(
         [*_java(data, FORMAT_JVM), "kafka.tools.StorageTool", *wish],
@@ -276,6 +276,13 @@ def _configure(host: str, port: int, data: Path) -> None:
     )
     if done.returncode != 0:
         raise BrokerFailed(f"{data} could not be formatted: {done.stderr or done.stdout}".strip())
+
+
+def cluster_id(random: bytes) -> str:
+    """Kafka's spelling of a UUID. It never begins with a dash, which its tool takes for an option:
+    one start in 64 failed."""
+    letter_first = bytes([random[0] & 0x7F]) + random[1:]
+    return base64.urlsafe_b64encode(letter_first).decode().rstrip("=")
 
 
 def _java(data: Path, options: tuple[str, ...]) -> list[str]:

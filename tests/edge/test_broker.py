@@ -16,7 +16,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from jobs.edge.broker import Broker, BrokerFailed, free_port
+from jobs.edge.broker import Broker, BrokerFailed, cluster_id, free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GONE_SECONDS_MAX = 10
@@ -200,3 +200,10 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 def test_a_directory_in_use_is_named(broker: Broker) -> None:
     with pytest.raises(BrokerFailed, match=f"another broker is running on {broker.data}"):
         Broker(broker.data).start()
+
+
+def test_a_cluster_id_is_never_taken_for_an_option() -> None:
+    for first in range(256):
+        identity = cluster_id(bytes([first]) + bytes(15))
+        assert len(identity) == 22
+        assert identity[0].isalpha()
