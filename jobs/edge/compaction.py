@@ -220,8 +220,8 @@ def _whole_buckets(inputs: Sequence[_Input]) -> Iterator[pa.Table]:
 def _newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
     """Of each key the row of the newest epoch, sorted by bucket."""
     names = [name for name, _ in layout.group]
-    if merge.part == MULTISETS:
-        names = ["argument", *names, *(name for name, _ in layout.values)]
+    if merge.part == MULTISETS:  # each argument has a value column of its own, so it tells them
+        names += [name for name, _ in layout.values]
     rows = rows.combine_chunks()
     keys, buckets = _numbered(rows, names), rows["bucket"].to_numpy()
     order = np.lexsort((rows["epoch"].to_numpy(), keys))

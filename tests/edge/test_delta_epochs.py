@@ -111,15 +111,16 @@ def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
     name = file_name(ACCUMULATORS, 2, "ours", "f0")
     upserts = ours.layout.accumulators_table(2, [0], [(("x",), None)])
     mine = write_file(made.root, name, upserts)
-    with pytest.raises(Fenced, match="another writer"):
+    with pytest.raises(Fenced, match=r"version after 2.*another writer"):
         ours.commit_epoch(epoch_row(2), [mine])
     found = opened(made.root)
     assert newest_epoch(made.root, found) == theirs
     assert name not in {file.path for file in live_files(found)}
 
 
+@pytest.mark.parametrize("what", ["epoch", "compaction"])
 def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
-    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     ours, theirs = rival_of(made.table), epoch_row(2)
     real = DeltaTable.create_write_transaction
@@ -130,9 +131,16 @@ def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
         real(self, *arguments, **named)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    files = ours.live_files()
     with pytest.raises(Fenced, match="belongs to another writer"):
-        ours.commit_epoch(epoch_row(2), ())
-    assert newest_epoch(made.root, opened(made.root)) == theirs
+        if what == "epoch":
+            ours.commit_epoch(epoch_row(2), ())
+        else:
+            ours.commit([], files[:1], uuid="ours", what=what)
+    found = opened(made.root)
+    assert newest_epoch(made.root, found) == theirs
+    assert found.version() == ours.version + 1, "ours did not move to a later version"
+    assert set(files) <= set(live_files(found))
     with pytest.raises(Fenced):
         ours.commit_epoch(epoch_row(3), ())
 
