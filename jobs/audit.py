@@ -36,6 +36,7 @@ from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.edge.columns import arrow_type, from_arrow, to_arrow
 from jobs.edge.decode_task import SOURCE_COLUMNS, SourceRules
+from jobs.edge.delta_epochs import start_row
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
@@ -85,11 +86,9 @@ def audit(
     """Recompute the newest epoch of a job. It may be running: what it commits meanwhile is not
     looked at."""
     reader = TableReader.open(place)
-    first, newest = reader.epochs[0], reader.newest
-    if first.kind != "start":
-        raise CannotAudit(
-            f"job {place.name!r} no longer knows where it began: its oldest epoch is {first.epoch}"
-        )
+    first, newest = start_row(reader.root, reader.handle), reader.newest
+    if first is None:
+        raise CannotAudit(f"job {place.name!r} no longer knows where it began")
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire as time goes by; a topic cannot tell when")
     starts, ends = _range(admin, reader, first, newest)
@@ -407,10 +406,13 @@ def _report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
+    # What retention has removed is added up in the start row.
+    start = start_row(reader.root, reader.handle)
+    kept = [] if start is None or start in reader.epochs else [start]
     odd = {
         name: total
         for name in _ODD
-        if (total := sum(epoch.counters.get(name, 0) for epoch in reader.epochs))
+        if (total := sum(row.counters.get(name, 0) for row in (*kept, *reader.epochs)))
     }
     verdict: Verdict = "equal"
     if differing:

@@ -186,3 +186,7 @@ MERGE_FILES_MAX = 256
 
 # A part whose merge failed rests for so long; the others are merged meanwhile.
 MERGE_RETRY_SECONDS = 60.0
+
+# A multiset of the hot state is one record up to this size, which is about a hundred values; one
+# that would fill half a page of LMDB has an entry for each value instead.
+HOT_STATE_SMALL_MULTISET_BYTES = 1_024

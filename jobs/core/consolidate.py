@@ -20,6 +20,7 @@ bitwise complement, so one column says both which of the two a row is and where 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from itertools import compress
 from operator import itemgetter
 
 from jobs.core.change import Row
@@ -32,24 +33,30 @@ RUNNING_BITS = 40
 class Consolidation:
     """The weighted rows of one range, built message by message."""
 
-    __slots__ = ("_heads", "_next", "_rows", "first")
+    __slots__ = ("_heads", "_next", "_numbers", "_positions", "_weights", "first")
 
     def __init__(self, ordinal: int) -> None:
         self.first = ordinal << RUNNING_BITS
         self._next = self.first
-        self._rows: dict[Row, list[int]] = {}
+        # Distinct rows by number, in the order of their first pluses; lists beside it because
+        # this is the innermost loop of a backfill, and an object a row would cost as much again.
+        self._numbers: dict[Row, int] = {}
+        self._positions: list[int] = []
+        self._weights: list[int] = []
         self._heads: list[tuple[Row, int]] = []
 
     def add(self, changes: Iterable[tuple[int, Row]]) -> None:
         """Take the changes of one message, in their order."""
         position = self._next
-        rows = self._rows
+        numbers, weights = self._numbers, self._weights
         for weight, row in changes:
-            entry = rows.get(row)
-            if entry is not None:
-                entry[1] += weight
+            number = numbers.get(row)
+            if number is not None:
+                weights[number] += weight
             elif weight > 0:
-                rows[row] = [position, weight]
+                numbers[row] = len(weights)
+                weights.append(weight)
+                self._positions.append(position)
             else:
                 self._heads.append((row, position))
             position += 1
@@ -68,28 +75,29 @@ class Consolidation:
         Where the group of a row is known here and no WHERE stands between, a row of weight 0
         says nothing behind an earlier plus of its group, and stays behind.
         """
-        sent = self._rows.items()
+        rows, positions, weights = list(self._numbers), self._positions[:], self._weights[:]
         if group_of is not None:
-            sent = self._without_silent(group_of)  # type: ignore[assignment]
-        rows = [row for row, _ in sent]
-        positions = [entry[0] for _, entry in sent]
-        weights = [entry[1] for _, entry in sent]
+            told = self._telling(rows, group_of)
+            rows = list(compress(rows, told))
+            positions = list(compress(positions, told))
+            weights = list(compress(weights, told))
         for row, position in self._heads:
             rows.append(row)
             positions.append(~position)
             weights.append(-1)
         return rows, positions, weights
 
-    def _without_silent(self, group_of: Callable[[Row], Hashable]) -> list[tuple[Row, list[int]]]:
-        """Rows come in the order of their first pluses, so the first of a group is its first."""
+    def _telling(self, rows: list[Row], group_of: Callable[[Row], Hashable]) -> list[bool]:
+        """Which rows say something: those that weigh, and the first plus of each group."""
         alive: set[Hashable] = set()
-        sent = []
-        for row, entry in self._rows.items():
+        told = []
+        for row, weight in zip(rows, self._weights, strict=True):
             group = group_of(row)
-            if entry[1] or group not in alive:
+            tells = weight != 0 or group not in alive
+            if tells:
                 alive.add(group)
-                sent.append((row, entry))
-        return sent
+            told.append(tells)
+        return told
 
 
 def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:

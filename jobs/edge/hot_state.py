@@ -46,7 +46,7 @@ from jobs.core.state import Group, Key, Stamp, Upserts, first_present
 from schemas import limits
 from schemas.types import BIGINT, SqlType
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # Of an entry's key the group may take so much; the rest of the prefix is left for the value.
@@ -155,7 +155,8 @@ _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 _REDO = "redo-"
-_ONE = _encode(1)  # by far the most frequent multiplicity
+_decode_multiset = msgspec.msgpack.Decoder(dict[bytes, int]).decode
+SPILLED = _encode(None)  # in the place of a multiset that has an entry for each value
 _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
 
@@ -182,17 +183,19 @@ def _checked(sql_type: SqlType) -> ValueDecoder:
 
 
 class _Records(msgspec.Struct, array_like=True):
-    """Upserts as LMDB sees them: what to put under a key, or None to delete it."""
+    """Upserts under LMDB's keys: groups packed, or None to delete one; of each multiset the new
+    multiplicities by the order keys of their values, 0 to delete one."""
 
     groups: dict[bytes, bytes | None] = {}
-    entries: dict[bytes, bytes | None] = {}
+    multisets: dict[bytes, dict[bytes, int]] = {}
 
     def __len__(self) -> int:
-        return len(self.groups) + len(self.entries)
+        return len(self.groups) + sum(map(len, self.multisets.values()))
 
     def put_over(self, later: _Records) -> None:
         self.groups.update(later.groups)
-        self.entries.update(later.entries)
+        for start, changes in later.multisets.items():
+            self.multisets.setdefault(start, {}).update(changes)
 
 
 _decode_records = msgspec.msgpack.Decoder(_Records).decode
@@ -235,22 +238,15 @@ class _Keys:
         for key, group in upserts.groups:
             records.groups[self.group(key)] = None if group is None else packed(group)
         last_argument, last_key = -1, None
-        start, orders = b"", self.arguments[0][1] if self.arguments else {}
-        entries = records.entries
+        orders: Mapping[Value, bytes] = {}
+        changes: dict[bytes, int] = {}
         for argument, key, value, multiplicity in upserts.entries:
             if key is not last_key or argument != last_argument:
                 start = self.multiset(argument, key)
+                changes = records.multisets.setdefault(start, {})
                 orders = self.arguments[argument][1]
                 last_argument, last_key = argument, key
-            entry = start + orders[value]
-            if len(entry) > KEY_BYTES_MAX:
-                entry = bounded(entry, KEY_BYTES_MAX)
-                long = _encode(_LongEntry(multiplicity, orders[value]))
-                entries[entry] = long if multiplicity else None
-            elif multiplicity == 1:
-                entries[entry] = _ONE
-            else:
-                entries[entry] = _encode(multiplicity) if multiplicity else None
+            changes[orders[value]] = multiplicity
 
 
 class Snapshot:
@@ -268,6 +264,7 @@ class Snapshot:
         self._keys = keys
         self._groups = txn.cursor(groups)
         self._entries = txn.cursor(entries)
+        self._small: dict[bytes, dict[bytes, int] | None] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         asked = list(map(self._keys.group, keys))
@@ -275,22 +272,43 @@ class Snapshot:
         return [None if (data := found.get(key)) is None else _decode_group(data) for key in asked]
 
     def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        orders = self._keys.arguments[argument][1]
-        asked = []
+        starts = []
         last: Key | None = None
         start = b""
-        for key, value in entries:
+        for key, _ in entries:
             if key is not last:  # entries of a group usually come together
                 start = self._keys.multiset(argument, key)
                 last = key
-            entry = start + orders[value]
-            asked.append(entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX))
-        found = dict(self._entries.getmulti(sorted(asked)))
-        stored = map(found.get, asked)
-        return [
-            0 if data is None else 1 if data == _ONE else _multiplicity(entry, data)
-            for entry, data in zip(asked, stored, strict=True)
-        ]
+            starts.append(start)
+        self._read_small(set(starts))
+        orders = self._keys.arguments[argument][1]
+        small = self._small
+        spilled: list[tuple[int, bytes]] = []
+        found = []
+        for at, ((_, value), start) in enumerate(zip(entries, starts, strict=True)):
+            multiset = small[start]
+            if multiset is None:
+                spilled.append((at, _entry_key(start, orders[value])))
+                found.append(0)
+            else:
+                found.append(multiset.get(orders[value], 0))
+        if spilled:
+            stored = dict(self._entries.getmulti(sorted(entry for _, entry in spilled)))
+            for at, entry in spilled:
+                data = stored.get(entry)
+                found[at] = 0 if data is None else _multiplicity(entry, data)
+        return found
+
+    def _read_small(self, starts: set[bytes]) -> None:
+        """Read the multisets that are one record each; None stands for one that is spilled."""
+        missing = sorted(starts.difference(self._small))
+        stored = dict(self._entries.getmulti(missing))
+        for start in missing:
+            data = stored.get(start)
+            if data is None:
+                self._small[start] = {}
+            else:
+                self._small[start] = None if data == SPILLED else _decode_multiset(data)
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
@@ -306,6 +324,12 @@ class Snapshot:
         theirs, so that such a run is read whole and sorted by the full values."""
         decode = self._keys.arguments[argument][2]
         start = self._keys.multiset(argument, key)
+        self._read_small({start})
+        small = self._small[start]
+        if small is not None:
+            for order in sorted(small, reverse=descending):
+                yield decode(order), small[order]
+            return
         run: list[tuple[bytes, int]] = []
         run_prefix = b""
         for entry, data in self._records(start, descending=descending):
@@ -334,7 +358,8 @@ class Snapshot:
             entry, data = cursor.item()
             if not entry.startswith(start):
                 return
-            yield entry, data
+            if entry != start:  # that one says that the multiset is spilled
+                yield entry, data
             more = step()
 
 
@@ -512,7 +537,7 @@ class HotState:
                 with self._transaction(write=True) as txn:
                     self._require(self._read_stamp(txn), before)
                     _write(txn, self._groups, records.groups)
-                    _write(txn, self._entries, records.entries)
+                    _write_multisets(txn, self._entries, records.multisets)
                     if after is not None:
                         txn.put(STAMP_KEY, _encode(_StampRecord(*after, self._identity)))
                 break
@@ -666,6 +691,50 @@ def _write(
             if cursor.set_key(key):
                 cursor.delete()
         cursor.putmulti(sorted((key, data) for key, data in records.items() if data is not None))
+
+
+def _write_multisets(
+    txn: lmdb.Transaction[bytes],
+    database: lmdb._Database,
+    multisets: dict[bytes, dict[bytes, int]],
+) -> None:
+    """A multiset is one record while it is small, and an entry a value once it has grown: most
+    have a few values, and those few are read and written at once."""
+    records: dict[bytes, bytes | None] = {}
+    starts = sorted(multisets)
+    with txn.cursor(database) as cursor:
+        stored = dict(cursor.getmulti(starts))
+    for start in starts:
+        data = stored.get(start)
+        changes = multisets[start]
+        if data == SPILLED:
+            records.update(_spilled(start, changes))
+            continue
+        multiset = {} if data is None else _decode_multiset(data)
+        multiset.update(changes)
+        multiset = {order: count for order, count in multiset.items() if count}
+        record = _encode(multiset)
+        if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
+            records.update(_spilled(start, multiset))
+            record = SPILLED
+        records[start] = record if multiset else None
+    _write(txn, database, records)
+
+
+def _spilled(start: bytes, changes: dict[bytes, int]) -> Iterator[tuple[bytes, bytes | None]]:
+    for order, multiplicity in changes.items():
+        entry = _entry_key(start, order)
+        if not multiplicity:
+            yield entry, None
+        elif len(start) + len(order) > KEY_BYTES_MAX:
+            yield entry, _encode(_LongEntry(multiplicity, order))
+        else:
+            yield entry, _encode(multiplicity)
+
+
+def _entry_key(start: bytes, order: bytes) -> bytes:
+    entry = start + order
+    return entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX)
 
 
 _META_PAGES = 2
