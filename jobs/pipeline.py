@@ -50,9 +50,11 @@ from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import BUCKET, OUTPUT, CommittedEpoch, FoldReport, FoldTask
 from jobs.edge.ranges import OffsetRange, moved, ranges_between
+from jobs.edge.spark import bound_batches
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import (
+    ARROW_UNBOUNDED_MESSAGE_BYTES_MAX,
     BAD_FRACTION_MESSAGES_MIN,
     DROPPED_KEYS_NAMED_MAX,
     FOLD_TASK_ROWS,
@@ -112,6 +114,7 @@ class Pipeline:
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
+        self._largest = ARROW_UNBOUNDED_MESSAGE_BYTES_MAX + 1  # bytes of a message; not known yet
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = SourceRules(
             format=spec.source.format,
@@ -135,6 +138,7 @@ class Pipeline:
                     outcome = self._compute(changes, ranges, epoch, uuid, failing)
                     _none_failing(outcome)
                 self.source_unchanged()
+                self._largest = max((report.bytes_max for report in outcome.ranges), default=0)
             counters = self._judge(outcome, ranges)
             computed = time.monotonic()
             counters["compute_seconds"] = round(computed - began, 4)
@@ -175,6 +179,7 @@ class Pipeline:
             refresh=self.spec.state.ttl_ms > 0 and self.spec.state.refresh,
             durable=self.spec.durable,
         )  # fmt: skip
+        bound_batches(changes.sparkSession, self._largest)
         weighted = changes.select(*SOURCE_COLUMNS).mapInArrow(decode, _weighted_schema(self.plan))
         projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())
         bucket = bucket_column(self.plan, self.spec.state.buckets)

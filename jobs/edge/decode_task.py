@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
@@ -64,6 +65,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     quarantined: int = 0
     rows: int = 0  # signed rows
     shipped: int = 0  # weighted rows sent on
+    bytes_max: int = 0  # the largest message
     event_time_max: int | None = None
     event_times_missing: int = 0
     gone: str | None = None  # a declared column that the source no longer has
@@ -215,6 +217,8 @@ class _Range:
         add = self.consolidation.add
         keep = bool(task.failing)
         report.read += len(values)
+        largest = pc.max(pc.binary_length(batch.column("value"))).as_py()
+        report.bytes_max = max(report.bytes_max, largest or 0)
         latest = -1
         for index, value in enumerate(values):
             decoded = decode(value)
