@@ -33,9 +33,7 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 class Mirror:
     """Keeps `results` near the epochs, until `close`."""
 
-    def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, path: Path, every_ms: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, path: Path, every_ms: int) -> None:
         self.pipeline = pipeline
         self.path = path
         self.every = every_ms / 1_000

@@ -1,9 +1,9 @@
 """Exactly once, end to end: a real broker, Spark and Delta, and the driver killed on the way.
 
-    random history ──► Kafka ──► retally run, killed at a failpoint ──► run again ──► the truth
-                                                                             │
-            topic (read_committed) == table's changelog, nothing lost, nothing twice, in order
-                 folded == results == the query over the live rows, as DuckDB computes it
+random history ──► Kafka ──► retally run, killed at a failpoint ──► run again ──► the truth
+                                                                         │
+        topic (read_committed) == table's changelog, nothing lost, nothing twice, in order
+             folded == results == the query over the live rows, as DuckDB computes it
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _odd(value: float) -> bool:
     return bool(bits & 1)
 
 
-def float_total(  # noqa: PLR0913
+def float_total(
     units: int, nan: int, inf: int, neginf: int, count: int = 1, *, single: bool = False
 ) -> float:
     """The value of a float sum (or, divided by count, average) from its four cells."""
