@@ -249,7 +249,7 @@ class Job:
                 self.progress.published = None if publishing is None else publishing.published
                 maintenance.work(self.progress.published)
                 if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
-                    self._report_offsets(admin, pipeline, maintenance)
+                    self._report_offsets(admin, pipeline)
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
             self._end(query, pipeline)
@@ -257,7 +257,7 @@ class Job:
             if publishing is not None:
                 publishing.drain()
                 self.progress.published = publishing.published
-            self._report_offsets(admin, pipeline, maintenance)
+            self._report_offsets(admin, pipeline)
         finally:
             self._stop.set()
             with suppress(Exception):
@@ -329,9 +329,7 @@ class Job:
             counters.get("compute_seconds", 0.0),
         )  # fmt: skip
 
-    def _report_offsets(
-        self, admin: KafkaAdmin, pipeline: Pipeline, maintenance: Maintenance
-    ) -> None:
+    def _report_offsets(self, admin: KafkaAdmin, pipeline: Pipeline) -> None:
         """Offsets under the job's consumer group, for lag tools; a failure here is not fatal."""
         offsets = pipeline.newest.offsets
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,13 +21,6 @@ class Op(StrEnum):
     @property
     def weight(self) -> int:
         return 1 if self in (Op.INSERT, Op.UPDATE_AFTER) else -1
-
-
-class Change(NamedTuple):
-    """One signed row: weight +1 adds it to the table, -1 takes it away."""
-
-    weight: int
-    row: Row
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.core.aggregate import ChangelogRow
-from jobs.core.plan import Named, Plan
+from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Group, Key, Upserts
 from jobs.edge.columns import (
@@ -294,10 +294,6 @@ def _rows(table: pa.Table, columns: Sequence[tuple[str, SqlType]]) -> list[tuple
     if not columns:
         return [()] * table.num_rows
     return list(zip(*(from_arrow(table[name], kind) for name, kind in columns), strict=True))
-
-
-def named_columns(columns: Iterable[Named]) -> list[tuple[str, SqlType]]:
-    return [(column.name, column.type) for column in columns]
 
 
 def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
