@@ -15,102 +15,120 @@ for its first plus may be the one that brings the group to life.
 
 A position is (ordinal of the range, running number in it) in one integer; a head carries its
 bitwise complement, so one column says both which of the two a row is and where it stands.
+
+`consolidated` is the rule, over columns: a map task has its rows in Arrow's, a replay in lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from itertools import compress
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from jobs.core.change import Row
 from jobs.core.expressions import plan_fails
 from jobs.core.plan import Column, Plan
 
 RUNNING_BITS = 40
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Weighted(NamedTuple):
+    """What a range ships, side by side."""
+
+    places: Integers  # of the rows, among the signed ones
+    positions: Integers  # complemented for heads
+    weights: Integers
+
+
+def consolidated(
+    ordinal: int, numbers: Integers, signs: Integers, groups: Integers | None = None
+) -> Weighted:
+    """The weighted rows of a range, in the order of their first pluses, the heads behind them.
+
+    `numbers` are equal where rows are, `groups` where their groups are; both count from 0 without
+    large gaps. Where the group of a row is known and no WHERE stands between, a row of weight 0
+    says nothing behind an earlier plus of its group, and stays behind.
+    """
+    never = len(numbers)
+    first_plus = np.full(numbers.max(initial=-1) + 1, never)
+    pluses = np.flatnonzero(signs > 0)[::-1]
+    first_plus[numbers[pluses]] = pluses  # the last one put, which is the first one, stays
+    is_head = np.arange(never) < first_plus[numbers]
+    heads = np.flatnonzero(is_head)
+    sums = np.bincount(numbers, np.where(is_head, 0, signs), len(first_plus)).astype(np.int64)
+    places = np.sort(first_plus[first_plus < never])
+    weights = sums[numbers[places]]
+    if groups is not None:
+        told = weights != 0
+        told[np.unique(groups[places], return_index=True)[1]] = True
+        places, weights = places[told], weights[told]
+    start = ordinal << RUNNING_BITS
+    return Weighted(
+        np.concatenate((places, heads)),
+        np.concatenate((start + places, ~(start + heads))),
+        np.concatenate((weights, signs[heads])),
+    )
 
 
 class Consolidation:
-    """The weighted rows of one range, built message by message."""
+    """The signed rows of one range, taken message by message."""
 
-    __slots__ = ("_heads", "_next", "_numbers", "_positions", "_weights", "first")
+    __slots__ = ("_ordinal", "_rows", "_signs")
 
     def __init__(self, ordinal: int) -> None:
-        self.first = ordinal << RUNNING_BITS
-        self._next = self.first
-        # Distinct rows by number, in the order of their first pluses; lists beside it because
-        # this is the innermost loop of a backfill, and an object a row would cost as much again.
-        self._numbers: dict[Row, int] = {}
-        self._positions: list[int] = []
-        self._weights: list[int] = []
-        self._heads: list[tuple[Row, int]] = []
+        self._ordinal = ordinal
+        self._rows: list[Row] = []
+        self._signs: list[int] = []
 
     def add(self, changes: Iterable[tuple[int, Row]]) -> None:
         """Take the changes of one message, in their order."""
-        position = self._next
-        numbers, weights = self._numbers, self._weights
-        for weight, row in changes:
-            number = numbers.get(row)
-            if number is not None:
-                weights[number] += weight
-            elif weight > 0:
-                numbers[row] = len(weights)
-                weights.append(weight)
-                self._positions.append(position)
-            else:
-                self._heads.append((row, position))
-            position += 1
-        self._next = position
+        for sign, row in changes:
+            self._signs.append(sign)
+            self._rows.append(row)
 
     @property
     def changes(self) -> int:
         """How many signed rows have been taken."""
-        return self._next - self.first
+        return len(self._rows)
 
     def weighted(
         self, group_of: Callable[[Row], Hashable] | None = None
     ) -> tuple[list[Row], list[int], list[int]]:
-        """Rows, positions (complemented for heads) and weights, side by side.
-
-        Where the group of a row is known here and no WHERE stands between, a row of weight 0
-        says nothing behind an earlier plus of its group, and stays behind.
-        """
-        rows, positions, weights = list(self._numbers), self._positions[:], self._weights[:]
-        if group_of is not None:
-            told = self._telling(rows, group_of)
-            rows = list(compress(rows, told))
-            positions = list(compress(positions, told))
-            weights = list(compress(weights, told))
-        for row, position in self._heads:
-            rows.append(row)
-            positions.append(~position)
-            weights.append(-1)
-        return rows, positions, weights
-
-    def _telling(self, rows: list[Row], group_of: Callable[[Row], Hashable]) -> list[bool]:
-        """Which rows say something: those that weigh, and the first plus of each group."""
-        alive: set[Hashable] = set()
-        told = []
-        for row, weight in zip(rows, self._weights, strict=True):
-            group = group_of(row)
-            tells = weight != 0 or group not in alive
-            if tells:
-                alive.add(group)
-            told.append(tells)
-        return told
+        """Rows, positions and weights, side by side."""
+        groups = None if group_of is None else _numbered(list(map(group_of, self._rows)))
+        signs = np.array(self._signs, np.int64)
+        places, positions, weights = consolidated(
+            self._ordinal, _numbered(self._rows), signs, groups
+        )
+        return [self._rows[place] for place in places], positions.tolist(), weights.tolist()
 
 
-def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:
-    """How to read a row's group off the row itself; None where that takes an expression, where a
+def _numbered(values: Sequence[Hashable]) -> Integers:
+    numbers: dict[Hashable, int] = {}
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
+    return np.array(found, np.int64)
+
+
+def group_places(plan: Plan) -> tuple[int, ...] | None:
+    """Which of the used columns make a row's group; None where that takes an expression, where a
     WHERE decides which rows count, or where a row may fail: then all have to be looked at."""
     if plan.where is not None or plan_fails(plan):
         return None
     names = [column.name for column in plan.used]
-    places = []
-    for named in plan.group:
-        if not isinstance(named.expression, Column):
-            return None
-        places.append(names.index(named.expression.name))
+    expressions = [named.expression for named in plan.group]
+    if not all(isinstance(expression, Column) for expression in expressions):
+        return None
+    return tuple(names.index(column.name) for column in expressions if isinstance(column, Column))
+
+
+def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:
+    """How to read a row's group off the row itself, where `group_places` says that one can."""
+    places = group_places(plan)
+    if places is None:
+        return None
     return itemgetter(*places) if places else _one_group
 
 

@@ -83,6 +83,17 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, sql_type: SqlType) -> list[Any
     return values
 
 
+def numbered(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number for each row, from 0 without gaps; equal rows have equal ones."""
+    numbers = np.zeros(rows, np.int64)
+    for place, column in enumerate(columns):
+        encoded = column.dictionary_encode(null_encoding="encode")
+        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        if place:  # number anew what occurs, so that the numbers stay small with many columns
+            numbers = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
+
+
 def _integers(array: pa.Array) -> list[Any]:
     """NumPy makes a list of integers several times faster than Arrow does."""
     if not array.null_count:

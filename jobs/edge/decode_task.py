@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,12 +26,12 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.consolidate import Consolidation, plain_group
+from jobs.core.consolidate import RUNNING_BITS, consolidated, group_places
 from jobs.core.formats import MessageDecoder, decoder
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
 from jobs.core.values import TimestampFormat
-from jobs.edge.columns import arrow_type, to_arrow
+from jobs.edge.columns import arrow_type, numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.ranges import OffsetRange
@@ -100,24 +101,24 @@ class DecodeTask:
         for batch in batches:
             run.take(batch)
         run.finish()
-        if run.consolidation is not None:
-            yield self._weighted(run.consolidation, run.report)
+        if run.signed_rows.signs:
+            yield self._weighted(run)
         yield self._reported(run.report)
 
-    def _weighted(self, consolidation: Consolidation, report: RangeReport) -> pa.RecordBatch:
-        rows, positions, weights = consolidation.weighted(plain_group(self.plan))
-        report.shipped = len(rows)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.plan.used)
-        arrays = [
-            to_arrow(values, column.type)
-            for values, column in zip(columns, self.plan.used, strict=True)
-        ]
+    def _weighted(self, run: _Range) -> pa.RecordBatch:
+        columns, signs = run.signed_rows.joined()
+        places = group_places(self.plan)
+        groups = None if places is None else numbered([columns[i] for i in places], len(signs))
+        numbers = numbered(columns, len(signs))
+        weighted = consolidated(run.ordinal, numbers, signs, groups)
+        run.report.shipped = len(weighted.places)
+        shipped = pa.array(weighted.places)
         return pa.RecordBatch.from_arrays(
             [
-                *arrays,
-                pa.array(positions, pa.int64()),
-                pa.array(weights, pa.int64()),
-                pa.nulls(len(rows), pa.binary()),
+                *(column.take(shipped) for column in columns),
+                pa.array(weighted.positions),
+                pa.array(weighted.weights),
+                pa.nulls(len(shipped), pa.binary()),
             ],
             schema=output_schema(self.plan),
         )
@@ -185,6 +186,31 @@ def layout_of(plan: Plan) -> TableLayout:
     return TableLayout(Program(plan))
 
 
+class SignedRows:
+    """The used columns of a range's signed rows, as Arrow has them, batch by batch: objects a row
+    live no longer than their batch."""
+
+    def __init__(self, used: tuple[Column, ...]) -> None:
+        self._used = used
+        self._columns: list[list[pa.Array]] = [[] for _ in used]
+        self.signs: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self.count = 0
+
+    def add(self, changes: list[tuple[int, Row]]) -> None:
+        if not changes:
+            return
+        signs, rows = zip(*changes, strict=True)
+        columns = zip(*rows, strict=True)
+        for arrays, values, column in zip(self._columns, columns, self._used, strict=True):
+            arrays.append(to_arrow(values, column.type))
+        self.signs.append(np.array(signs, np.int64))
+        self.count += len(signs)
+
+    def joined(self) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.int64]]]:
+        """All columns, and the signs beside them."""
+        return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)
+
+
 @dataclass(slots=True)
 class _Range:
     """A range while it is being read."""
@@ -193,7 +219,8 @@ class _Range:
     number: int
     writer: str
     report: RangeReport = field(init=False)
-    consolidation: Consolidation | None = None
+    signed_rows: SignedRows = field(init=False)
+    ordinal: int = -1
     range: OffsetRange | None = None
     rejects: list[Reject] = field(default_factory=list)
     rejected_bytes: int = 0
@@ -201,6 +228,7 @@ class _Range:
 
     def __post_init__(self) -> None:
         self.report = RangeReport(task=self.number)
+        self.signed_rows = SignedRows(self.task.plan.used)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Decode one batch of records."""
@@ -213,8 +241,8 @@ class _Range:
         values = messages_of(batch.column("value"))
         offsets = batch.column("offset")
         times = batch.column("timestamp").view(pa.int64())
-        assert self.consolidation is not None
-        add = self.consolidation.add
+        changes: list[tuple[int, Row]] = []
+        take = changes.extend
         keep = bool(task.failing)
         report.read += len(values)
         largest = pc.max(pc.binary_length(batch.column("value"))).as_py()
@@ -226,13 +254,14 @@ class _Range:
                 self.kept.append((decoded, value, offsets[index].as_py(), times[index].as_py()))
             elif type(decoded) is Changes:
                 report.decoded += 1
-                add(decoded.changes)
+                take(decoded.changes)
                 if decoded.es is None:
                     report.event_times_missing += 1
                 elif decoded.es > latest:
                     latest = decoded.es
             else:
                 self._odd(decoded, value, offsets[index].as_py(), times[index].as_py())
+        self.signed_rows.add(changes)
         if latest >= 0:
             report.event_time_max = max(latest, report.event_time_max or 0)
 
@@ -241,8 +270,7 @@ class _Range:
         if self.kept:
             self._take_kept()
         self._write_rejects()
-        if self.consolidation is not None:
-            self.report.rows = self.consolidation.changes
+        self.report.rows = self.signed_rows.count
 
     def _begin(self, batch: pa.RecordBatch) -> None:
         topic = batch.column("topic")[0].as_py()
@@ -252,7 +280,7 @@ class _Range:
             same = (planned.topic, planned.partition) == (topic, partition)
             if same and planned.start <= offset < planned.end:
                 self.range = planned
-                self.consolidation = Consolidation(ordinal)
+                self.ordinal = ordinal
                 self.report.topic, self.report.partition = topic, partition
                 self.report.start = planned.start
                 return
@@ -310,7 +338,6 @@ class _Range:
     def _take_kept(self) -> None:
         """The second run of an epoch in which rows failed: find those rows by their positions,
         send every message that has one to quarantine whole, and take the others."""
-        assert self.consolidation is not None
         failing = self._failing_rows()
         for decoded, value, offset, time in self.kept:
             if not isinstance(decoded, Changes):
@@ -321,7 +348,7 @@ class _Range:
                 self._reject(Rejected(failing[bad[0]]), value, offset, time)
             else:
                 self.report.decoded += 1
-                self.consolidation.add(decoded.changes)
+                self.signed_rows.add(decoded.changes)
                 if decoded.es is None:
                     self.report.event_times_missing += 1
                 else:
@@ -329,9 +356,8 @@ class _Range:
                     self.report.event_time_max = latest
 
     def _failing_rows(self) -> dict[Row, str]:
-        assert self.consolidation is not None
         wanted = {at if at >= 0 else ~at: reason for at, reason in self.task.failing}
-        position = self.consolidation.first
+        position = self.ordinal << RUNNING_BITS
         failing: dict[Row, str] = {}
         for decoded, _, _, _ in self.kept:
             if isinstance(decoded, Changes):

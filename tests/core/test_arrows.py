@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PRODUCT = ("schemas", "jobs", "service", "setup", "bench")
 OURS = (*PRODUCT, "tests")
 STANDARD = sys.stdlib_module_names
-CORE_LIBRARIES = {"msgspec", "sqlglot"}
+CORE_LIBRARIES = {"msgspec", "numpy", "sqlglot"}
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
