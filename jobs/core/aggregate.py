@@ -1,8 +1,8 @@
 """Aggregate: the deltas of a bundle and the old groups become new groups and changelog rows.
 
-    deltas ──► settle heads ──► touched multiset entries ──► cells, results ──► +I -U +U -D
-                   ▲                     ▲                                        │
-              old groups          old multiplicities                     upserts of the state
+    deltas ──► settle heads ──► touched multisets ──► cells, results ──► +I -U +U -D
+                   ▲                    ▲                                  │
+              old groups         old multisets                    upserts of the state
 
 One state read and one state write for each touched group, whatever the number of its rows.
 """
@@ -24,10 +24,11 @@ from jobs.core.program import (
     Delta,
     Program,
 )
-from jobs.core.state import Group, Key, State, Upserts
+from jobs.core.state import Counts, Group, Key, State, Upserts
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 
 ChangelogRow = tuple[Op, Key, Row]
+NOTHING: Counts = {}  # what is stored of a group without accumulator
 
 
 @dataclass(slots=True)
@@ -71,8 +72,7 @@ def fold(
             _drop_heads(program, key, deltas[key], counters)
     touched = [key for key in keys if refresh or not _idle(program, deltas[key])]
     stored = [
-        _stored_multiplicities(program, state, argument, touched, deltas, groups)
-        for argument in program.multisets
+        _stored(program, state, argument, touched, deltas, groups) for argument in program.multisets
     ]
     folding = _Folding(program, state, counters, refresh)
     for key in touched:
@@ -103,25 +103,19 @@ def _idle(program: Program, delta: Delta) -> bool:
     )
 
 
-def _stored_multiplicities(
+def _stored(
     program: Program,
     state: State,
     argument: int,
     keys: Sequence[Key],
     deltas: Mapping[Key, Delta],
     groups: Mapping[Key, Group | None],
-) -> Iterator[int]:
-    """The old multiplicities of all entries that change, in the order in which they are met: one
-    read for a whole bucket. Of a group without accumulator nothing is stored."""
+) -> Iterator[Counts]:
+    """The old multisets, in the order in which they are met: one read for a whole bucket. Of a
+    group without accumulator nothing is stored."""
     slot = program.multiset_slot(argument)
-    asked = [
-        (key, value)
-        for key in keys
-        if groups[key] is not None
-        for value, weight in deltas[key][slot].items()
-        if weight
-    ]
-    return iter(state.multiplicities(argument, asked))
+    asked = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
+    return iter(state.multisets(argument, asked))
 
 
 class _Folding:
@@ -137,7 +131,7 @@ class _Folding:
         self.slots = [(argument, program.multiset_slot(argument)) for argument in program.multisets]
 
     def group(
-        self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[int]]
+        self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
         """Fold one group: its cells, its entries, its result and what the changelog says."""
         program = self.program
@@ -145,15 +139,16 @@ class _Folding:
         lasting = cells[0] != 0
         extremes: list[Value] = []
         gone = min(0 if old is None else old.cells[0], 0) - min(cells[0], 0)
-        for (argument, slot), multiplicities in zip(self.slots, stored, strict=True):
-            known = None if old is None else multiplicities
+        for (argument, slot), multisets in zip(self.slots, stored, strict=True):
+            known = NOTHING if old is None else next(multisets)
             shown = program.shown(argument, None if old is None else old.result)
             changed, largest, smallest, lost, grown = program.touch[argument](
-                argument, key, delta[slot], known, *shown
+                delta[slot], known, *shown
             )
             gone = max(gone, grown)
             if lasting:
-                self.upserts.entries += changed
+                if changed:
+                    self.upserts.multisets.append((argument, key, changed))
                 extremes += self._extremes(argument, key, changed, largest, smallest, lost)
         if not lasting:
             self._end(key, old)
@@ -173,7 +168,7 @@ class _Folding:
         self,
         argument: int,
         key: Key,
-        changed: Sequence[tuple[int, Key, Value, int]],
+        changed: Counts,
         largest: Value,
         smallest: Value,
         lost: int,
@@ -184,8 +179,7 @@ class _Folding:
             if of != argument:
                 continue
             if lost & (LARGEST_LOST if is_largest else SMALLEST_LOST):
-                overlay = {value: now for _, _, value, now in changed}
-                yield self.state.extreme(argument, key, overlay, largest=is_largest)
+                yield self.state.extreme(argument, key, changed, largest=is_largest)
             else:
                 yield largest if is_largest else smallest
 
@@ -196,9 +190,9 @@ class _Folding:
         self.changelog.append((Op.DELETE, key, old.result))
         self.upserts.groups.append((key, None))
         for argument, _ in self.slots:
-            self.upserts.entries += [
-                (argument, key, value, 0) for value, _ in self.state.entries(argument, key)
-            ]
+            entries = self.state.entries(argument, key)
+            if entries:
+                self.upserts.multisets.append((argument, key, {value: 0 for value, _ in entries}))
 
 
 def same_row(left: Row, right: Row, *, floating: bool) -> bool:

@@ -20,9 +20,9 @@ ROW_COUNT, FIRST_PLUS, HEADS, FIRST_CELL = range(4)
 LARGEST_LOST, SMALLEST_LOST = 1, 2
 Delta = list[Any]
 Cells = tuple[int, ...]
-# Entries (argument, key, value, new multiplicity); largest, smallest; what of them is lost; by
-# how much multiplicities grew below zero.
-Touched = tuple[list[tuple[int, Any, Value, int]], Value, Value, int, int]
+# New multiplicities; largest, smallest; what of them is lost; by how much multiplicities grew
+# below zero.
+Touched = tuple[dict[Value, int], Value, Value, int, int]
 
 
 class Program:
@@ -169,17 +169,17 @@ class Program:
             is_shown = "(value == {0} or value != value and {0} != {0})"
         shown_at = self._shown_at[argument]
         lines = [
-            f"def touch_{argument}(argument, key, multiset, stored, largest, smallest):",
-            f'    """Entries of the multiset of {named.name} that change."""',
-            "    changed = []",
+            f"def touch_{argument}(multiset, stored, largest, smallest):",
+            f'    """What changes in the multiset of {named.name}."""',
+            "    changed = {}",
+            "    find = stored.get",
             "    grown = lost = 0",
             "    was_largest, was_smallest = largest, smallest",
             "    for value, weight in multiset.items():",
             "        if weight == 0:",
             "            continue",
-            "        old = 0 if stored is None else next(stored)",
-            "        new = old + weight",
-            "        changed.append((argument, key, value, new))",
+            "        old = find(value, 0)",
+            "        changed[value] = new = old + weight",
             "        if new < 0 or old < 0:",
             "            grown += min(old, 0) - min(new, 0)",
             "        if new > 0:",

@@ -1,8 +1,8 @@
 """State: what a fold reads of the epochs before, and what an epoch leaves for the next.
 
-    committed state ──► groups, multiplicities, extreme ──► fold of epoch E
-          ▲                                                     │
-          └───────────── Upserts, once E is committed ◄─────────┘
+    committed state ──► groups, multisets, extreme ──► fold of epoch E
+          ▲                                                │
+          └─────────── Upserts, once E is committed ◄──────┘
 
 A group's accumulator is a `Group`. Aggregates that must survive retractions exactly (MIN, MAX)
 also keep a multiset: (argument, group, value) -> multiplicity, in the order of the values, where
@@ -25,6 +25,7 @@ from jobs.core.change import Value
 
 Key = tuple[Value, ...]
 Rank = tuple[int, Any]
+Counts = dict[Value, int]  # multiplicities by value
 
 _NULL_RANK: Rank = (0, None)
 _NAN_RANK: Rank = (2, None)
@@ -41,7 +42,21 @@ class Upserts(msgspec.Struct, gc=False):
     """What an epoch changed: a group without accumulator is gone, a multiplicity of 0 too."""
 
     groups: list[tuple[Key, Group | None]] = []
-    entries: list[tuple[int, Key, Value, int]] = []  # argument, group, value, multiplicity
+    multisets: list[tuple[int, Key, Counts]] = []  # argument, group, new multiplicities
+
+
+def gathered(entries: Iterable[tuple[int, Key, Value, int]]) -> list[tuple[int, Key, Counts]]:
+    """Entries (argument, group, value, multiplicity) as changes of multisets; those of one group
+    usually come together."""
+    multisets: list[tuple[int, Key, Counts]] = []
+    last: tuple[int, Key] | None = None
+    counts: Counts = {}
+    for argument, key, value, multiplicity in entries:
+        if (argument, key) != last:
+            last, counts = (argument, key), {}
+            multisets.append((argument, key, counts))
+        counts[value] = multiplicity
+    return multisets
 
 
 class Stamp(NamedTuple):
@@ -59,8 +74,11 @@ class State(Protocol):
         """The accumulators of these groups, in the order asked."""
         ...
 
-    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        """How often each (group, value) is in the argument's multiset; 0 where it is not."""
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        """The stored multiplicities of each asked group: those of the asked values, and maybe of
+        more; what is not there is 0. To be read only."""
         ...
 
     def extreme(
@@ -118,14 +136,15 @@ class MemoryState:
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         return [self._groups.get(_hashable(key)) for key in keys]
 
-    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        multisets = self._multisets
-        return [
-            multiset.counts.get(rank(value), 0)
-            if (multiset := multisets.get((argument, _hashable(key))))
-            else 0
-            for key, value in entries
-        ]
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        found: list[Counts] = []
+        for key, values in asked:
+            multiset = self._multisets.get((argument, _hashable(key)))
+            counts = {} if multiset is None else multiset.counts
+            found.append({value: counts.get(rank(value), 0) for value in values})
+        return found
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
@@ -150,10 +169,11 @@ class MemoryState:
                 self._groups.pop(_hashable(key), None)
             else:
                 self._groups[_hashable(key)] = group
-        for argument, key, value, multiplicity in upserts.entries:
+        for argument, key, counts in upserts.multisets:
             place = (argument, _hashable(key))
             multiset = self._multisets.setdefault(place, _Multiset())
-            multiset.put(rank(value), multiplicity)
+            for value, multiplicity in counts.items():
+                multiset.put(rank(value), multiplicity)
             if not multiset.ranks:
                 del self._multisets[place]
 

@@ -31,7 +31,7 @@ _PLAIN = {
     Kind.TIME: pa.string(),
     Kind.BINARY: pa.binary(),
 }
-_WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
+WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
 _WORD_MASK = (1 << 64) - 1
 
 
@@ -129,7 +129,7 @@ def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
     """Scaled integers as decimals: two 64-bit words each, the low one first."""
-    if target.precision <= _WORD_DIGITS_MAX:
+    if target.precision <= WORD_DIGITS_MAX:
         low = np.asarray(pa.array(values, pa.int64()).fill_null(0))
         words = np.empty((len(values), 2), np.int64)
         words[:, 0] = low

@@ -19,10 +19,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,7 +32,7 @@ import pyarrow.parquet as pq
 from jobs.core.aggregate import ChangelogRow
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.state import Group, Key, Upserts
+from jobs.core.state import Counts, Group, Key, Upserts, gathered
 from jobs.edge.columns import (
     arrow_type,
     cell_type,
@@ -199,23 +201,32 @@ class TableLayout:
         )
 
     def multisets_table(
-        self, epoch: int, buckets: Sequence[int], entries: Sequence[tuple[int, Key, Any, int]]
+        self, epoch: int, buckets: Sequence[int], multisets: Sequence[tuple[int, Key, Counts]]
     ) -> pa.Table:
-        count = len(entries)
-        arguments = self.program.plan.arguments
-        names = [arguments[argument].name for argument, _, _, _ in entries]
-        values = [
-            to_arrow([value if arg == index else None for arg, _, value, _ in entries], kind)
-            for index, (_, kind) in zip(self.program.multisets, self.values, strict=True)
+        """A row an entry; what a multiset's entries have in common is built once for all."""
+        names = [argument.name for argument in self.program.plan.arguments]
+        sizes = [len(counts) for _, _, counts in multisets]
+        of_entry = pa.array(np.repeat(np.arange(len(sizes)), sizes))
+        common = [
+            pa.array(buckets, pa.int32()),
+            pa.array([names[argument] for argument, _, _ in multisets], pa.string()),
+            *_transposed([key for _, key, _ in multisets], [kind for _, kind in self.group]),
         ]
+        bucket, name, *group = (array.take(of_entry) for array in common)
         return pa.table(
             [
-                pa.repeat(pa.scalar(epoch, pa.int64()), count),
-                pa.array(buckets, pa.int32()),
-                pa.array(names, pa.string()),
-                pa.array([multiplicity for _, _, _, multiplicity in entries], pa.int64()),
-                *_transposed([key for _, key, _, _ in entries], [kind for _, kind in self.group]),
-                *values,
+                pa.repeat(pa.scalar(epoch, pa.int64()), len(of_entry)),
+                bucket,
+                name,
+                pa.array(
+                    list(chain.from_iterable(counts.values() for _, _, counts in multisets)),
+                    pa.int64(),
+                ),
+                *group,
+                *(
+                    to_arrow(_values_of(argument, multisets), kind)
+                    for argument, (_, kind) in zip(self.program.multisets, self.values, strict=True)
+                ),
             ],
             schema=self.schema(MULTISETS),
         )
@@ -246,7 +257,7 @@ class TableLayout:
     def read_upserts(self, accumulators: pa.Table | None, multisets: pa.Table | None) -> Upserts:
         """State rows as upserts, in the order of the rows."""
         groups: list[tuple[Key, Group | None]] = []
-        entries: list[tuple[int, Key, Any, int]] = []
+        changed: list[tuple[int, Key, Counts]] = []
         if accumulators is not None and accumulators.num_rows:
             gone = accumulators["tombstone"].to_pylist()
             keys = self.keys(accumulators)
@@ -260,8 +271,8 @@ class TableLayout:
                 for key, dead, cell, result in zip(keys, gone, cells, results, strict=True)
             ]
         if multisets is not None and multisets.num_rows:
-            entries = list(self._entries(multisets))
-        return Upserts(groups, entries)
+            changed = gathered(self.entries(multisets))
+        return Upserts(groups, changed)
 
     def keys(self, table: pa.Table) -> list[Key]:
         return _rows(table, self.group)
@@ -269,7 +280,8 @@ class TableLayout:
     def result_rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
         return _rows(table, self.results)
 
-    def _entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
+    def entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
+        """The rows of the part multisets: argument, group, value, multiplicity."""
         arguments = self.program.plan.arguments
         index_of = {arguments[index].name: index for index in self.program.multisets}
         slot_of = {index: slot for slot, index in enumerate(self.program.multisets)}
@@ -283,6 +295,15 @@ class TableLayout:
         for position, (name, key, multiplicity) in enumerate(rows):
             argument = index_of[name]
             yield argument, key, columns[slot_of[argument]][position], multiplicity
+
+
+def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:
+    """The values of one argument's entries; NULL in the place of another's."""
+    return list(
+        chain.from_iterable(
+            counts if of == argument else repeat(None, len(counts)) for of, _, counts in multisets
+        )
+    )
 
 
 def _transposed(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:

@@ -150,8 +150,8 @@ class _Fold:
         self.seqs: list[int] = []
         self.groups: list[Any] = []
         self.group_buckets: list[int] = []
-        self.entries: list[Any] = []
-        self.entry_buckets: list[int] = []
+        self.multisets: list[Any] = []
+        self.multiset_buckets: list[int] = []
 
     def run(self, rows: pa.Table) -> None:
         buckets = rows[BUCKET].to_numpy()
@@ -185,14 +185,14 @@ class _Fold:
         catch_up(state, task.base, line, lambda stamp: self._steps(state, bucket, stamp))
         with state.view(task.base) as view:
             folded = fold(self.program, view, deltas, order=self.order, refresh=task.refresh)
-        state.remember(task.epoch, task.uuid, folded.upserts)
+            state.remember(task.epoch, task.uuid, folded.upserts, view)
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)
         self.seqs += range(first, first + len(folded.changelog))
         self.groups += folded.upserts.groups
         self.group_buckets += repeat(bucket, len(folded.upserts.groups))
-        self.entries += folded.upserts.entries
-        self.entry_buckets += repeat(bucket, len(folded.upserts.entries))
+        self.multisets += folded.upserts.multisets
+        self.multiset_buckets += repeat(bucket, len(folded.upserts.multisets))
         self._count(folded.counters)
 
     def _count(self, counters: Any) -> None:
@@ -232,7 +232,7 @@ class _Fold:
         tables = {
             CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
             ACCUMULATORS: layout.accumulators_table(task.epoch, self.group_buckets, self.groups),
-            MULTISETS: layout.multisets_table(task.epoch, self.entry_buckets, self.entries),
+            MULTISETS: layout.multisets_table(task.epoch, self.multiset_buckets, self.multisets),
         }
         for part, table in tables.items():
             if table.num_rows:
@@ -280,14 +280,14 @@ class StateFiles:
 
     def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
         groups: list[Any] = []
-        entries: list[Any] = []
+        multisets: list[Any] = []
         for part, name in files:
             rows = self._rows(bucket, name)
             if part == ACCUMULATORS:
                 groups += self.layout.read_upserts(rows, None).groups
             elif part == MULTISETS:
-                entries += self.layout.read_upserts(None, rows).entries
-        return Upserts(groups, entries)
+                multisets += self.layout.read_upserts(None, rows).multisets
+        return Upserts(groups, multisets)
 
     def _rows(self, bucket: int, name: str) -> pa.Table:
         if name not in self._files:

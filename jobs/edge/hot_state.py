@@ -4,8 +4,10 @@
       identity              layout and boot for which the rest was written; read before the rest
       bucket.lock           an OS lock: one writer, waited for with a limit
       data.mdb, lock.mdb    LMDB:  stamp    -> epoch, uuid, generation, identity
-                                   groups:  order key of the group           -> packed Group
-                                   entries: argument, group, value, in order -> multiplicity
+                                   groups:  order key of the group   -> packed Group
+                                   entries: argument, group          -> a small multiset, or that
+                                            argument, group, value      it is spilled: in order,
+                                                                        one multiplicity each
 
 It is a cache of the table: it holds committed epochs only, it is brought forward by applying what
 later epochs committed (`catch_up`), and whatever looks wrong is deleted and built again. So
@@ -42,11 +44,12 @@ from jobs.core.order_key import (
     value_decoder,
     value_encoder,
 )
-from jobs.core.state import Group, Key, Stamp, Upserts, first_present
+from jobs.core.state import Counts, Group, Key, Stamp, Upserts, first_present, rank
+from jobs.edge.columns import WORD_DIGITS_MAX
 from schemas import limits
-from schemas.types import BIGINT, SqlType
+from schemas.types import BIGINT, Kind, SqlType
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # Of an entry's key the group may take so much; the rest of the prefix is left for the value.
@@ -155,7 +158,6 @@ _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 _REDO = "redo-"
-_decode_multiset = msgspec.msgpack.Decoder(dict[bytes, int]).decode
 SPILLED = _encode(None)  # in the place of a multiset that has an entry for each value
 _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
@@ -183,19 +185,11 @@ def _checked(sql_type: SqlType) -> ValueDecoder:
 
 
 class _Records(msgspec.Struct, array_like=True):
-    """Upserts under LMDB's keys: groups packed, or None to delete one; of each multiset the new
-    multiplicities by the order keys of their values, 0 to delete one."""
+    """What LMDB is to hold under its keys, None where a record goes: upserts as they are once the
+    state before them is known."""
 
     groups: dict[bytes, bytes | None] = {}
-    multisets: dict[bytes, dict[bytes, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self.groups) + sum(map(len, self.multisets.values()))
-
-    def put_over(self, later: _Records) -> None:
-        self.groups.update(later.groups)
-        for start, changes in later.multisets.items():
-            self.multisets.setdefault(start, {}).update(changes)
+    entries: dict[bytes, bytes | None] = {}
 
 
 _decode_records = msgspec.msgpack.Decoder(_Records).decode
@@ -215,38 +209,69 @@ class _Memo(dict[Value, bytes]):
         return key
 
 
+_WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+
+
+class _Argument:
+    """How the values of one argument are written.
+
+    In a small multiset they stand as they are where msgspec reads back what it wrote, and as
+    their order keys where it does not (NaN, wide decimals).
+    """
+
+    def __init__(self, number: int, sql_type: SqlType) -> None:
+        self.prefix = value_encoder(BIGINT)(number)
+        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
+        self.value = _checked(sql_type)
+        as_it_is = _form(sql_type)
+        self.plain = as_it_is is not None
+        kind: Any = bytes if as_it_is is None else as_it_is | None
+        self.small = msgspec.msgpack.Decoder(dict[kind, int]).decode
+
+    def written(self, counts: Counts) -> dict[Any, int]:
+        """Multiplicities under what stands for their values in a small multiset."""
+        if self.plain:
+            return counts
+        orders = self.orders
+        return {orders[value]: count for value, count in counts.items()}
+
+    def ordered(self, small: dict[Any, int]) -> Iterator[tuple[bytes, int]]:
+        """A small multiset under the order keys of its values."""
+        for written, count in small.items():
+            yield (self.orders[written] if self.plain else written), count
+
+    def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
+        """The multiplicities of these values at least."""
+        if self.plain:
+            return small
+        orders = self.orders
+        return {value: small.get(orders[value], 0) for value in values}
+
+
+def _form(sql_type: SqlType) -> type[int] | type[str] | None:
+    """What a value is that MessagePack gives back as it was; None where it might not."""
+    if sql_type.kind is Kind.STRING or sql_type.textual_time:
+        return str
+    if sql_type.kind is Kind.DECIMAL:
+        return int if (sql_type.precision or 0) <= WORD_DIGITS_MAX else None
+    return int if sql_type.integer or sql_type.kind in _WORDS else None
+
+
 class _Keys:
-    """The keys of a layout, and upserts as records under them."""
+    """The keys of a layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._encode_group = encoder(layout.group_types)
         self.arguments = tuple(
-            (value_encoder(BIGINT)(number), _Memo(value_encoder(sql_type)), _checked(sql_type))
-            for number, sql_type in enumerate(layout.argument_types)
+            _Argument(number, sql_type) for number, sql_type in enumerate(layout.argument_types)
         )
 
     def group(self, key: Key) -> bytes:
         return bounded(self._encode_group(key) or ONLY_GROUP, KEY_BYTES_MAX)
 
-    def multiset(self, argument: int, key: Key) -> bytes:
-        """The beginning of the keys of all entries of a group."""
-        part = bounded(self._encode_group(key), GROUP_PREFIX_BYTES_MAX)
-        return self.arguments[argument][0] + part
-
-    def add(self, upserts: Upserts, records: _Records) -> None:
-        """Put upserts over earlier ones."""
-        for key, group in upserts.groups:
-            records.groups[self.group(key)] = None if group is None else packed(group)
-        last_argument, last_key = -1, None
-        orders: Mapping[Value, bytes] = {}
-        changes: dict[bytes, int] = {}
-        for argument, key, value, multiplicity in upserts.entries:
-            if key is not last_key or argument != last_argument:
-                start = self.multiset(argument, key)
-                changes = records.multisets.setdefault(start, {})
-                orders = self.arguments[argument][1]
-                last_argument, last_key = argument, key
-            changes[orders[value]] = multiplicity
+    def part(self, key: Key) -> bytes:
+        """What stands for a group in the keys of its entries."""
+        return bounded(self._encode_group(key), GROUP_PREFIX_BYTES_MAX)
 
 
 class Snapshot:
@@ -264,55 +289,106 @@ class Snapshot:
         self._keys = keys
         self._groups = txn.cursor(groups)
         self._entries = txn.cursor(entries)
-        self._small: dict[bytes, dict[bytes, int] | None] = {}
+        self._parts: dict[Key, bytes] = {}
+        self._small: dict[bytes, dict[Any, int] | None] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         asked = list(map(self._keys.group, keys))
         found = dict(self._groups.getmulti(sorted(asked)))
         return [None if (data := found.get(key)) is None else _decode_group(data) for key in asked]
 
-    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        starts = []
-        last: Key | None = None
-        start = b""
-        for key, _ in entries:
-            if key is not last:  # entries of a group usually come together
-                start = self._keys.multiset(argument, key)
-                last = key
-            starts.append(start)
-        self._read_small(set(starts))
-        orders = self._keys.arguments[argument][1]
-        small = self._small
-        spilled: list[tuple[int, bytes]] = []
-        found = []
-        for at, ((_, value), start) in enumerate(zip(entries, starts, strict=True)):
-            multiset = small[start]
-            if multiset is None:
-                spilled.append((at, _entry_key(start, orders[value])))
-                found.append(0)
-            else:
-                found.append(multiset.get(orders[value], 0))
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        of = self._keys.arguments[argument]
+        starts = [self._start(of, key) for key, _ in asked]
+        self._read_small(of, starts)
+        found: list[Counts] = []
+        spilled: list[tuple[Counts, Value, bytes]] = []
+        for (_, values), start in zip(asked, starts, strict=True):
+            small = self._small[start]
+            if small is not None:
+                found.append(of.asked(small, values))
+                continue
+            counts: Counts = {}
+            found.append(counts)
+            spilled += ((counts, value, _entry_key(start, of.orders[value])) for value in values)
         if spilled:
-            stored = dict(self._entries.getmulti(sorted(entry for _, entry in spilled)))
-            for at, entry in spilled:
+            stored = dict(self._entries.getmulti(sorted(entry for _, _, entry in spilled)))
+            for counts, value, entry in spilled:
                 data = stored.get(entry)
-                found[at] = 0 if data is None else _multiplicity(entry, data)
+                counts[value] = 0 if data is None else _multiplicity(entry, data)
         return found
 
-    def _read_small(self, starts: set[bytes]) -> None:
+    def _start(self, argument: _Argument, key: Key) -> bytes:
+        """The beginning of the keys of all entries of a group; asked for several times."""
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = self._keys.part(key)
+        return argument.prefix + part
+
+    def _small_multiset(self, argument: _Argument, key: Key) -> dict[Any, int] | None:
+        start = self._start(argument, key)
+        if start not in self._small:
+            self._read_small(argument, [start])
+        return self._small[start]
+
+    def _read_small(self, argument: _Argument, starts: Iterable[bytes]) -> None:
         """Read the multisets that are one record each; None stands for one that is spilled."""
-        missing = sorted(starts.difference(self._small))
+        missing = sorted(set(starts).difference(self._small))
         stored = dict(self._entries.getmulti(missing))
         for start in missing:
             data = stored.get(start)
             if data is None:
                 self._small[start] = {}
             else:
-                self._small[start] = None if data == SPILLED else _decode_multiset(data)
+                self._small[start] = None if data == SPILLED else argument.small(data)
+
+    def after(self, upserts: Upserts) -> _Records:
+        """The records of the state once these upserts are in it.
+
+        A multiset is one record while it is small, and an entry a value once it has grown: most
+        have a few values, and those few are read and written at once.
+        """
+        groups = {
+            self._keys.group(key): None if group is None else packed(group)
+            for key, group in upserts.groups
+        }
+        changed: dict[bytes, tuple[_Argument, dict[Any, int]]] = {}
+        for argument, key, counts in upserts.multisets:
+            of = self._keys.arguments[argument]
+            start = self._start(of, key)
+            written = of.written(counts)
+            if start in changed:  # one that came in several parts
+                written = changed[start][1] | written
+            changed[start] = (of, written)
+        for each in self._keys.arguments:
+            self._read_small(each, (at for at, (of, _) in changed.items() if of is each))
+        entries: dict[bytes, bytes | None] = {}
+        for start, (of, written) in changed.items():
+            small = self._small[start]
+            if small is None:
+                entries.update(_spilled(start, of.ordered(written)))
+                continue
+            small = small | written
+            if 0 in small.values():
+                small = {value: count for value, count in small.items() if count}
+            record = _encode(small)
+            if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
+                entries.update(_spilled(start, of.ordered(small)))
+                record = SPILLED
+            entries[start] = record if small else None
+        return _Records(groups, entries)
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
     ) -> Value | None:
+        of = self._keys.arguments[argument]
+        small = self._small_multiset(of, key)
+        if small is not None and of.plain:
+            counts = {**small, **overlay}
+            present = [value for value, count in counts.items() if count > 0]
+            return (max if largest else min)(present, key=rank, default=None)
         stored = self._walk(argument, key, descending=largest)
         return first_present(stored, overlay, largest=largest)
 
@@ -322,13 +398,12 @@ class Snapshot:
     def _walk(self, argument: int, key: Key, *, descending: bool) -> Iterator[tuple[Value, int]]:
         """The entries of a group from one end. Cut keys that begin alike come in no order of
         theirs, so that such a run is read whole and sorted by the full values."""
-        decode = self._keys.arguments[argument][2]
-        start = self._keys.multiset(argument, key)
-        self._read_small({start})
-        small = self._small[start]
+        of = self._keys.arguments[argument]
+        decode = of.value
+        start = self._start(of, key)
+        small = self._small_multiset(of, key)
         if small is not None:
-            for order in sorted(small, reverse=descending):
-                yield decode(order), small[order]
+            yield from _in_order(list(of.ordered(small)), decode, descending=descending)
             return
         run: list[tuple[bytes, int]] = []
         run_prefix = b""
@@ -462,8 +537,8 @@ class HotState:
             return
         with self._locked(), self._watched():
             at = since
-            for last, records in self._chunks(steps, whole_epochs=True):
-                self._commit(records, at, last)
+            for last, parts in self._chunks(steps, whole_epochs=True):
+                self._commit(parts, at, last)
                 at = last
 
     def rebuild(self, steps: Steps, *, since: Stamp | None) -> None:
@@ -473,10 +548,10 @@ class HotState:
             if not self._empty:
                 self.reset()
             reached: Stamp | None = None
-            for last, records in self._chunks(steps, whole_epochs=False):
-                self._commit(records, None, None)
+            for last, parts in self._chunks(steps, whole_epochs=False):
+                self._commit(parts, None, None)
                 reached = last
-            self._commit(_Records(), None, reached)
+            self._commit((), None, reached)
 
     def reset(self) -> None:
         """Delete everything and start empty."""
@@ -484,14 +559,14 @@ class HotState:
             self._delete()
             self._open()
 
-    def remember(self, epoch: int, uuid: str, upserts: Upserts) -> None:
-        """Keep what an epoch will change once it is committed, ready to be applied here.
+    def remember(self, epoch: int, uuid: str, upserts: Upserts, view: Snapshot) -> None:
+        """Keep what an epoch, folded on this view, will change once it is committed, ready to be
+        applied here.
 
         It is no part of the state: `recalled` gives it only to who knows the epoch's stamp to be
         on the committed line, and without it the same upserts are read from the table.
         """
-        records = _Records()
-        self._keys.add(upserts, records)
+        records = view.after(upserts)
         for old in self.directory.glob(f"{_REDO}*"):
             old.unlink(missing_ok=True)
         path = self._redo(epoch, uuid)
@@ -507,37 +582,54 @@ class HotState:
             return None
 
     def _redo(self, epoch: int, uuid: str) -> Path:
-        return self.directory / f"{_REDO}{epoch}-{uuid}-{self.layout.fingerprint}"
+        """The records fit these files only: a state built anew may hold the same otherwise."""
+        place = f"{self.layout.fingerprint}-{self._inode}"
+        return self.directory / f"{_REDO}{epoch}-{uuid}-{place}"
 
     def bytes_used(self) -> int:
         """Disk space of the state."""
         return self._data.stat().st_blocks * 512
 
-    def _chunks(self, steps: Steps, *, whole_epochs: bool) -> Iterator[tuple[Stamp, _Records]]:
-        """Steps as records, as many together as one transaction should take."""
-        records = _Records()
+    def _chunks(
+        self, steps: Steps, *, whole_epochs: bool
+    ) -> Iterator[tuple[Stamp, list[Upserts | _Records]]]:
+        """Steps as many together as one transaction should take."""
+        parts: list[Upserts | _Records] = []
+        count = 0
         last: Stamp | None = None
-        for stamp, upserts in steps:
-            full = len(records) >= limits.HOT_STATE_CHUNK_RECORDS
+        for stamp, step in steps:
+            full = count >= limits.HOT_STATE_CHUNK_RECORDS
             if last is not None and full and not (whole_epochs and stamp == last):
-                yield last, records
-                records = _Records()
-            if isinstance(upserts, _Records):
-                records.put_over(upserts)
+                yield last, parts
+                parts, count = [], 0
+            if isinstance(step, _Records):
+                parts.append(step)
             else:
-                self._keys.add(upserts, records)
+                if not parts or isinstance(parts[-1], _Records):
+                    parts.append(Upserts([], []))
+                together = parts[-1]
+                assert isinstance(together, Upserts)
+                together.groups += step.groups
+                together.multisets += step.multisets
+            count += _size(step)
             last = stamp
         if last is not None:
-            yield last, records
+            yield last, parts
 
-    def _commit(self, records: _Records, before: Stamp | None, after: Stamp | None) -> None:
+    def _commit(
+        self, parts: Sequence[Upserts | _Records], before: Stamp | None, after: Stamp | None
+    ) -> None:
         """One write transaction; with a larger map and once more when the map is full."""
         while True:
             try:
                 with self._transaction(write=True) as txn:
                     self._require(self._read_stamp(txn), before)
-                    _write(txn, self._groups, records.groups)
-                    _write_multisets(txn, self._entries, records.multisets)
+                    for part in parts:
+                        if isinstance(part, Upserts):
+                            view = Snapshot(self._keys, txn, self._groups, self._entries, before)
+                            part = view.after(part)
+                        _write(txn, self._groups, part.groups)
+                        _write(txn, self._entries, part.entries)
                     if after is not None:
                         txn.put(STAMP_KEY, _encode(_StampRecord(*after, self._identity)))
                 break
@@ -693,36 +785,16 @@ def _write(
         cursor.putmulti(sorted((key, data) for key, data in records.items() if data is not None))
 
 
-def _write_multisets(
-    txn: lmdb.Transaction[bytes],
-    database: lmdb._Database,
-    multisets: dict[bytes, dict[bytes, int]],
-) -> None:
-    """A multiset is one record while it is small, and an entry a value once it has grown: most
-    have a few values, and those few are read and written at once."""
-    records: dict[bytes, bytes | None] = {}
-    starts = sorted(multisets)
-    with txn.cursor(database) as cursor:
-        stored = dict(cursor.getmulti(starts))
-    for start in starts:
-        data = stored.get(start)
-        changes = multisets[start]
-        if data == SPILLED:
-            records.update(_spilled(start, changes))
-            continue
-        multiset = {} if data is None else _decode_multiset(data)
-        multiset.update(changes)
-        multiset = {order: count for order, count in multiset.items() if count}
-        record = _encode(multiset)
-        if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
-            records.update(_spilled(start, multiset))
-            record = SPILLED
-        records[start] = record if multiset else None
-    _write(txn, database, records)
+def _size(part: Upserts | _Records) -> int:
+    if isinstance(part, _Records):
+        return len(part.groups) + len(part.entries)
+    return len(part.groups) + sum(len(counts) for _, _, counts in part.multisets)
 
 
-def _spilled(start: bytes, changes: dict[bytes, int]) -> Iterator[tuple[bytes, bytes | None]]:
-    for order, multiplicity in changes.items():
+def _spilled(
+    start: bytes, counts: Iterable[tuple[bytes, int]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    for order, multiplicity in counts:
         entry = _entry_key(start, order)
         if not multiplicity:
             yield entry, None

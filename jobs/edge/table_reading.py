@@ -268,7 +268,7 @@ class TableReader:
             return GroupState(None, None, [])
         counts: dict[tuple[int, Value], tuple[int, int]] = {}
         for table in self._state(self.files, MULTISETS, key):
-            entries = self.layout.read_upserts(None, table).entries
+            entries = self.layout.entries(table)
             for epoch, entry in zip(table["epoch"].to_pylist(), entries, strict=True):
                 argument, _, value, count = entry
                 if epoch >= counts.get((argument, value), (-1, 0))[0]:

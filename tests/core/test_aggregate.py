@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jobs.core.aggregate import Folded, fold, same_row
 from jobs.core.change import Row, Value
 from jobs.core.order_key import encoder
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Group, Key, MemoryState
+from jobs.core.state import Counts, Group, Key, MemoryState
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 from schemas.types import SqlType
 
@@ -37,9 +38,11 @@ class WatchedState(MemoryState):
         self.reads.append("groups")
         return super().groups(keys)
 
-    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        self.reads.append("multiplicities")
-        return super().multiplicities(argument, entries)
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        self.reads.append("multisets")
+        return super().multisets(argument, asked)
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
@@ -91,7 +94,7 @@ def test_a_bundle_reads_the_groups_once_and_each_multiset_once() -> None:
     bench = Bench("MAX(v) AS top, SUM(v) AS s")
     bench.commit(*[(key, value, 1) for key in "abcde" for value in range(3)])
     bench.fold(*[(key, value, 1) for key in "abcdefg" for value in range(5)])
-    assert bench.state.reads == ["groups", "multiplicities"]
+    assert bench.state.reads == ["groups", "multisets"]
 
 
 def test_the_next_extreme_is_searched_only_when_the_shown_one_has_gone() -> None:
@@ -123,7 +126,7 @@ def test_what_changes_nothing_leaves_nothing_for_the_state() -> None:
     bench = Bench("MAX(v) AS top, COUNT(*) AS n")
     bench.commit(("a", 5, 1), ("a", 5, 1))
     silent = bench.fold(("a", 7, 0), ("a", 5, 0))
-    assert (silent.changelog, silent.upserts.groups, silent.upserts.entries) == ([], [], [])
+    assert (silent.changelog, silent.upserts.groups, silent.upserts.multisets) == ([], [], [])
     assert silent.counters.groups_touched == 1
 
 
@@ -132,7 +135,7 @@ def test_a_change_that_does_not_show_is_kept_all_the_same() -> None:
     bench.commit(("a", 10, 1), ("a", 5, 1))
     hidden = bench.commit(("a", 8, 1))
     assert hidden.changelog == []
-    assert hidden.upserts.entries == [(0, ("a",), 8, 1)]
+    assert hidden.upserts.multisets == [(0, ("a",), {8: 1})]
     assert ops(bench.fold(("a", 10, -1))) == [("-U", "a", (10,)), ("+U", "a", (8,))]
 
 

@@ -19,7 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.change import Value
-from jobs.core.state import Group, Key, MemoryState, State, Upserts, first_present, rank
+from jobs.core.state import (
+    Counts,
+    Group,
+    Key,
+    MemoryState,
+    State,
+    Upserts,
+    first_present,
+    gathered,
+    rank,
+)
 from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
 from tests.core.test_order_key import sql_rank
 
@@ -83,7 +93,9 @@ def histories(draw: st.DrawFn) -> History:
         )
     )
     upserts = st.builds(
-        Upserts, st.lists(groups, max_size=6), st.lists(entries, min_size=5, max_size=30)
+        Upserts,
+        st.lists(groups, max_size=6),
+        st.lists(entries, min_size=5, max_size=30).map(gathered),
     )
     epochs = draw(st.lists(upserts, min_size=1, max_size=4))
     return History(group_types, epochs, draw(st.lists(overlays, max_size=10)))
@@ -101,18 +113,26 @@ class NaiveState:
             self.group_of.pop(ranks(key), None)
             if group is not None:
                 self.group_of[ranks(key)] = group
-        for argument, key, value, multiplicity in upserts.entries:
-            place = (argument, ranks(key), sql_rank(value))
-            self.entry_of.pop(place, None)
-            if multiplicity:
-                self.entry_of[place] = (value, multiplicity)
+        for argument, key, counts in upserts.multisets:
+            for value, multiplicity in counts.items():
+                place = (argument, ranks(key), sql_rank(value))
+                self.entry_of.pop(place, None)
+                if multiplicity:
+                    self.entry_of[place] = (value, multiplicity)
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         return [self.group_of.get(ranks(key)) for key in keys]
 
-    def multiplicities(self, argument: int, entries: Sequence[tuple[Key, Value]]) -> list[int]:
-        places = [(argument, ranks(key), sql_rank(value)) for key, value in entries]
-        return [self.entry_of.get(place, (None, 0))[1] for place in places]
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        return [
+            {
+                value: self.entry_of.get((argument, ranks(key), sql_rank(value)), (None, 0))[1]
+                for value in values
+            }
+            for key, values in asked
+        ]
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         mine = [place for place in self.entry_of if place[:2] == (argument, ranks(key))]
@@ -134,14 +154,18 @@ def ranks(key: Key) -> tuple[Any, ...]:
 def require_equal(state: State, naive: NaiveState, history: History) -> None:
     """Ask both states everything that the history could make differ."""
     keys = [key for epoch in history.epochs for key, _ in epoch.groups]
-    keys += [entry[1] for epoch in history.epochs for entry in epoch.entries]
+    keys += [key for epoch in history.epochs for _, key, _ in epoch.multisets]
     assert state.groups(keys) == naive.groups(keys)
     for argument, sql_type in enumerate(ARGUMENT_TYPES):
-        asked = [(key, value) for key in keys for value in POOLS[sql_type]]
-        assert state.multiplicities(argument, asked) == naive.multiplicities(argument, asked)
+        asked = [(key, dict.fromkeys(POOLS[sql_type])) for key in keys]
+        stored = zip(
+            state.multisets(argument, asked), naive.multisets(argument, asked), strict=True
+        )
+        for found, wanted in stored:
+            assert {value: found.get(value, 0) for value in wanted} == wanted
         for key in keys:
-            found = state.entries(argument, key)
-            assert ranked(found) == ranked(naive.entries(argument, key))
+            entries = state.entries(argument, key)
+            assert ranked(entries) == ranked(naive.entries(argument, key))
             require_equal_extremes(state, naive, argument, key, {})
     for argument, key, overlay in history.overlays:
         require_equal_extremes(state, naive, argument, key, overlay)
@@ -180,10 +204,10 @@ def test_a_nan_finds_the_group_of_another_nan() -> None:
 
 def test_a_multiplicity_of_zero_leaves_nothing_behind() -> None:
     state = MemoryState()
-    state.apply(Upserts([], [(0, ("a",), 1, 2)]))
-    state.apply(Upserts([], [(0, ("a",), 1, 0), (0, ("b",), 1, 0)]))
+    state.apply(Upserts([], [(0, ("a",), {1: 2})]))
+    state.apply(Upserts([], [(0, ("a",), {1: 0}), (0, ("b",), {1: 0})]))
     assert state.entries(0, ("a",)) == []
-    assert state.multiplicities(0, [(("a",), 1)]) == [0]
+    assert state.multisets(0, [(("a",), {1: 1})]) == [{1: 0}]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +229,7 @@ def test_the_extreme_is_over_positive_multiplicities(
 ) -> None:
     """Stored: 1 and 5 once, 8 taken away too often, 9 twice."""
     state = MemoryState()
-    state.apply(Upserts([], [(0, (), value, n) for value, n in ((5, 1), (9, 2), (8, -1), (1, 1))]))
+    state.apply(Upserts([], [(0, (), {5: 1, 9: 2, 8: -1, 1: 1})]))
     assert state.extreme(0, (), overlay, largest=largest) == wanted
 
 

@@ -115,7 +115,7 @@ class FoldedTable:
             self.state.apply(folded.upserts)
         self.changelog += [(epoch, seq, row) for seq, row in changelog]
         groups = [(b, group) for b, upserts in all_upserts for group in upserts.groups]
-        entries = [(b, entry) for b, upserts in all_upserts for entry in upserts.entries]
+        multisets = [(b, each) for b, upserts in all_upserts for each in upserts.multisets]
         layout = self.layout
         tables = {
             CHANGELOG: layout.changelog_table(
@@ -125,7 +125,7 @@ class FoldedTable:
                 epoch, [b for b, _ in groups], [group for _, group in groups]
             ),
             MULTISETS: layout.multisets_table(
-                epoch, [b for b, _ in entries], [entry for _, entry in entries]
+                epoch, [b for b, _ in multisets], [each for _, each in multisets]
             ),
         }
         return [

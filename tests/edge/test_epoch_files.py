@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Group, MemoryState, Upserts
+from jobs.core.state import Group, MemoryState, Upserts, gathered
 from jobs.edge.delta_epochs import EpochTable, rows_of
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -76,7 +76,7 @@ def upserts_of(layout: TableLayout) -> Upserts:
         for argument in layout.program.multisets
         for i, key in enumerate(KEYS)
     ]
-    return Upserts(groups, sorted(entries, key=lambda entry: entry[0]))
+    return Upserts(groups, gathered(sorted(entries, key=lambda entry: entry[0])))
 
 
 def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
@@ -90,7 +90,7 @@ def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
     return {
         CHANGELOG: layout.changelog_table(3, seqs, changelog),  # type: ignore[arg-type]
         ACCUMULATORS: layout.accumulators_table(3, range(len(KEYS)), upserts.groups),
-        MULTISETS: layout.multisets_table(3, range(len(upserts.entries)), upserts.entries),
+        MULTISETS: layout.multisets_table(3, range(len(upserts.multisets)), upserts.multisets),
         QUARANTINE: layout.quarantine_table(3, rejects),
     }
 
@@ -117,7 +117,7 @@ def test_state_rows_come_back_as_the_upserts_they_were(layout: TableLayout) -> N
     read = layout.read_upserts(tables[ACCUMULATORS], tables[MULTISETS])
     assert repr(read) == repr(upserts), "by repr: a NaN is a NaN, and 0.0 no -0.0"
     half = layout.read_upserts(tables[ACCUMULATORS].slice(2, 3), tables[MULTISETS].slice(4, 2))
-    assert repr(half) == repr(Upserts(upserts.groups[2:5], upserts.entries[4:6]))
+    assert repr(half) == repr(Upserts(upserts.groups[2:5], upserts.multisets[4:6]))
     assert layout.read_upserts(None, None) == Upserts([], [])
 
 

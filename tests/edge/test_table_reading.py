@@ -20,7 +20,7 @@ from jobs.core.fold import fold_changelog
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Group, Key
+from jobs.core.state import Counts, Group, Key
 from jobs.edge.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import (
@@ -77,18 +77,23 @@ class WrittenTable:
         buckets = [bucket_of(key, types, BUCKETS) for key in keys]
         changelog = [row for key in keys for row in changes(key, before.get(key), live.get(key))]
         upserts = [(key, group(live[key]) if key in live else None) for key in keys]
-        entries = [
-            (0, key, value, live.get(key, ()).count(value))
+        multisets: list[tuple[int, Key, Counts]] = [
+            (
+                0,
+                key,
+                {
+                    value: live.get(key, ()).count(value)
+                    for value in sorted({*before.get(key, ()), *live.get(key, ())})
+                },
+            )
             for key in keys
-            for value in sorted({*before.get(key, ()), *live.get(key, ())})
         ]
-        entry_buckets = [bucket_of(entry[1], types, BUCKETS) for entry in entries]
         seqs = list(range(len(changelog)))
         layout = self.layout
         tables = {
             CHANGELOG: layout.changelog_table(number, seqs, changelog),
             ACCUMULATORS: layout.accumulators_table(number, buckets, upserts),
-            MULTISETS: layout.multisets_table(number, entry_buckets, entries),
+            MULTISETS: layout.multisets_table(number, buckets, multisets),
         }
         uuid = uuid4().hex
         files = [
