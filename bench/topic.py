@@ -53,6 +53,8 @@ def producer(brokers: str, linger_ms: int) -> Producer:
             "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
             "queue.buffering.max.kbytes": 1_000_000,
             "acks": "all",
+            # A batch that is tried again must not overtake the next one: a stream has an order.
+            "enable.idempotence": True,
         }
     )
 

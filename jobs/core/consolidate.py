@@ -54,8 +54,8 @@ def consolidated(
     """
     never = len(numbers)
     first_plus = np.full(numbers.max(initial=-1) + 1, never)
-    pluses = np.flatnonzero(signs > 0)[::-1]
-    first_plus[numbers[pluses]] = pluses  # the last one put, which is the first one, stays
+    pluses = np.flatnonzero(signs > 0)
+    np.minimum.at(first_plus, numbers[pluses], pluses)
     is_head = np.arange(never) < first_plus[numbers]
     heads = np.flatnonzero(is_head)
     sums = np.bincount(numbers, np.where(is_head, 0, signs), len(first_plus)).astype(np.int64)
