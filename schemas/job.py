@@ -387,17 +387,18 @@ RowTime = Annotated[
     Discriminator(_word_or_keys),
 ]
 Generator = Annotated[
-    Annotated[Literal["bounded", "monotonous", "punctuated", "lag"], Tag(WORD_TAG)]
+    Annotated[Literal["bounded", "monotonous", "punctuated", "lag", "automatic"], Tag(WORD_TAG)]
     | Annotated[GeneratorClass, Tag(KEYS_TAG)],
     Discriminator(_word_or_keys),
 ]
 
 
 class Watermark(Section):
-    """Where a row's time comes from, and how far it has come."""
+    """Where a row's time comes from, and how far it has come. `automatic` follows the clock that
+    stamps the rows, and is what ingestion time has when no generator is named."""
 
     time: RowTime = "es"
-    generator: Generator = "bounded"
+    generator: Generator = Field(default=None, validate_default=True)
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
     marker: Sql | None = Field(default=None, validate_default=True)
     exact: bool = False
@@ -406,11 +407,22 @@ class Watermark(Section):
     emit_every_ms: Duration = Field(default=200, alias="emit_every")
     future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
 
+    @field_validator("generator", mode="before")
+    @classmethod
+    def _generator_of_time(cls, generator: object, info: ValidationInfo) -> object:
+        ingestion = info.data.get("time") == "ingestion"
+        if generator is None:
+            return "automatic" if ingestion else "bounded"
+        if generator == "automatic" and not ingestion and "time" in info.data:
+            raise ValueError("belongs to time: ingestion; use bounded, or that")
+        return generator
+
     @field_validator("delay_ms")
     @classmethod
     def _delay_of_generator(cls, delay: int, info: ValidationInfo) -> int:
-        if delay and info.data.get("generator") == "monotonous":
-            raise ValueError("monotonous has none; remove it, or use generator: bounded")
+        generator = info.data.get("generator")
+        if delay and generator in ("monotonous", "automatic"):
+            raise ValueError(f"{generator} has none; remove it, or use generator: bounded")
         return delay
 
     @field_validator("marker")

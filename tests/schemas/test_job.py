@@ -281,6 +281,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("watermark.generator", "punctuated", "generator: punctuated needs it"),
     ("watermark.generator.class", "os.system", "write it like package.module:ClassName"),
     ("watermark.generator.class", "a:b" + "c" * 500, "at most 500 characters"),
+    ("watermark.generator", "automatic", "belongs to time: ingestion"),
     ("watermark.delay", "-5s", "must not be negative"),
     ("watermark.marker", "x = 1", "belongs to generator: punctuated"),
     ("watermark.exact", "yes", "must be true or false"),
@@ -393,6 +394,19 @@ def test_monotonous_generator_has_no_delay() -> None:
         "watermark.delay",
         "watermark.exact",
     ]
+
+
+def test_ingestion_time_has_a_generator_of_its_own_unless_one_is_named() -> None:
+    def generator(**watermark: str) -> object:
+        spec = load_spec(spec_with("watermark", value=watermark))
+        assert load_spec(spec.document()) == spec
+        return spec.watermark.generator
+
+    assert generator(time="es") == "bounded"
+    assert generator(time="ingestion") == "automatic"
+    assert generator(time="ingestion", generator="bounded", delay="1s") == "bounded"
+    watermark = {"time": "ingestion", "delay": "1s"}
+    assert list(problems_of(spec_with("watermark", value=watermark))) == ["watermark.delay"]
 
 
 def test_generator_class_is_kept_as_its_path() -> None:
