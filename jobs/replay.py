@@ -14,21 +14,21 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.formats import decoder
+from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import Json, converter, renderer
+from jobs.steps import StepError, only_true, read_steps, whole
 from schemas.job import JobSpec
 from schemas.spec_file import SpecError, load_spec
 
-WATERMARK_MAX = 2**63 - 1  # the watermark at the end of the input
 Output = dict[str, Any]
 
 _KEYS = {  # what decides the kind of a step -> what else it may carry
@@ -39,10 +39,6 @@ _KEYS = {  # what decides the kind of a step -> what else it may carry
     "flush": set[str](),
 }
 _ROW = "__row"
-
-
-class StepError(ValueError):
-    """A step that is none; the message says which one, and what is wrong with it."""
 
 
 class ReplayError(Exception):
@@ -118,14 +114,15 @@ class _Replay:
     """One run: what has arrived since the last cut, and where time stands."""
 
     def __init__(self, spec: JobSpec) -> None:
-        if spec.minibatch.clock == "event":
-            raise ReplayError("minibatch.clock: event cannot be replayed yet; use processing")
         self.spec = spec
         self.plan = parse_query(spec.query, spec.columns)
         self.bundle = Bundle()
         self.rejects: list[tuple[int, int, Rejected]] = []
         self.now_ms = 0
         self.watermark: int | None = None
+        self.clock = ProcessingTimeAssigner(spec.minibatch.latency_ms)
+        interval = spec.minibatch.interval_ms
+        self.event_clock = None if interval is None else EventTimeAssigner(interval)
         self._shown = _row_renderer(self.plan)
 
     def run(self, steps: Iterable[Mapping[str, Any] | str | bytes]) -> Iterator[Output]:
@@ -145,10 +142,10 @@ class _Replay:
                 case Passing():
                     yield from self._pass(tally, step.ms)
                 case InputWatermark():
-                    yield from self._forward(tally, step.time)
+                    yield from self._hear(tally, step.time)
                 case Flush():
                     yield from self._end_bundle(tally)
-        yield from self._forward(tally, WATERMARK_MAX)
+        yield from self._end(tally)
 
     def _arrive(self, tally: Tally, step: Arrival, evaluated: Evaluated) -> Iterator[Output]:
         """Take a message whole or reject it whole; its rows may still end up in two bundles."""
@@ -176,13 +173,27 @@ class _Replay:
                 yield from self._end_bundle(tally)
 
     def _pass(self, tally: Tally, ms: int) -> Iterator[Output]:
-        """The marker of processing time is now - now % latency; a higher one ends the bundle."""
-        latency = self.spec.minibatch.latency_ms
-        before, self.now_ms = self.now_ms, self.now_ms + ms
-        if self.now_ms // latency > before // latency:
+        """On the processing clock a mark ends the bundle; on the event clock time alone does
+        nothing to it."""
+        self.now_ms += ms
+        if self.event_clock is None and self.clock.pass_time(self.now_ms) is not None:
             yield from self._end_bundle(tally)
         if 0 < self.spec.state.ttl_ms <= self.now_ms:
             raise ReplayError("state.ttl has passed, and expiry cannot be replayed yet")
+
+    def _hear(self, tally: Tally, time: int) -> Iterator[Output]:
+        """An input watermark. The event clock swallows those below its boundary, and with them
+        the bundle goes on: its results are withheld."""
+        on = time if self.event_clock is None else self.event_clock.watermark(time)
+        if on is not None:
+            yield from self._forward(tally, on)
+
+    def _end(self, tally: Tally) -> Iterator[Output]:
+        """The end of the input: what the event clock held back goes on before the maximum."""
+        held = None if self.event_clock is None else self.event_clock.finish()
+        if held is not None:
+            yield from self._forward(tally, held)
+        yield from self._forward(tally, WATERMARK_MAX)
 
     def _forward(self, tally: Tally, time: int) -> Iterator[Output]:
         """Results first, the watermark after; a lower one than the last goes no further."""
@@ -271,40 +282,20 @@ class StepReader:
         self._next_offsets: dict[int, int] = {}
 
     def read(self, steps: Iterable[Mapping[str, Any] | str | bytes]) -> Iterator[Step]:
-        lines = steps.splitlines() if isinstance(steps, str) else steps
-        for number, line in enumerate(lines, 1):
-            if isinstance(line, str | bytes) and not line.strip():
-                continue
-            try:
-                step = (
-                    json.loads(line, parse_float=Decimal) if isinstance(line, str | bytes) else line
-                )
-                yield self._step(step)
-            except ValueError as error:
-                raise StepError(f"step {number}: {error}") from None
+        return (step for _, step in read_steps(steps, _KEYS, self._step))
 
-    def _step(self, step: object) -> Step:
-        if not isinstance(step, Mapping):
-            raise ValueError(f'{step!r:.80} is not an object such as {{"flush": true}}')
-        kinds = [kind for kind in _KEYS if kind in step]
-        if len(kinds) != 1:
-            raise ValueError(f"has {kinds or 'none'} of {', '.join(_KEYS)}; one says what it is")
-        kind = kinds[0]
-        unknown = [str(key) for key in step if key != kind and key not in _KEYS[kind]]
-        if unknown:
-            raise ValueError(f"{unknown[0]!r} does not belong to a step with {kind!r}")
+    def _step(self, kind: str, step: Mapping[str, Any]) -> Step:
         if kind == "clock":
-            return Passing(_whole(step, "clock", least=0))
+            return Passing(whole(step, "clock", least=0))
         if kind == "watermark":
-            return InputWatermark(_whole(step, "watermark", least=-(2**63)))
+            return InputWatermark(whole(step, "watermark", least=-(2**63)))
         if kind == "flush":
-            if step["flush"] is not True:
-                raise ValueError("flush is true or not there")
+            only_true(step, "flush")
             return Flush()
         if step.get("time") is not None:
-            _whole(step, "time", least=-(2**63))
-        partition = _whole(step, "partition", least=0, default=0)
-        offset = _whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
+            whole(step, "time", least=-(2**63))
+        partition = whole(step, "partition", least=0, default=0)
+        offset = whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
         self._next_offsets[partition] = offset + 1
         decoded = self._message(step) if kind == "message" else self._row(step)
         return Arrival(partition, offset, decoded)
@@ -331,14 +322,6 @@ class StepReader:
         except RefusedError as error:
             return error.decoded
         return Changes([(weight, self._fields.pick(values))])
-
-
-def _whole(step: Mapping[str, Any], key: str, *, least: int, default: int | None = None) -> int:
-    value = step.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        bound = f", {least} or more" if least >= 0 else ""
-        raise ValueError(f"{key} is {value!r:.80}; a whole number belongs there{bound}")
-    return value
 
 
 # --- row expressions ------------------------------------------------------------------------

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from jobs.core.minibatch import WATERMARK_MAX
 from jobs.core.query import QueryError
-from jobs.replay import WATERMARK_MAX, ReplayError, StepError, main, replay
+from jobs.replay import ReplayError, main, replay
+from jobs.steps import StepError
 from schemas.spec_file import SpecError, load_spec
 
 END = {"watermark": WATERMARK_MAX}
@@ -159,6 +161,59 @@ def test_a_bundle_is_in_the_order_of_partition_and_offset() -> None:
     assert kinds(outputs(steps)) == ["+I", "flushed 2"]
 
 
+# --- the event clock ----------------------------------------------------------------------------
+
+EVENT_CLOCK = {"clock": "event", "interval": "5ms"}
+
+
+def test_on_the_event_clock_results_wait_for_the_watermark_that_passes_the_boundary() -> None:
+    one = row("+I", "a", "1")
+    steps = [one, {"watermark": 3}, one, {"clock": 60_000}, {"watermark": 4}, one, {"watermark": 8}]
+    assert kinds(outputs(steps, minibatch=EVENT_CLOCK)) == [
+        "+I", "flushed 2", "watermark 4",
+        "-U", "+U", "flushed 1", "watermark 8",
+    ]  # fmt: skip
+
+
+def test_watermarks_below_a_boundary_are_swallowed_with_and_without_rows() -> None:
+    """Interval 5, as in Flink; what is still held back goes on at the end of the input."""
+    came = (2, 3, 4, 5, 6, 10, 12, 15, 16, 19, 20, 21)
+    went = ["watermark 4", "watermark 10", "watermark 15", "watermark 19", "watermark 21"]
+    steps: list[dict[str, Any]] = [{"watermark": time} for time in came]
+    found = outputs(steps, minibatch=EVENT_CLOCK)
+    assert (kinds(found), found[-1]) == (went, END)
+    fed = [each for step in steps for each in (row("+I", "a", "1"), step)]
+    found = outputs(fed, minibatch=EVENT_CLOCK)
+    assert [each for each in kinds(found) if each.startswith("w")] == went
+    bundles = [each["flushed"] for each in found if "flushed" in each]
+    assert bundles == [3, 3, 2, 2, 2]
+    assert found[-2:] == [{"watermark": 21}, END]
+
+
+def test_size_ends_a_bundle_of_the_event_clock_as_well() -> None:
+    one = row("+I", "a", "1")
+    steps = [one, one, one, {"watermark": 2}, {"watermark": 7}]
+    found = outputs(steps, minibatch={**EVENT_CLOCK, "size": 2})
+    assert kinds(found) == ["+I", "flushed 2", "-U", "+U", "flushed 1", "watermark 7"]
+
+
+def test_a_flush_and_the_end_of_the_input_end_a_bundle_of_the_event_clock() -> None:
+    steps = [row("+I", "a", "1"), {"flush": True}, {"watermark": 1}, row("+I", "a", "1")]
+    found = outputs(steps, minibatch=EVENT_CLOCK)
+    assert kinds(found) == ["+I", "flushed 1", "-U", "+U", "flushed 1", "watermark 1"]
+    assert found[-1] == END
+
+
+def test_a_maximal_watermark_drops_what_the_event_clock_held_back() -> None:
+    steps: list[dict[str, Any]] = [{"watermark": 2}, {"watermark": WATERMARK_MAX}]
+    assert outputs(steps, minibatch=EVENT_CLOCK) == [END]
+
+
+def test_a_row_that_comes_and_goes_while_results_are_withheld_is_never_seen() -> None:
+    steps = [row("+I", "a", "1"), {"watermark": 2}, row("-D", "a", "1"), {"watermark": 9}]
+    assert kinds(outputs(steps, minibatch=EVENT_CLOCK)) == ["flushed 2", "watermark 9"]
+
+
 # --- what is refused ----------------------------------------------------------------------------
 
 
@@ -280,8 +335,6 @@ def test_wrong_specs_and_queries_are_refused_before_any_step() -> None:
 
 
 def test_what_a_replay_cannot_do_yet_it_does_not_pretend_to_do() -> None:
-    with pytest.raises(ReplayError, match="event"):
-        outputs([], minibatch={"clock": "event", "interval": "10s"})
     with pytest.raises(ReplayError, match="ttl"):
         outputs([row("+I", "a", "1"), {"clock": 3_600_000}], state={"ttl": "1h"})
 
