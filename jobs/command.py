@@ -232,8 +232,7 @@ def _add_specs(commands: _Commands) -> None:
         ("replay", "a job on a file of steps, without Kafka and Delta"),
         ("watermarks", "only the watermarks of a job, on a file of steps"),
     ):
-        module = "later" if name == "watermarks" else name
-        parser = commands.add(name, summary, module=module).spec().parser
+        parser = commands.add(name, summary).spec().parser
         parser.add_argument(
             "steps", nargs="?", default="-", metavar="STEPS", help="JSON lines (standard input)"
         )

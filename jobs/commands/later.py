@@ -9,8 +9,6 @@ from jobs.commands.errors import UsageError
 _WHY = {
     "serve": "the service is not part of this version yet; retally run runs a job in the "
     "foreground",
-    "watermarks": "watermarks are not part of this version yet; retally replay runs the rest of "
-    "a job on a file",
 }
 
 

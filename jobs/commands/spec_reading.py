@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from jobs.core.marker import parse_marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from schemas.job import JobSpec
@@ -30,10 +31,14 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
         spec = validated(JobSpec, document)
     except SpecError as error:
         raise SpecError(error.source, _in_order(error.problems, document, path)) from None
+    problems = _marker_problems(spec, document)
     try:
-        return spec, parse_query(spec.query, spec.columns)
+        plan = parse_query(spec.query, spec.columns)
     except QueryError as error:
-        raise SpecError(document.name, _query_problems(error, document, path)) from None
+        problems = [*_query_problems(error, document, path), *problems]
+    if problems:
+        raise SpecError(document.name, _sorted(problems))
+    return spec, plan
 
 
 def later_problems(path: Path, reasons: Mapping[tuple[str, ...], str]) -> SpecError:
@@ -53,11 +58,24 @@ def _in_order(problems: list[Problem], document: Document, path: Path) -> list[P
         columns = {str(k): SqlType.parse(str(v)) for k, v in value["columns"].items()}
         parse_query(query, columns)
     except QueryError as error:
-        found = [*problems, *_query_problems(error, document, path)]
-        return sorted(found, key=lambda problem: (problem.line or 0, problem.column or 0))
+        return _sorted([*problems, *_query_problems(error, document, path)])
     except (AttributeError, KeyError, ValueError):  # the columns are wrong too, and said so
         pass
     return problems
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
+def _marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
+    """What is wrong with the marker of a punctuated watermark, at the marker's own place."""
+    try:
+        if spec.watermark.marker is not None:
+            parse_marker(spec.watermark.marker, spec.columns)
+    except QueryError as error:
+        return [document.problem(("watermark", "marker"), str(each)) for each in error.problems]
+    return []
 
 
 def _query_problems(error: QueryError, document: Document, path: Path) -> list[Problem]:

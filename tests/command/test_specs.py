@@ -120,6 +120,18 @@ def test_run_refuses_what_it_would_only_ignore(
     assert not (tmp_path / "data").exists()
 
 
+def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
+    text = (
+        "name: items\nsource: {topic: t}\ncolumns: {k: STRING}\n"
+        "watermark:\n  generator: punctuated\n  marker: kk = 'end'\n"
+        "query: SELECT z, COUNT(*) FROM t GROUP BY z\n"
+    )
+    assert [line.split(" (try")[0] for line in refused(tmp_path, text)[:2]] == [
+        ":6:3: watermark.marker: line 1, column 1: unknown column `kk`",
+        ":7:15: query: unknown column `z`",
+    ]
+
+
 def test_the_event_clock_is_refused_by_run(retally: Retally, spec: Path, tmp_path: Path) -> None:
     text = spec.read_text().replace(
         "minibatch: {size: 40, latency: 100ms, max_rows: 100}",
@@ -173,9 +185,8 @@ def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
     assert "rewind" in out
 
 
-@pytest.mark.parametrize("command", ["serve --data x", "watermarks x.yaml"])
-def test_what_comes_later_says_so(retally: Retally, command: str) -> None:
-    code, out, err = retally(*command.split())
+def test_what_comes_later_says_so(retally: Retally) -> None:
+    code, out, err = retally("serve", "--data", "x")
     assert (code, out) == (2, "")
     assert "not part of this version yet" in err
 
