@@ -186,14 +186,17 @@ class Marks:
 
     @property
     def reads_rows(self) -> bool:
+        """Whether the marker has to be evaluated, for a row or once for all."""
         return self._constant is None
 
     def row(self, row: object) -> Row | None:
         """The columns of a step's row that the marker reads; the others do not matter."""
         if row is not None and not isinstance(row, Mapping):
             raise ValueError("row is an object of column names and values, as strings or null")
-        if not self.reads_rows:
+        if self._plan is None or not self.reads_rows:
             return None
+        if not self._plan.used:
+            return ()
         if row is None:
             raise ValueError("row is missing; the marker reads columns of it")
         try:

@@ -89,6 +89,8 @@ def test_a_marker_is_a_predicate_over_the_row(spark: object) -> None:
     steps: Steps = [{"add": 0}, *events(), {"event": [0, None], "row": {"k": None, "v": None}}]
     found = outputs(steps, generator="punctuated", marker=marker, delay="3s")
     assert found == PUNCTUATED[-1:]
+    steps = [{"add": 0}, {"event": [0, 7]}]  # no column is read, so no row is needed
+    assert outputs(steps, generator="punctuated", marker="1 + 1 = 2") == [{"watermark": 7}]
     with pytest.raises(StepError, match="step 3: the marker fails: 6 / v: division by zero"):
         outputs(
             ['{"add": 0}', "", '{"event": [0, 5], "row": {"v": "0"}}'],

@@ -346,21 +346,24 @@ def test_any_interleaving_of_partitions_ends_in_the_same_watermark(
     st.sampled_from([None, "3s"]),
 )
 def test_alignment_never_comes_to_a_standstill(steps: list[list[int]], idle: str | None) -> None:
-    """Whoever is not paused is read: all is read in the end, one partition's records after the
-    other's, whatever the distances."""
+    """Whoever is not paused is read; so all is read in the end, whatever the distances, be it
+    between the partitions of a topic or between topics."""
     align = {"group": "g", "max_drift": "10ms", "every": "1s"}
     section: dict[str, Any] = {"align": align} | ({"idle_after": idle} if idle else {})
-    time = job_time(*range(len(steps)), **section)
+    places = [("ab"[number % 2], number) for number in range(len(steps))]
+    time = job_time(topics=sorted({topic for topic, _ in places}), **section)
     waiting = [[sum(each[: n + 1]) for n in range(len(each))] for each in steps]
-    # A partition that ends holds the others for good, and rightly; so each ends at the same time.
+    # A partition that ends holds the others for good, and rightly; so all end at the same time.
     end = 10 + max((times[-1] for times in waiting if times), default=0)
     waiting = [[*times, end] for times in waiting]
+    for place in places:
+        time.add(*place)
     for _ in range(sum(map(len, waiting)) * 3 + 10):
         if not any(waiting):
             break
-        for number, left in enumerate(waiting):
-            if left and ("t", number) not in time.paused:
-                time.observe("t", number, left.pop(0), 1, unread=bool(left))
+        for (topic, number), left in zip(places, waiting, strict=True):
+            if left and (topic, number) not in time.paused:
+                time.observe(topic, number, left.pop(0), 1, unread=bool(left))
         time.pass_time(time.now + 500)
     assert not any(waiting)
     assert time.watermark == end - 1
