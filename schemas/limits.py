@@ -192,6 +192,6 @@ MERGE_RETRY_SECONDS = 60.0
 HOT_STATE_SMALL_MULTISET_BYTES = 1_024
 
 # Bytes in one batch of records on its way to Python; and up to which largest message of the epoch
-# before the bound is lifted, because 20,000 records of that size still fit the memory of a worker.
+# before the bound is lifted, because 4,000 records of that size still fit the memory of a worker.
 ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 ARROW_UNBOUNDED_MESSAGE_BYTES_MAX = 16 * 1024

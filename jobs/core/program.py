@@ -18,6 +18,7 @@ from jobs.core.plan import Aggregate, Plan
 NEVER = 1 << 62  # later than every position
 ROW_COUNT, FIRST_PLUS, HEADS, FIRST_CELL = range(4)
 LARGEST_LOST, SMALLEST_LOST = 1, 2
+NO_KEY = object()
 Delta = list[Any]
 Cells = tuple[int, ...]
 # New multiplicities; largest, smallest; what of them is lost; by how much multiplicities grew
@@ -55,7 +56,7 @@ class Program:
         touching = (self._touch(argument) for argument in self.multisets)
         functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
-        scope: dict[str, Any] = {"NEVER": NEVER, "beats": beats, **vars(numbers)}
+        scope: dict[str, Any] = {"NEVER": NEVER, "NO_KEY": NO_KEY, "beats": beats, **vars(numbers)}
         exec(compile(self.source, f"<program {', '.join(plan.output)}>", "exec"), scope)
         self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
         self.restore: Callable[..., None] = scope["restore"]
@@ -96,19 +97,25 @@ class Program:
             index += len(part.cells)
         raise KeyError(accumulator)
 
+    @property
+    def _slots(self) -> list[str]:
+        """The names of a delta's slots in generated code."""
+        cells = [f"cell_{index}" for index in range(1, len(self.cells))]
+        multisets = [f"multiset_{argument}" for argument in self.multisets]
+        return ["row_count", "first_plus", "heads", *cells, *multisets]
+
     def _adding(self) -> list[str]:
-        """Add one row with its weight to `delta`; adding with -weight takes it back."""
-        lines = [f"delta[{ROW_COUNT}] += weight"]
+        """Add one row with its weight; adding with -weight takes it back."""
+        lines = ["row_count += weight"]
         for index, kept in enumerate(self.arguments):
             body: list[str] = []
             for accumulator in kept:
-                start = self._cell_index(index, accumulator) - 1 + FIRST_CELL
-                names = [f"delta[{start + i}]" for i in range(len(accumulator.cells))]
+                start = self._cell_index(index, accumulator)
+                names = [f"cell_{start + i}" for i in range(len(accumulator.cells))]
                 body += accumulator.add(names, f"value_{index}", "weight")
             if index in self.multisets:
-                slot = self.multiset_slot(index)
-                body.append(f"multiset = delta[{slot}]")
-                body.append(f"multiset[value_{index}] = multiset.get(value_{index}, 0) + weight")
+                count = f"multiset_{index}.get(value_{index}, 0) + weight"
+                body.append(f"multiset_{index}[value_{index}] = {count}")
             lines.append(f"if value_{index} is not None:  # {self.plan.arguments[index].name}")
             lines += [f"    {line}" for line in body]
         return lines
@@ -116,35 +123,46 @@ class Program:
     def _gather(self) -> list[str]:
         columns = "".join(f"values_{index}, " for index in range(len(self.arguments)))
         values = "".join(f"value_{index}, " for index in range(len(self.arguments)))
+        slots = ", ".join(self._slots)
         zeros = ["0" for _ in self.cells[1:]]
         fresh = ", ".join(["0", "NEVER", "None", *zeros, *("{}" for _ in self.multisets)])
         return [
             f"def gather(keys, {columns}positions, weights):",
-            '    """Weighted rows become one delta a group."""',
+            '    """Weighted rows become one delta a group; fast where a group comes together."""',
             "    deltas = {}",
-            "    find = deltas.get",
+            "    last = NO_KEY",
             f"    rows = zip(keys, {columns}positions, weights)",
             f"    for key, {values}position, weight in rows:",
-            "        delta = find(key)",
-            "        if delta is None:",
-            f"            delta = deltas[key] = [{fresh}]",
+            "        if key != last:",
+            "            if last is not NO_KEY:",
+            f"                deltas[last] = [{slots}]",
+            "            last = key",
+            "            if key in deltas:",
+            f"                {slots} = deltas[key]",
+            "            else:",
+            f"                {slots} = {fresh}",
             "        if position < 0:",
-            f"            if delta[{HEADS}] is None:",
-            f"                delta[{HEADS}] = []",
-            f"            delta[{HEADS}].append((~position, {values}))",
-            f"        elif position < delta[{FIRST_PLUS}]:",
-            f"            delta[{FIRST_PLUS}] = position",
+            "            if heads is None:",
+            "                heads = []",
+            f"            heads.append((~position, {values}))",
+            "        elif position < first_plus:",
+            "            first_plus = position",
             *(f"        {line}" for line in self._adding()),
+            "    if last is not NO_KEY:",
+            f"        deltas[last] = [{slots}]",
             "    return deltas",
         ]
 
     def _restore(self) -> list[str]:
         values = "".join(f", value_{index}" for index in range(len(self.arguments)))
+        slots = ", ".join(self._slots)
         return [
             f"def restore(delta{values}):",
             '    """Take back a retraction at the head of a group without accumulator."""',
+            f"    {slots} = delta",
             "    weight = 1",
             *(f"    {line}" for line in self._adding()),
+            f"    delta[:] = {slots}",
         ]
 
     def _merge(self) -> list[str]:

@@ -44,6 +44,9 @@ class Upserts(msgspec.Struct, gc=False):
     groups: list[tuple[Key, Group | None]] = []
     multisets: list[tuple[int, Key, Counts]] = []  # argument, group, new multiplicities
 
+    def __len__(self) -> int:
+        return len(self.groups) + sum(len(counts) for _, _, counts in self.multisets)
+
 
 def gathered(entries: Iterable[tuple[int, Key, Value, int]]) -> list[tuple[int, Key, Counts]]:
     """Entries (argument, group, value, multiplicity) as changes of multisets; those of one group

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from jobs.core.aggregate import ChangelogRow, fold
+from jobs.core.consolidate import Integers
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
@@ -45,7 +46,8 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from jobs.edge.failpoints import failpoint
-from jobs.edge.hot_state import HotState, Layout, Steps, catch_up, opened
+from jobs.edge.hot_records import Layout
+from jobs.edge.hot_state import HotState, Steps, catch_up, opened
 from schemas.types import SqlType
 
 BUCKET, FAILURE = "__bucket", "failure"
@@ -154,11 +156,12 @@ class _Fold:
         self.multiset_buckets: list[int] = []
 
     def run(self, rows: pa.Table) -> None:
+        numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
         buckets = rows[BUCKET].to_numpy()
-        order = np.argsort(buckets, kind="stable")
+        order = np.lexsort((numbers, buckets))  # the rows of a group come together
         rows = rows.take(pa.array(order))
         buckets = buckets[order]
-        columns = self._columns(rows)
+        columns = [numbers[order].tolist(), *self._columns(rows)]
         edges = np.flatnonzero(np.diff(buckets)) + 1
         starts = [0, *edges.tolist()]
         ends = [*edges.tolist(), len(buckets)]
@@ -167,14 +170,13 @@ class _Fold:
         self._write()
 
     def _columns(self, rows: pa.Table) -> list[list[Any]]:
-        """Group numbers, argument values, positions and weights as lists side by side."""
+        """Argument values, positions and weights as lists side by side."""
         arguments = [
             from_arrow(rows[f"a{i}"], argument.type)
             for i, argument in enumerate(self.task.plan.arguments)
         ]
-        numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
         positions, weights = rows[POSITION].to_numpy(), rows[WEIGHT].to_numpy()
-        return [numbers, *arguments, positions.tolist(), weights.tolist()]
+        return [*arguments, positions.tolist(), weights.tolist()]
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         task = self.task
@@ -243,18 +245,18 @@ class _Fold:
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]
 
 
-def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[list[int], list[Key]]:
+def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers, list[Key]]:
     """Each row's group as a number, and the groups by number.
 
     Arrow finds the distinct values, so that Python makes a key a group and not a key a row.
     """
     if not types:
-        return [0] * rows.num_rows, [()]
+        return np.zeros(rows.num_rows, np.int64), [()]
     if any(kind.floating for kind in types):  # equal floats may differ in their bits
         columns = [from_arrow(rows[f"g{i}"], kind) for i, kind in enumerate(types)]
         numbers: dict[Key, int] = {}
         found = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
-        return found, list(numbers)
+        return np.array(found, np.int64), list(numbers)
     combined = np.zeros(rows.num_rows, np.int64)
     keys: list[Key] = [()]
     values: list[Any]
@@ -265,7 +267,7 @@ def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[list[int]
         # Number anew what occurs, so that the numbers stay small with any number of columns.
         distinct, combined = np.unique(combined, return_inverse=True)
         keys = [(*keys[n // len(values)], values[n % len(values)]) for n in distinct.tolist()]
-    return combined.tolist(), keys
+    return combined, keys
 
 
 class StateFiles:

@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.redaction.regex": SPARK_REDACTION,
     # Speed of small epochs.
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.worker.reuse": "true",

@@ -31,7 +31,6 @@ OUTGROWN = {
     "jobs/core/query.py": 1_000,
     "jobs/core/expressions.py": 800,
     "jobs/core/values.py": 510,
-    "jobs/edge/hot_state.py": 900,
     "jobs/edge/publisher_process.py": 700,
     "jobs/edge/expressions.py": 560,
     "schemas/job.py": 560,

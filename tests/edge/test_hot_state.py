@@ -24,12 +24,11 @@ from hypothesis import given, settings
 from jobs.core.change import Value
 from jobs.core.state import Group, Key, Stamp, Upserts, gathered
 from jobs.edge import hot_state
+from jobs.edge.hot_records import LAYOUT_VERSION, Layout
 from jobs.edge.hot_state import (
-    LAYOUT_VERSION,
     BucketLocked,
     HotState,
     HotStateError,
-    Layout,
     StampMoved,
     Steps,
     ZombieTask,

@@ -43,7 +43,7 @@ class RunningJob:
 
     @property
     def table(self) -> Path:
-        return self.data / "jobs" / self.spec["name"] / "epochs"
+        return self.data / "jobs" / str(self.spec["name"]) / "epochs"
 
     @property
     def marks(self) -> Path:

@@ -1,0 +1,402 @@
+"""Records: how the hot state writes groups and multisets, and reads them for a fold.
+
+Upserts ──Snapshot.after──► Records: what LMDB holds under its keys once they are in the state
+keys    ──Snapshot────────► Groups, multiplicities, extremes of the state at one stamp
+
+groups    order key of the group     -> packed Group
+entries   argument, group            -> a small multiset, or that it is spilled:
+          argument, group, value     in order of the values, one multiplicity each
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lmdb
+import msgspec
+
+from jobs.core.change import Value
+from jobs.core.order_key import (
+    ValueDecoder,
+    ValueEncoder,
+    bounded,
+    encoder,
+    value_decoder,
+    value_encoder,
+)
+from jobs.core.state import Counts, Group, Key, Stamp, Upserts, first_present, rank
+from jobs.edge.columns import WORD_DIGITS_MAX
+from schemas import limits
+from schemas.types import BIGINT, Kind, SqlType
+
+LAYOUT_VERSION = 3
+
+# Of an entry's key the group may take so much; the rest of the prefix is left for the value.
+GROUP_PREFIX_BYTES_MAX = 200
+KEY_BYTES_MAX = limits.KEY_PREFIX_BYTES_MAX
+
+# LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
+ONLY_GROUP = b"\x01"
+PAST_EVERY_VALUE = b"\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the bytes of a state mean; another layout is another state."""
+
+    plan: str  # fingerprint of the query's plan
+    group_types: tuple[SqlType, ...]
+    argument_types: tuple[SqlType, ...]
+    version: int = LAYOUT_VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        types = "|".join(map(str, (*self.group_types, "", *self.argument_types)))
+        text = f"{self.version}\n{self.plan}\n{types}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class _LongEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An entry whose key is cut: the multiplicity and the whole order key of its value."""
+
+    multiplicity: int
+    value: bytes
+
+
+# Integers beyond 64 bits (sums of doubles are such) travel as an extension of MessagePack.
+WIDE_INTEGER = 1
+
+
+def _wide(value: Any) -> Any:
+    if type(value) is not int or -(1 << 63) <= value < 1 << 64:
+        return value
+    size = (value.bit_length() >> 3) + 1
+    return msgspec.msgpack.Ext(WIDE_INTEGER, value.to_bytes(size, "big", signed=True))
+
+
+def _integer(code: int, data: memoryview) -> int:
+    if code != WIDE_INTEGER:
+        raise ValueError(f"extension {code} is not an integer")
+    return int.from_bytes(data, "big", signed=True)
+
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+_decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
+_decode_multiplicity = msgspec.msgpack.Decoder(int).decode
+_decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
+SPILLED = encode(None)  # in the place of a multiset that has an entry for each value
+
+
+def packed(group: Group) -> bytes:
+    """A Group as bytes."""
+    try:
+        return encode(group)
+    except OverflowError:
+        cells = tuple(_wide(cell) for cell in group.cells)
+        return encode(Group(cells, tuple(_wide(value) for value in group.result)))
+
+
+def _checked(sql_type: SqlType) -> ValueDecoder:
+    """A decoder that calls what it cannot read damage."""
+    decode = value_decoder(sql_type)
+
+    def value(key: bytes) -> Value:
+        try:
+            return decode(key)
+        except (ValueError, IndexError, struct.error) as error:
+            raise lmdb.CorruptedError(f"{key!r} is not the key of a {sql_type}: {error}") from error
+
+    return value
+
+
+class Records(msgspec.Struct, array_like=True):
+    """What LMDB is to hold under its keys, None where a record goes: upserts as they are once the
+    state before them is known."""
+
+    groups: dict[bytes, bytes | None] = {}
+    entries: dict[bytes, bytes | None] = {}
+
+    def __len__(self) -> int:
+        return len(self.groups) + len(self.entries)
+
+
+decode_records = msgspec.msgpack.Decoder(Records).decode
+
+
+class _Memo(dict[Value, bytes]):
+    """Order keys of an argument's values: most columns have few distinct ones."""
+
+    def __init__(self, encode: ValueEncoder) -> None:
+        self._encode = encode
+
+    def __missing__(self, value: Value) -> bytes:
+        if len(self) >= limits.MEMO_ENTRIES_MAX:
+            self.clear()
+        key = self._encode(value)
+        self[value] = key
+        return key
+
+
+_WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+
+
+class _Argument:
+    """How the values of one argument are written.
+
+    In a small multiset they stand as they are where msgspec reads back what it wrote, and as
+    their order keys where it does not (NaN, wide decimals).
+    """
+
+    def __init__(self, number: int, sql_type: SqlType) -> None:
+        self.prefix = value_encoder(BIGINT)(number)
+        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
+        self.value = _checked(sql_type)
+        as_it_is = _form(sql_type)
+        self.plain = as_it_is is not None
+        kind: Any = bytes if as_it_is is None else as_it_is | None
+        self.small = msgspec.msgpack.Decoder(dict[kind, int]).decode
+
+    def written(self, counts: Counts) -> dict[Any, int]:
+        """Multiplicities under what stands for their values in a small multiset."""
+        if self.plain:
+            return counts
+        orders = self.orders
+        return {orders[value]: count for value, count in counts.items()}
+
+    def ordered(self, small: dict[Any, int]) -> Iterator[tuple[bytes, int]]:
+        """A small multiset under the order keys of its values."""
+        for written, count in small.items():
+            yield (self.orders[written] if self.plain else written), count
+
+    def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
+        """The multiplicities of these values at least."""
+        if self.plain:
+            return small
+        orders = self.orders
+        return {value: small.get(orders[value], 0) for value in values}
+
+
+def _form(sql_type: SqlType) -> type[int] | type[str] | None:
+    """What a value is that MessagePack gives back as it was; None where it might not."""
+    if sql_type.kind is Kind.STRING or sql_type.textual_time:
+        return str
+    if sql_type.kind is Kind.DECIMAL:
+        return int if (sql_type.precision or 0) <= WORD_DIGITS_MAX else None
+    return int if sql_type.integer or sql_type.kind in _WORDS else None
+
+
+class Keys:
+    """The keys of a layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._encode_group = encoder(layout.group_types)
+        self.arguments = tuple(
+            _Argument(number, sql_type) for number, sql_type in enumerate(layout.argument_types)
+        )
+
+    def group(self, key: Key) -> bytes:
+        return bounded(self._encode_group(key) or ONLY_GROUP, KEY_BYTES_MAX)
+
+    def part(self, key: Key) -> bytes:
+        """What stands for a group in the keys of its entries."""
+        return bounded(self._encode_group(key), GROUP_PREFIX_BYTES_MAX)
+
+
+class Snapshot:
+    """The state at one stamp (a read transaction): an implementation of core's State."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        txn: lmdb.Transaction[bytes],
+        groups: lmdb._Database,
+        entries: lmdb._Database,
+        stamp: Stamp | None,
+    ) -> None:
+        self.stamp = stamp
+        self._keys = keys
+        self._groups = txn.cursor(groups)
+        self._entries = txn.cursor(entries)
+        self._parts: dict[Key, bytes] = {}
+        self._small: dict[bytes, dict[Any, int] | None] = {}
+
+    def groups(self, keys: Sequence[Key]) -> list[Group | None]:
+        asked = list(map(self._keys.group, keys))
+        found = dict(self._groups.getmulti(sorted(asked)))
+        return [None if (data := found.get(key)) is None else _decode_group(data) for key in asked]
+
+    def multisets(
+        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+    ) -> list[Counts]:
+        of = self._keys.arguments[argument]
+        starts = [self._start(of, key) for key, _ in asked]
+        self._read_small(of, starts)
+        found: list[Counts] = []
+        spilled: list[tuple[Counts, Value, bytes]] = []
+        for (_, values), start in zip(asked, starts, strict=True):
+            small = self._small[start]
+            if small is not None:
+                found.append(of.asked(small, values))
+                continue
+            counts: Counts = {}
+            found.append(counts)
+            spilled += ((counts, value, _entry_key(start, of.orders[value])) for value in values)
+        if spilled:
+            stored = dict(self._entries.getmulti(sorted(entry for _, _, entry in spilled)))
+            for counts, value, entry in spilled:
+                data = stored.get(entry)
+                counts[value] = 0 if data is None else _multiplicity(entry, data)
+        return found
+
+    def _start(self, argument: _Argument, key: Key) -> bytes:
+        """The beginning of the keys of all entries of a group; asked for several times."""
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = self._keys.part(key)
+        return argument.prefix + part
+
+    def _small_multiset(self, argument: _Argument, key: Key) -> dict[Any, int] | None:
+        start = self._start(argument, key)
+        if start not in self._small:
+            self._read_small(argument, [start])
+        return self._small[start]
+
+    def _read_small(self, argument: _Argument, starts: Iterable[bytes]) -> None:
+        """Read the multisets that are one record each; None stands for one that is spilled."""
+        missing = sorted(set(starts).difference(self._small))
+        stored = dict(self._entries.getmulti(missing))
+        for start in missing:
+            data = stored.get(start)
+            if data is None:
+                self._small[start] = {}
+            else:
+                self._small[start] = None if data == SPILLED else argument.small(data)
+
+    def after(self, upserts: Upserts) -> Records:
+        """The records of the state once these upserts are in it.
+
+        A multiset is one record while it is small, and an entry a value once it has grown: most
+        have a few values, and those few are read and written at once.
+        """
+        groups = {
+            self._keys.group(key): None if group is None else packed(group)
+            for key, group in upserts.groups
+        }
+        changed: dict[bytes, tuple[_Argument, dict[Any, int]]] = {}
+        for argument, key, counts in upserts.multisets:
+            of = self._keys.arguments[argument]
+            start = self._start(of, key)
+            written = of.written(counts)
+            if start in changed:  # one that came in several parts
+                written = changed[start][1] | written
+            changed[start] = (of, written)
+        for each in self._keys.arguments:
+            self._read_small(each, (at for at, (of, _) in changed.items() if of is each))
+        entries: dict[bytes, bytes | None] = {}
+        for start, (of, written) in changed.items():
+            small = self._small[start]
+            if small is None:
+                entries.update(_spilled(start, of.ordered(written)))
+                continue
+            small = small | written
+            if 0 in small.values():
+                small = {value: count for value, count in small.items() if count}
+            record = encode(small)
+            if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
+                entries.update(_spilled(start, of.ordered(small)))
+                record = SPILLED
+            entries[start] = record if small else None
+        return Records(groups, entries)
+
+    def extreme(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
+    ) -> Value | None:
+        of = self._keys.arguments[argument]
+        small = self._small_multiset(of, key)
+        if small is not None and of.plain:
+            counts = {**small, **overlay}
+            present = [value for value, count in counts.items() if count > 0]
+            return (max if largest else min)(present, key=rank, default=None)
+        stored = self._walk(argument, key, descending=largest)
+        return first_present(stored, overlay, largest=largest)
+
+    def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
+        return list(self._walk(argument, key, descending=False))
+
+    def _walk(self, argument: int, key: Key, *, descending: bool) -> Iterator[tuple[Value, int]]:
+        """The entries of a group from one end. Cut keys that begin alike come in no order of
+        theirs, so that such a run is read whole and sorted by the full values."""
+        of = self._keys.arguments[argument]
+        decode = of.value
+        start = self._start(of, key)
+        small = self._small_multiset(of, key)
+        if small is not None:
+            yield from _in_order(list(of.ordered(small)), decode, descending=descending)
+            return
+        run: list[tuple[bytes, int]] = []
+        run_prefix = b""
+        for entry, data in self._records(start, descending=descending):
+            cut = len(entry) > KEY_BYTES_MAX
+            if run and not (cut and entry.startswith(run_prefix)):
+                yield from _in_order(run, decode, descending=descending)
+                run = []
+            if cut:
+                long = _decode_long(data)
+                run.append((long.value, long.multiplicity))
+                run_prefix = entry[:KEY_BYTES_MAX]
+            else:
+                yield decode(entry[len(start) :]), _decode_multiplicity(data)
+        yield from _in_order(run, decode, descending=descending)
+
+    def _records(self, start: bytes, *, descending: bool) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self._entries
+        if not descending:
+            more = cursor.set_range(start)
+            step = cursor.next
+        else:
+            past = cursor.set_range(start + PAST_EVERY_VALUE)
+            more = cursor.prev() if past else cursor.last()
+            step = cursor.prev
+        while more:
+            entry, data = cursor.item()
+            if not entry.startswith(start):
+                return
+            if entry != start:  # that one says that the multiset is spilled
+                yield entry, data
+            more = step()
+
+
+def _in_order(
+    run: list[tuple[bytes, int]], decode: Callable[[bytes], Value], *, descending: bool
+) -> Iterator[tuple[Value, int]]:
+    run.sort(reverse=descending)
+    for value, multiplicity in run:
+        yield decode(value), multiplicity
+
+
+def _multiplicity(entry: bytes, data: bytes) -> int:
+    if len(entry) > KEY_BYTES_MAX:
+        return _decode_long(data).multiplicity
+    return _decode_multiplicity(data)
+
+
+def _spilled(
+    start: bytes, counts: Iterable[tuple[bytes, int]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    for order, multiplicity in counts:
+        entry = _entry_key(start, order)
+        if not multiplicity:
+            yield entry, None
+        elif len(start) + len(order) > KEY_BYTES_MAX:
+            yield entry, encode(_LongEntry(multiplicity, order))
+        else:
+            yield entry, encode(multiplicity)
+
+
+def _entry_key(start: bytes, order: bytes) -> bytes:
+    entry = start + order
+    return entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX)
