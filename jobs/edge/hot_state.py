@@ -41,10 +41,8 @@ _REDO = "redo-"
 # 500 groups 0.15 s against 0.1 s.
 READAHEAD = True
 
-# A lock is tried again after this long.
 LOCK_POLL_SECONDS = 0.005
-# How often a task looks again at a state that other processes keep moving.
-LOOKS_MAX = 5
+LOOKS_MAX = 5  # how often a task looks again at a state that other processes keep moving
 
 DAMAGE = (
     lmdb.CorruptedError,
