@@ -44,7 +44,11 @@ def write(bench: Bench, path: Path, seconds: float) -> None:
         "versions": versions(),
         "options": dataclasses.asdict(bench.options),
         "streams": [dataclasses.asdict(shape) for shape in dict.fromkeys(bench.shapes)],
-        "flink": {"jvm": peer.JVM, "options": peer.OPTIONS},
+        "flink": {
+            "jvm": peer.JVM,
+            "options": peer.OPTIONS,
+            "tuned": {"jvm": peer.TUNED_JVM, "options": peer.TUNED_OPTIONS},
+        },
         "figures": [dataclasses.asdict(figure) for figure in bench.figures],
     }
     path.write_text(json.dumps(document, indent=2) + "\n")

@@ -7,7 +7,7 @@ the moment it had read as many changes to the end of its job.
 from __future__ import annotations
 
 from bench.flink.peer import FlinkJob
-from bench.frame import MIB, Bench, Figure
+from bench.frame import MIB, Bench, Figure, Loaded
 from bench.generator import Shape
 from bench.outcome import Outcome
 
@@ -28,19 +28,30 @@ def run(bench: Bench) -> None:
         warm = next(point.changes for point in outcome.progress if point.changes)
     if bench.options.flink:
         loaded = loaded or bench.loaded(shape)
-        sink_topic = bench.new_topic("flink")
-        job = FlinkJob(
-            bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic
-        )
-        with bench.measuring("Flink: backfill"):
-            peer = job.catch_up()
-        bench.check_flink(sink_topic, loaded)
-        flink = peer.rate_after(warm)
-        add_figures(bench, peer, flink)
+        flink = _peer(bench, loaded, warm, tuned=False)
+        _peer(bench, loaded, warm, tuned=True)
     if outcome is not None:
         rate = outcome.rate_after(warm)
         bound = f">= Flink's {flink:,.0f}" if flink else ""
         add_figures(bench, outcome, rate, bound, rate >= flink if flink else None)
+
+
+def _peer(bench: Bench, loaded: Loaded, warm: int, *, tuned: bool) -> float:
+    sink_topic = bench.new_topic("flink")
+    job = FlinkJob(
+        bench.brokers,
+        loaded.topic,
+        sink_topic,
+        bench.out,
+        bench.directory / sink_topic,
+        tuned=tuned,
+    )
+    with bench.measuring(f"Flink{', tuned' if tuned else ''}: backfill"):
+        outcome = job.catch_up()
+    bench.check_flink(sink_topic, loaded)
+    rate = outcome.rate_after(warm)
+    add_figures(bench, outcome, rate)
+    return rate
 
 
 def add_figures(
