@@ -35,8 +35,9 @@ from jobs.core.plan import Aggregate, Named, Plan
 from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.edge.columns import arrow_type, from_arrow, to_arrow
-from jobs.edge.decode_task import SOURCE_COLUMNS, SourceRules
+from jobs.edge.decode_task import FUTURE, SOURCE_COLUMNS, SourceRules
 from jobs.edge.delta_epochs import start_row
+from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
@@ -149,6 +150,7 @@ class _Signed:
 
     plan: Plan
     rules: SourceRules
+    future: frozenset[str]  # rejected for their time, which was right when they were read
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rules = self.rules
@@ -167,8 +169,8 @@ class _Signed:
             rows: list[Row] = []
             for record in batch.to_pylist():
                 decoded = decode(record["value"])
-                if isinstance(decoded, Changes):
-                    name = f"{record['topic']}/{record['partition']}/{record['offset']}"
+                name = f"{record['topic']}/{record['partition']}/{record['offset']}"
+                if isinstance(decoded, Changes) and name not in self.future:
                     messages += [name] * len(decoded.changes)
                     signs += [sign for sign, _ in decoded.changes]
                     rows += [row for _, row in decoded.changes]
@@ -216,7 +218,12 @@ def _signed_rows(
         timestamp_format=spec.timestamp_format,
         missing_is_null=spec.on_schema_change == "continue",
     )
-    rows = records.select(*SOURCE_COLUMNS).mapInArrow(_Signed(plan, rules), schema)
+    future = frozenset(
+        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
+        for reject in reader.part(QUARANTINE)
+        if reject["reason"].startswith(FUTURE)
+    )
+    rows = records.select(*SOURCE_COLUMNS).mapInArrow(_Signed(plan, rules, future), schema)
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected

@@ -23,13 +23,15 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jobs.clock import JobClock
+from jobs.core.job_time import Place
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
+from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.fence import WriterLock
@@ -93,6 +95,7 @@ class Job:
     _failure: list[BaseException] = field(default_factory=list)
     _sources: dict[str, TopicIdentity] = field(default_factory=dict)
     _watcher: KafkaAdmin | None = None
+    _group: AlignmentGroup | None = None
 
     def run(self) -> None:
         """Everything, in order; the caller turns exceptions into exit codes."""
@@ -108,6 +111,14 @@ class Job:
     def stop(self) -> None:
         """Finish the epoch that runs, then end."""
         self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def fail(self, failure: BaseException) -> None:
+        """From the query's thread; the job's own raises it."""
+        self._failure.append(failure)
 
     def stop_on_signals(self) -> None:
         def handler(number: int, _frame: FrameType | None) -> None:
@@ -131,8 +142,9 @@ class Job:
             mirrored = self.spec.mirror_ms is not None
             spark = session(self.spec.name, self.master, delta=mirrored)
             try:
+                clock = self._clock(identities, newest)
                 pipeline = Pipeline(
-                    self.spec, plan, table, newest,
+                    self.spec, plan, table, newest, clock=clock,
                     cache=place.cache, cores=spark.sparkContext.defaultParallelism,
                     committed=lambda row, files: self._committed(publishing, row, files),
                     source_unchanged=self._source_unchanged,
@@ -218,12 +230,28 @@ class Job:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms)
 
-    def _source_unchanged(self) -> None:
-        """Called from the query's thread, so it has a connection of its own."""
+    def _clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
+        align = self.spec.watermark.align
+        if align is not None:
+            self._group = AlignmentGroup(
+                self.data.absolute(), align.group, self.spec.name, align.every_ms
+            )
+        partitions = {topic: identity.partitions for topic, identity in identities.items()}
+        return JobClock(self.spec, partitions, newest, log_ends=self._log_ends, group=self._group)
+
+    def _watching(self) -> KafkaAdmin:
+        """A connection for what is asked under the epoch lock, from whichever thread has it."""
         if self._watcher is None:
             source = self.connections.named(self.spec.source.connection)
             self._watcher = KafkaAdmin(kafka_python_options(source))
-        same_topics(self._watcher, self._sources)
+        return self._watcher
+
+    def _source_unchanged(self) -> None:
+        same_topics(self._watching(), self._sources)
+
+    def _log_ends(self) -> Offsets:
+        admin = self._watching()
+        return {topic: _texts(admin.end_offsets(topic)) for topic in self._sources}
 
     # --- running ------------------------------------------------------------------------------
 
@@ -237,22 +265,23 @@ class Job:
         publishing: Publishing | None,
         maintenance: Maintenance,
     ) -> None:
-        scratch = fresh_scratch(fast_directory(self.data), pipeline.table.root)
-        query = self._start_query(spark, pipeline, starts, scratch)
+        reading = Reading(self, spark, pipeline, starts)
         reported = 0.0
         try:
             while True:
-                self._raise_failures(query, publishing)
+                self._raise_failures(reading.query, publishing)
                 done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
                     break
+                reading.leave_out(pipeline.clock.paused)
+                self._pass_time(pipeline)
                 self.progress.published = None if publishing is None else publishing.published
                 maintenance.work(self.progress.published)
                 if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
                     self._report_offsets(admin, pipeline)
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
-            self._end(query, pipeline)
+            self._end(reading, pipeline)
             self._raise_failures(None, publishing)
             if publishing is not None:
                 publishing.drain()
@@ -260,46 +289,30 @@ class Job:
             self._report_offsets(admin, pipeline)
         finally:
             self._stop.set()
-            with suppress(Exception):
-                query.stop()
+            reading.end()
+            if self._group is not None:
+                self._group.leave()
             if self._watcher is not None:
                 self._watcher.close()
-            shutil.rmtree(scratch, ignore_errors=True)
 
-    def _start_query(
-        self, spark: SparkSession, pipeline: Pipeline, starts: Offsets, scratch: Path
-    ) -> StreamingQuery:
-        connection = spark_options(self.connections.named(self.spec.source.connection))
-        stream = changes_stream(spark, connection, starts, self.spec.minibatch)
+    def _pass_time(self, pipeline: Pipeline) -> None:
+        """What time alone makes due; foreachBatch is called for records only."""
+        if not pipeline.epoch_lock.acquire(blocking=False):
+            return
+        try:
+            pipeline.clock.tick()
+            if pipeline.clock.due:
+                pipeline.run_epoch(None, pipeline.newest.offsets)
+        finally:
+            pipeline.epoch_lock.release()
 
-        def run(changes: DataFrame, batch: int) -> None:
-            try:
-                with pipeline.epoch_lock:
-                    if self._stop.is_set():
-                        raise Stopping
-                    pipeline.run_epoch(changes, planned_ends(scratch, batch))
-            except Stopping:
-                raise
-            except BaseException as failure:
-                self._failure.append(failure)
-                raise RuntimeError(str(failure)) from failure
-
-        return (
-            stream.writeStream.foreachBatch(run)
-            .option("checkpointLocation", str(scratch))
-            .queryName(self.spec.name)
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-
-    def _end(self, query: StreamingQuery, pipeline: Pipeline) -> None:
+    def _end(self, reading: Reading, pipeline: Pipeline) -> None:
         """Let the running epoch finish; a batch that begins from now on refuses itself."""
         self._stop.set()
         if not pipeline.epoch_lock.acquire(timeout=STOP_SECONDS_MAX):
             raise JobFailed(f"the running epoch did not end within {STOP_SECONDS_MAX} s")
         pipeline.epoch_lock.release()
-        with suppress(StreamingQueryException):
-            query.stop()
+        reading.end()
 
     def _raise_failures(self, query: StreamingQuery | None, publishing: Publishing | None) -> None:
         if self._failure:
@@ -342,6 +355,83 @@ class Job:
             return
         self.progress.lag = lag(offsets, ends)
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
+
+
+class Reading:
+    """The streaming query, which may have to begin anew to leave partitions out or take them in
+    again. Nothing lives in its checkpoint, so that takes a fraction of a second."""
+
+    def __init__(self, job: Job, spark: SparkSession, pipeline: Pipeline, starts: Offsets) -> None:
+        self._job = job
+        self._spark = spark
+        self._pipeline = pipeline
+        self._turn = 0
+        self._left_out: frozenset[Place] = frozenset()
+        self._scratch: Path | None = None
+        self.query: StreamingQuery | None = None
+        self._begin(starts)
+
+    def leave_out(self, paused: frozenset[Place]) -> None:
+        """Read all partitions but these from now on."""
+        if paused == self._left_out:
+            return
+        with self._pipeline.epoch_lock:  # no epoch runs, and none of the old query begins
+            self._turn += 1
+            starts = {topic: dict(at) for topic, at in self._pipeline.newest.offsets.items()}
+            self._left_out = self._pipeline.clock.paused
+        self._stop_query()
+        names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))
+        log.info("reading without %s", names) if names else log.info("reading all partitions")
+        self._begin(starts)
+
+    def end(self) -> None:
+        self._turn += 1
+        self._stop_query()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _stop_query(self) -> None:
+        query, self.query = self.query, None
+        if query is not None:
+            with suppress(Exception):
+                query.stop()
+
+    def _begin(self, starts: Offsets) -> None:
+        if self._left_out:
+            starts = {
+                topic: {p: at for p, at in found.items() if (topic, int(p)) not in self._left_out}
+                for topic, found in starts.items()
+            }
+            starts = {topic: found for topic, found in starts.items() if found}
+            if not starts:  # all wait for other jobs
+                return
+        job, pipeline, turn = self._job, self._pipeline, self._turn
+        scratch = fresh_scratch(fast_directory(job.data), pipeline.table.root)
+        self._scratch = scratch
+        connection = spark_options(job.connections.named(job.spec.source.connection))
+        stream = changes_stream(
+            self._spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
+        )
+
+        def run(changes: DataFrame, batch: int) -> None:
+            try:
+                with pipeline.epoch_lock:
+                    if job.stopping or turn != self._turn:
+                        raise Stopping
+                    pipeline.run_epoch(changes, planned_ends(scratch, batch))
+            except Stopping:
+                raise
+            except BaseException as failure:
+                job.fail(failure)
+                raise RuntimeError(str(failure)) from failure
+
+        self.query = (
+            stream.writeStream.foreachBatch(run)
+            .option("checkpointLocation", str(scratch))
+            .queryName(f"{job.spec.name}-{turn}")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
 
 
 def _texts(offsets: dict[int, int]) -> dict[str, int]:

@@ -31,8 +31,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from jobs.clock import JobClock
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
+from jobs.core.row_time import time_column
 from jobs.core.state import Stamp
 from jobs.edge.bucket_column import bucket_column
 from jobs.edge.decode_task import (
@@ -101,6 +103,7 @@ class Pipeline:
         cache: Path,
         cores: int,
         committed: Callable[[EpochRow, Sequence[AddedFile]], None],
+        clock: JobClock,
         source_unchanged: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
@@ -110,19 +113,14 @@ class Pipeline:
         self.cache = cache
         self.cores = cores
         self.committed = committed
+        self.clock = clock
         self.source_unchanged = source_unchanged
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
         self._largest = ARROW_UNBOUNDED_MESSAGE_BYTES_MAX + 1  # bytes of a message; not known yet
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
-        self._rules = SourceRules(
-            format=spec.source.format,
-            database=spec.source.database,
-            table=spec.source.table,
-            timestamp_format=spec.timestamp_format,
-            missing_is_null=spec.on_schema_change == "continue",
-        )
+        self._rules = source_rules(spec, plan)
 
     def run_epoch(self, changes: DataFrame | None, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: from `changes` up to `ends`, or without any."""
@@ -132,16 +130,17 @@ class Pipeline:
             epoch, uuid = self.newest.epoch + 1, uuid4().hex
             outcome = Outcome()
             if changes is not None:
-                outcome = self._compute(changes, ranges, epoch, uuid, ())
+                horizon = self.clock.horizon
+                outcome = self._compute(changes, ranges, epoch, uuid, (), horizon)
                 if outcome.failing:  # rare: once more, with their messages in quarantine
                     failing, uuid = tuple(outcome.failing), uuid4().hex
-                    outcome = self._compute(changes, ranges, epoch, uuid, failing)
+                    outcome = self._compute(changes, ranges, epoch, uuid, failing, horizon)
                     _none_failing(outcome)
                 self.source_unchanged()
                 self._largest = max((report.bytes_max for report in outcome.ranges), default=0)
             counters = self._judge(outcome, ranges)
-            computed = time.monotonic()
-            counters["compute_seconds"] = round(computed - began, 4)
+            self.clock.observe(outcome.ranges, ends)
+            counters["compute_seconds"] = round(time.monotonic() - began, 4)
             row = EpochRow(
                 epoch=epoch,
                 uuid=uuid,
@@ -151,7 +150,7 @@ class Pipeline:
                 plan=self.plan.fingerprint,
                 offsets=moved(self.newest.offsets, ends),
                 topics=self.topics,
-                watermarks=self._watermarks(outcome),
+                watermarks=self.clock.told(),
                 counters=counters,
                 files=_named(outcome.files),
             )
@@ -168,10 +167,11 @@ class Pipeline:
         epoch: int,
         uuid: str,
         failing: tuple[tuple[int, str], ...],
+        horizon_ms: int,
     ) -> Outcome:
         decode = DecodeTask(
             self.plan, self._rules, ranges, self.table.root, epoch, uuid,
-            durable=self.spec.durable, failing=failing,
+            durable=self.spec.durable, horizon_ms=horizon_ms, failing=failing,
         )  # fmt: skip
         fold = FoldTask(
             self.plan, self.table.root, self.cache, epoch, uuid,
@@ -266,14 +266,19 @@ class Pipeline:
             counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
         return counters
 
-    def _watermarks(self, outcome: Outcome) -> dict[str, Any]:
-        """The greatest event time seen so far in each partition."""
-        seen = dict(self.newest.watermarks.get("event_time_max", {}))
-        for report in outcome.ranges:
-            if report.event_time_max is not None:
-                place = f"{report.topic}/{report.partition}"
-                seen[place] = max(report.event_time_max, seen.get(place, report.event_time_max))
-        return {"event_time_max": seen}
+
+def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
+    """How a job's messages are read."""
+    column = time_column(spec.watermark, plan.columns)
+    return SourceRules(
+        format=spec.source.format,
+        database=spec.source.database,
+        table=spec.source.table,
+        timestamp_format=spec.timestamp_format,
+        missing_is_null=spec.on_schema_change == "continue",
+        time="column" if column is not None else str(spec.watermark.time),
+        time_column=column,
+    )
 
 
 def _weighted_schema(plan: Plan) -> StructType:

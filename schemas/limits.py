@@ -195,3 +195,12 @@ HOT_STATE_SMALL_MULTISET_BYTES = 1_024
 # before the bound is lifted, because 4,000 records of that size still fit the memory of a worker.
 ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 ARROW_UNBOUNDED_MESSAGE_BYTES_MAX = 16 * 1024
+
+# A job of an alignment group that has told nothing for so many rounds, and for at least so many
+# milliseconds, has ended or hangs; the group goes on without it.
+ALIGNMENT_SILENCE_EVERIES = 10
+ALIGNMENT_SILENCE_MS_MIN = 10_000
+
+# Windows of HOP that one row may be in: each is a row of its own from there on, so an epoch of
+# max_rows becomes so many times as large. A day that slides by five minutes.
+WINDOWS_OF_A_ROW_MAX = 288

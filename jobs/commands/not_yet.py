@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.job import JobSpec
+from schemas.job import GeneratorClass, JobSpec
 
 
 def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
@@ -15,12 +15,9 @@ def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
             "bundles on the event clock do not exist yet; use processing",
         ),
         ("watermark", "generator"): (
-            watermark.generator not in ("bounded", "monotonous"),
-            "only bounded and monotonous exist yet",
-        ),
-        ("watermark", "align"): (
-            watermark.align is not None,
-            "partitions are not aligned yet; remove it",
+            watermark.generator == "punctuated" or isinstance(watermark.generator, GeneratorClass),
+            "a running job knows bounded, monotonous, lag and automatic; retally watermarks knows "
+            "punctuated too",
         ),
     }
     return {keys: reason for keys, (asked, reason) in reasons.items() if asked}

@@ -106,4 +106,7 @@ def progress_text(name: str, progress: Progress, rate: _Rate | None) -> str:
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
+    held = newest.watermarks.get("held_by")
+    if held:
+        parts.append(f"watermark held by {held[0]}" + (" and others" if held[1:] else ""))
     return f"{name}: " + ", ".join(parts)

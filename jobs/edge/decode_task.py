@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from jobs.core.consolidate import RUNNING_BITS, consolidated, group_places
 from jobs.core.formats import MessageDecoder, decoder
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
+from jobs.core.row_time import TimeOf, time_of
 from jobs.core.values import TimestampFormat
 from jobs.edge.columns import arrow_type, numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
@@ -38,6 +39,8 @@ from jobs.edge.ranges import OffsetRange
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 
 POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"
+FUTURE = "the row's time lies in the future"  # how that reason begins; only the clock knows it
+NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
 SOURCE_COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
 
@@ -50,6 +53,8 @@ class SourceRules:
     table: str | None = None
     timestamp_format: TimestampFormat = "sql"
     missing_is_null: bool = False
+    time: str = "es"  # or ts, kafka, ingestion; see core.row_time
+    time_column: Column | None = None
 
 
 class RangeReport(msgspec.Struct, kw_only=True):
@@ -85,6 +90,7 @@ class DecodeTask:
     epoch: int
     uuid: str
     durable: bool = False
+    horizon_ms: int | None = None  # a row of a later time is quarantined
     # Rows whose expressions failed the first time: their positions, and why.
     failing: tuple[tuple[int, str], ...] = ()
 
@@ -149,6 +155,19 @@ def messages_of(column: pa.Array) -> list[bytes | None]:
     return values
 
 
+def _time_of(rules: SourceRules) -> TimeOf | None:
+    return time_of(rules.time, rules.time_column)
+
+
+def _stamps(times: pa.Array) -> list[int | None]:
+    """Kafka's own timestamps in milliseconds."""
+    return [None if micros is None else micros // 1_000 for micros in times.to_pylist()]
+
+
+def _too_late(time: int) -> Rejected:
+    return Rejected(f"{FUTURE}: {time} is beyond watermark.future_skew")
+
+
 @contextmanager
 def collector_off() -> Iterator[None]:
     """No cycles are made here, but hundreds of thousands of tuples: walking them again and again
@@ -169,10 +188,11 @@ def output_schema(plan: Plan) -> pa.Schema:
 def _decoder(
     rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> MessageDecoder:
+    """Rows have the used columns, and behind them the one that tells their time."""
     return decoder(
         rules.format,
         columns,
-        used,
+        used if rules.time_column is None else (*used, rules.time_column),
         database=rules.database,
         table=rules.table,
         timestamp_format=rules.timestamp_format,
@@ -200,7 +220,7 @@ class SignedRows:
         if not changes:
             return
         signs, rows = zip(*changes, strict=True)
-        columns = zip(*rows, strict=True)
+        columns = islice(zip(*rows, strict=True), len(self._used))  # a column of time stays here
         for arrays, values, column in zip(self._columns, columns, self._used, strict=True):
             arrays.append(to_arrow(values, column.type))
         self.signs.append(np.array(signs, np.int64))
@@ -247,23 +267,31 @@ class _Range:
         report.read += len(values)
         largest = pc.max(pc.binary_length(batch.column("value"))).as_py()
         report.bytes_max = max(report.bytes_max, largest or 0)
-        latest = -1
-        for index, value in enumerate(values):
+        latest = NEVER if report.event_time_max is None else report.event_time_max
+        horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
+        time_of, by_es = _time_of(task.rules), task.rules.time == "es"
+        stamps = _stamps(times) if task.rules.time == "kafka" else repeat(None, len(values))
+        for index, (value, stamp) in enumerate(zip(values, stamps, strict=True)):
             decoded = decode(value)
             if keep:
                 self.kept.append((decoded, value, offsets[index].as_py(), times[index].as_py()))
             elif type(decoded) is Changes:
+                time = decoded.es if by_es else time_of(decoded, stamp) if time_of else None
+                if time is None:
+                    report.event_times_missing += 1
+                elif time > latest:
+                    if time > horizon:
+                        self._reject(
+                            _too_late(time), value, offsets[index].as_py(), times[index].as_py()
+                        )
+                        continue
+                    latest = time
                 report.decoded += 1
                 take(decoded.changes)
-                if decoded.es is None:
-                    report.event_times_missing += 1
-                elif decoded.es > latest:
-                    latest = decoded.es
             else:
                 self._odd(decoded, value, offsets[index].as_py(), times[index].as_py())
         self.signed_rows.add(changes)
-        if latest >= 0:
-            report.event_time_max = max(latest, report.event_time_max or 0)
+        report.event_time_max = None if latest == NEVER else latest
 
     def finish(self) -> None:
         """End of the range: the rest of a second run, and the last rejects."""
@@ -344,23 +372,36 @@ class _Range:
                 self._odd(decoded, value, offset, time)
                 continue
             bad = [row for _, row in decoded.changes if row in failing]
+            at = self._time(decoded, time)
             if bad:
                 self._reject(Rejected(failing[bad[0]]), value, offset, time)
+            elif at is not None and self._beyond(decoded, time):
+                self._reject(_too_late(at), value, offset, time)
             else:
                 self.report.decoded += 1
                 self.signed_rows.add(decoded.changes)
-                if decoded.es is None:
+                if at is None:
                     self.report.event_times_missing += 1
                 else:
-                    latest = max(decoded.es, self.report.event_time_max or 0)
-                    self.report.event_time_max = latest
+                    latest = self.report.event_time_max
+                    self.report.event_time_max = at if latest is None else max(at, latest)
+
+    def _time(self, changes: Changes, stamp_us: int | None) -> int | None:
+        time_of = _time_of(self.task.rules)
+        stamp = None if stamp_us is None else stamp_us // 1_000
+        return None if time_of is None else time_of(changes, stamp)
+
+    def _beyond(self, changes: Changes, stamp_us: int | None) -> bool:
+        """Whether a message's time is one that is not taken."""
+        time, horizon = self._time(changes, stamp_us), self.task.horizon_ms
+        return time is not None and horizon is not None and time > horizon
 
     def _failing_rows(self) -> dict[Row, str]:
         wanted = {at if at >= 0 else ~at: reason for at, reason in self.task.failing}
         position = self.ordinal << RUNNING_BITS
         failing: dict[Row, str] = {}
-        for decoded, _, _, _ in self.kept:
-            if isinstance(decoded, Changes):
+        for decoded, _, _, time in self.kept:
+            if isinstance(decoded, Changes) and not self._beyond(decoded, time):
                 for _, row in decoded.changes:
                     if position in wanted:
                         failing[row] = f"{wanted[position]}; the row is {self._shown(row)}"
@@ -368,6 +409,6 @@ class _Range:
         return failing
 
     def _shown(self, row: Sequence[object]) -> str:
-        named = zip(self.task.plan.used, row, strict=True)
+        named = zip(self.task.plan.used, row, strict=False)  # a column of time may come behind
         shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
         return shown[: REASON_CHARACTERS_MAX // 2]

@@ -37,12 +37,17 @@ def changes_stream(
     connection: Mapping[str, str],
     starts: Offsets,
     minibatch: MiniBatch,
+    *,
+    some: bool = False,
 ) -> DataFrame:
-    """The topics from these offsets on, cut into micro-batches as the bundles are meant."""
+    """The topics from these offsets on, cut into micro-batches as the bundles are meant. Of
+    `some` partitions only those; else those too that a topic gets meanwhile."""
+    which = "assign" if some else "subscribe"
+    names = {topic: [int(p) for p in sorted(found)] for topic, found in starts.items()}
     reader = (
         spark.readStream.format("kafka")
         .options(**connection)
-        .option("subscribe", ",".join(sorted(starts)))
+        .option(which, json.dumps(names) if some else ",".join(sorted(starts)))
         .option("startingOffsets", json.dumps(starts))
         .option("failOnDataLoss", "true")
         .options(**FETCHING)

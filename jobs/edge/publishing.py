@@ -20,6 +20,10 @@ from schemas.epoch import EpochRow, TopicIdentity
 from schemas.job import JobSpec
 
 
+class HistoryMissing(Exception):
+    """What the topic lacks is no longer in the table; going on would leave a hole in it."""
+
+
 class Publishing:
     """Starts beside Spark, which takes longer; epochs committed meanwhile wait their turn."""
 
@@ -104,6 +108,14 @@ class Publishing:
             return
         handle = self._table.reader()
         rows = epoch_rows(self._table.root, handle, since=after)
+        oldest = rows[0].epoch if rows else newest
+        if oldest > after + 1:
+            raise HistoryMissing(
+                f"topic {self.topic!r} needs the epochs from {after + 1} on, but the table's "
+                f"history begins at {oldest}: retention has removed what lies between, and a "
+                "changelog that begins in the middle is none. Give the job a new name, so that it "
+                "begins anew"
+            )
         changelog = [file for file in live_files(handle) if file.part == CHANGELOG]
         for row in rows:
             names = [f.path for f in changelog if f.epoch_min <= row.epoch <= f.epoch_max]

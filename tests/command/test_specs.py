@@ -105,8 +105,7 @@ def test_validate_speaks_json(retally: Retally, spec: Path) -> None:
     ("extra", "path"),
     [
         ("state: {ttl: 1h}", "state.ttl"),
-        ("watermark: {generator: lag}", "watermark.generator"),
-        ("watermark: {align: {group: g, max_drift: 1m}}", "watermark.align"),
+        ("watermark: {generator: punctuated, marker: cnt = 0}", "watermark.generator"),
     ],
 )
 def test_run_refuses_what_it_would_only_ignore(

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from jobs import maintenance
+from jobs.clock import JobClock
 from jobs.edge.compaction import TOP_TIER, Merge, tier_of
 from jobs.edge.delta_epochs import (
     EpochTable,
@@ -87,6 +88,7 @@ class MaintainedJob:
         self.pipeline = Pipeline(
             self.spec, self.made.plan, table, newest,
             cache=self.place.cache, cores=1, committed=lambda row, files: None,
+            clock=JobClock(self.spec, {}, newest, log_ends=dict),
         )  # fmt: skip
         self.maintenance = Maintenance(self.pipeline, self.place.home)
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.clock import JobClock
 from jobs.core.change import Op, Row
 from jobs.core.fold import fold_changelog
 from jobs.core.laws import messages_conserved, repeats_the_last_row
@@ -91,6 +92,12 @@ class EpochsByHand:
         self.pipeline = Pipeline(
             self.spec, self.plan, table, newest,
             cache=self.cache, cores=2, committed=lambda _row, _files: None,
+            clock=JobClock(
+                self.spec,
+                {topic: newest.topics[topic].partitions for topic in self.spec.source.topics},
+                newest,
+                log_ends=self.ends,
+            ),
         )  # fmt: skip
         return self.pipeline
 

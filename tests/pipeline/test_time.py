@@ -1,0 +1,161 @@
+"""Time in a running job: `retally run` on a real broker, seen through its epoch rows."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.edge.broker import Broker
+from schemas.epoch import EpochRow
+from tests.pipeline.running import RunningJob, create_topic, produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+WAIT_SECONDS = 90
+NOON = 1_767_268_800_000  # 2026-01-01 12:00:00
+MINUTE = 60_000
+DAY = 24 * 60 * MINUTE
+
+
+def spec_of(topic: str, watermark: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "timed",
+        "source": {"topic": topic},
+        "columns": {"name": "STRING", "cnt": "INT"},
+        "query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name",
+        "minibatch": {"size": 1, "latency": "200ms"},
+        "watermark": watermark,
+        "state": {"buckets": 2},
+    }
+
+
+def inserted(es: int, name: str = "a") -> bytes:
+    text = '{"data":[{"name":"%s","cnt":"1"}],"type":"INSERT","isDdl":false,"es":%d,"ts":%d}'
+    return (text % (name, es, es)).encode()
+
+
+@contextmanager
+def running(job: RunningJob) -> Iterator[subprocess.Popen[str]]:
+    process = job.start(caught_up=False)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode in (0, -signal.SIGKILL), said
+
+
+def await_row(
+    job: RunningJob, process: subprocess.Popen[str], seen: Callable[[EpochRow], bool]
+) -> EpochRow:
+    """The first epoch row of which it is true."""
+    end = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            said, _ = process.communicate()
+            pytest.fail(f"the job ended: {said}")
+        if (job.table / "_delta_log").exists():
+            for row in job.epochs():
+                if seen(row):
+                    return row
+        time.sleep(0.1)
+    newest = job.epochs()[-1]
+    pytest.fail(f"not seen; the newest epoch is {newest}")
+
+
+def watermark(row: EpochRow) -> int:
+    return int(row.watermarks.get("combined", -1))
+
+
+def at(row: EpochRow, topic: str, partition: int) -> int:
+    return row.offsets[topic][str(partition)]
+
+
+def partition(row: EpochRow, topic: str, number: int) -> dict[str, Any]:
+    """What an epoch row says of a partition's time; the first row has had none yet."""
+    topics = row.watermarks.get("topics", {topic: {"partitions": {}}})
+    found: dict[str, Any] = topics[topic]["partitions"].get(str(number), {})
+    return found
+
+
+def never_backwards(job: RunningJob) -> bool:
+    told = [watermark(row) for row in job.epochs()]
+    return told == sorted(told)
+
+
+def test_a_silent_partition_is_idle_after_a_while_and_behind_when_it_comes_back(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    job = RunningJob(
+        spec_of(topic, {"time": "es", "delay": "1s", "idle_after": "3s"}), tmp_path, broker.address
+    )
+    produce(broker.address, topic, [(0, inserted(NOON + MINUTE)), (1, inserted(NOON))])
+    with running(job) as process:
+        held = await_row(job, process, lambda row: watermark(row) == NOON - 1_001)
+        assert "partition 1, silent for" in held.watermarks["held_by"][0]
+        produce(broker.address, topic, [(0, inserted(NOON + 2 * MINUTE))])
+        released = await_row(job, process, lambda row: watermark(row) >= NOON + 2 * MINUTE - 1_001)
+        assert released.kind == "time", "nothing but time made it due"
+        assert "idle" in partition(released, topic, 1)
+        produce(broker.address, topic, [(1, inserted(NOON + 5_000))])
+        back = await_row(job, process, lambda row: at(row, topic, 1) == 2)
+        assert "idle" not in partition(back, topic, 1)
+        process.kill()
+    reached = watermark(job.epochs()[-1])
+    with running(job) as process:
+        produce(broker.address, topic, [(0, inserted(NOON + 3 * MINUTE))])
+        await_row(job, process, lambda row: at(row, topic, 0) == 3)
+        later = await_row(job, process, lambda row: watermark(row) > reached)
+        assert "idle" in partition(later, topic, 1)
+    assert never_backwards(job)
+
+
+def test_a_partition_a_day_ahead_waits_unread_for_one_that_starts_late(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    align = {"group": "g", "max_drift": "1m", "every": "300ms"}
+    job = RunningJob(spec_of(topic, {"time": "es", "align": align}), tmp_path, broker.address)
+    produce(broker.address, topic, [(0, inserted(NOON + DAY)), (1, inserted(NOON))])
+    with running(job) as process:
+        await_row(job, process, lambda row: watermark(row) == NOON - 1)
+        paused = await_row(job, process, lambda row: "ahead" in partition(row, topic, 0))
+        assert at(paused, topic, 0) == 1
+        time.sleep(2)  # the query has begun anew without it
+        produce(broker.address, topic, [(0, inserted(NOON + DAY))] * 5)
+        produce(broker.address, topic, [(1, inserted(NOON + MINUTE))])
+        alone = await_row(job, process, lambda row: at(row, topic, 1) == 2)
+        assert at(alone, topic, 0) == 1, "who is ahead is not read"
+        process.kill()
+    with running(job) as process:
+        produce(broker.address, topic, [(1, inserted(NOON + 2 * MINUTE))])
+        still = await_row(job, process, lambda row: at(row, topic, 1) == 3)
+        assert at(still, topic, 0) == 1, "nor after a crash"
+        produce(broker.address, topic, [(1, inserted(NOON + DAY))])
+        await_row(job, process, lambda row: at(row, topic, 0) == 6)
+        await_row(job, process, lambda row: watermark(row) == NOON + DAY - 1)
+    assert never_backwards(job)
+
+
+def test_a_row_from_the_future_is_quarantined_and_moves_no_watermark(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    spec = spec_of(topic, {"time": "es", "future_skew": "1m"})
+    job = RunningJob(spec, tmp_path, broker.address)
+    ahead = int(time.time() * 1_000) + 10 * MINUTE
+    produce(broker.address, topic, [(0, inserted(NOON)), (0, inserted(ahead))])
+    job.must_run()
+    (reject,) = job.part("quarantine")
+    assert reject["reason"].startswith("the row's time lies in the future")
+    assert watermark(job.epochs()[-1]) == NOON - 1
+    assert job.ask("results", job.spec["name"]) == [{"name": "a", "n": 1}]
