@@ -48,6 +48,8 @@ class RetallySql(Dialect):
 
     class Parser(parser.Parser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+        # A word of MySQL's; here it is a window that `query` refuses with the reason.
+        FUNC_TOKENS: ClassVar[set[TokenType]] = {*parser.Parser.FUNC_TOKENS, TokenType.SESSION}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
         }

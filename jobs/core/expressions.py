@@ -38,6 +38,8 @@ from jobs.core.plan import (
     Negate,
     Not,
     Plan,
+    Window,
+    WindowBound,
 )
 from schemas.types import (
     BIGINT,
@@ -59,6 +61,8 @@ from schemas.types import (
 INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 DECIMAL_SCALE_KEPT = 6  # fraction digits that a result beyond 38 digits keeps at least
 INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+# Largest first, so that a length is written in the largest unit that holds it exactly.
+INTERVAL_UNITS_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
 EPOCH = datetime(1970, 1, 1)
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -483,6 +487,8 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
             return flat if expression.otherwise is None else (*flat, expression.otherwise)
         case Call():
             return expression.arguments
+        case WindowBound():
+            return (expression.window.time,)
         case _:
             return ()
 
@@ -514,6 +520,8 @@ def fails_itself(expression: Expression) -> bool:
             if expression.function == "ROUND":
                 return len(expression.arguments) > 1 and _overflows(expression.type)
             return False
+        case WindowBound():
+            return not expression.end  # a row without time has no window; told once, at its start
         case _:
             return False
 
@@ -591,6 +599,23 @@ def _sql(expression: Expression) -> tuple[str, int]:
         case Call():
             arguments = ", ".join(map(expression_sql, expression.arguments))
             return f"{expression.function}({arguments})", _LEAF
+        case WindowBound():
+            return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
+
+
+def window_sql(window: Window, bound: str = "") -> str:
+    """A window as GROUP BY says it, or one of its bounds as SELECT does."""
+    lengths = [window.size_ms] if window.function == "TUMBLE" else [window.slide_ms, window.size_ms]
+    arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
+    return f"{window.function}{bound}({arguments})"
+
+
+def interval_sql(milliseconds: int) -> str:
+    """A length of time in the largest unit that holds it exactly, or in seconds."""
+    for unit, length in INTERVAL_UNITS_MS.items():
+        if milliseconds % length == 0:
+            return f"INTERVAL '{milliseconds // length}' {unit}"
+    return f"INTERVAL '{milliseconds // 1000}.{milliseconds % 1000:03}' SECOND"
 
 
 def identifier_sql(name: str) -> str:
@@ -659,7 +684,11 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
     if plan.where is not None:
         lines.append(f"WHERE {expression_sql(plan.where)}")
     if group:
-        lines.append("GROUP BY " + ", ".join(map(_key_sql, group.values())))
+        keys = [
+            window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
+            for each in group.values()
+        ]
+        lines.append("GROUP BY " + ", ".join(dict.fromkeys(keys)))  # both bounds are one window
     return "\n".join(lines)
 
 

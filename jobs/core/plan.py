@@ -4,8 +4,9 @@
                                                         │
                                            aggregates over arguments ──► result columns
 
-Row expressions (where, group, arguments) are evaluated by Spark as Columns; aggregates are folded
-by the generated code of `accumulators`. A plan is a value: equal queries have equal plans.
+A window is two of the group expressions: its bounds. Row expressions (where, group, arguments) are
+evaluated by Spark as Columns; aggregates are folded by the generated code of `accumulators`. A plan
+is a value: equal queries have equal plans.
 """
 
 from __future__ import annotations
@@ -121,6 +122,35 @@ class Call:
     type: SqlType
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of event time, all as long and aligned to 1970: each begins a slide after the one
+    before, so that a row is in `size_ms // slide_ms` of them. TUMBLE slides by its size."""
+
+    function: OneOf["TUMBLE", "HOP"]
+    time: Column
+    size_ms: int
+    slide_ms: int
+
+    @property
+    def of_a_row(self) -> int:
+        """How many windows every row is in."""
+        return self.size_ms // self.slide_ms
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBound:
+    """Where a window of the row begins or ends; of HOP a row has several, and becomes as many."""
+
+    window: Window
+    end: bool
+    type: SqlType
+
+    @property
+    def name(self) -> str:
+        return "window_end" if self.end else "window_start"
+
+
 Expression = (
     Column
     | Constant
@@ -135,6 +165,7 @@ Expression = (
     | Like
     | Case
     | Call
+    | WindowBound
 )
 
 
@@ -174,6 +205,14 @@ class Plan:
     arguments: tuple[Named, ...]  # distinct arguments of aggregates; names unique
     aggregates: tuple[Aggregate, ...]
     output: tuple[str, ...]  # result columns in SELECT order: names from group and aggregates
+
+    @property
+    def window(self) -> Window | None:
+        """The windows of the query; both of their bounds are among the group columns."""
+        bounds = (
+            each.expression for each in self.group if isinstance(each.expression, WindowBound)
+        )
+        return next((bound.window for bound in bounds), None)
 
     @property
     def hidden(self) -> tuple[str, ...]:

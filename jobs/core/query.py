@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from jobs.core import expressions as typing_rules
+from jobs.core import window_query
 from jobs.core.dialect import Refusal, parse_select
 from jobs.core.expressions import FUNCTIONS, SYNONYMS, UNTYPED, TypeProblem, parts, walk
 from jobs.core.plan import (
@@ -41,6 +42,8 @@ from jobs.core.plan import (
     Named,
     Not,
     Plan,
+    Window,
+    WindowBound,
 )
 from schemas.limits import (
     COLUMNS_MAX,
@@ -197,6 +200,7 @@ class _Query:
     sql: str
     columns: Mapping[str, SqlType]
     problems: list[QueryProblem]
+    window: Window | None = None  # known once WHERE was read, which comes before it
     depths: dict[int, tuple[Expression, int, int]] = field(default_factory=dict)
 
     # -- the SELECT as a whole --
@@ -206,6 +210,7 @@ class _Query:
         scope, where = self._from(select, source, outermost=True)
         with self._problems_kept():
             where = self._both(where, self._where(select, scope))
+        scope = self._windowed(select, scope)
         items = [item for node in select.expressions for item in self._items(node, scope)]
         keys = self._keys(select, scope, items)
         if self.problems:
@@ -320,6 +325,21 @@ class _Query:
             return right if left is None else left
         return Logical("AND", left, right, BOOLEAN)
 
+    def _windowed(self, select: exp.Select, scope: _Scope) -> _Scope:
+        """The names behind GROUP BY: with a window there, also its bounds."""
+        group = select.args.get("group")
+        keys = group.expressions if group is not None else []
+        calls = [key for key in keys if window_query.is_window(key)]
+        if not calls:
+            return scope
+        if len(calls) > 1:
+            raise self._refused("a query has one window; GROUP BY names two", calls[1])
+        with self._at(calls[0]):
+            self.window = window_query.read_window(
+                calls[0], lambda node: self._row(node, scope, "GROUP BY")
+            )
+        return _Scope(window_query.with_bounds(scope.names, self.window), scope.qualifiers)
+
     # -- SELECT list and GROUP BY --
 
     def _items(self, node: exp.Expr, scope: _Scope) -> Iterator[_Item]:
@@ -338,6 +358,8 @@ class _Query:
                     typing_rules.typed(expression)
                 column = scope.spelling(value.name) if isinstance(value, exp.Column) else None
                 readable = scope.readable(value) or "constant"
+                if isinstance(expression, WindowBound):
+                    readable = expression.name
                 yield _Item(value, alias, expression, column=column, readable=readable)
 
     def _aggregate(self, node: exp.Expr, alias: str | None, scope: _Scope) -> _Item:
@@ -387,8 +409,8 @@ class _Query:
                 key = self._key(node, scope, items, len(select.expressions))
                 with self._at(node):
                     typing_rules.typed(key)
-                if key not in keys:
-                    keys.append(key)
+                whole = window_query.bounds(key.window) if isinstance(key, WindowBound) else [key]
+                keys += [each for each in whole if each not in keys]
         return keys
 
     def _key(self, node: exp.Expr, scope: _Scope, items: list[_Item], width: int) -> Expression:
@@ -399,6 +421,8 @@ class _Query:
             if self.problems:  # positions are only right when every item was understood
                 raise self._refused(f"column {position} is not clear yet", node)
             return self._key_item(items[position - 1], node)
+        if self.window is not None and window_query.is_window(node):
+            return window_query.bounds(self.window)[0]
         if isinstance(node, exp.Column) and not node.table:
             column = scope.find(node.name)
             aliased = [item for item in items if item.alias and _alike(item.alias, node.name)]
@@ -550,6 +574,8 @@ class _Query:
             choices = " and ".join(f"`{each}`" for each in alike)
             message = f"`{node.name}` could be {choices}: write it in the same case"
             raise self._refused(message, node)
+        if node.name.lower() in window_query.NAMES:
+            raise self._refused(window_query.NO_BOUND.format(node.name.lower()), node)
         close = difflib.get_close_matches(node.name, list(scope.names), 1)
         shown = ", ".join(list(scope.names)[:10])
         hint = close[0] if close else f"one of {shown}" if shown else None
@@ -801,6 +827,8 @@ def _function(query: _Query, node: exp.Expr, read: _Read) -> Expression:
     name = _function_name(node)
     if name in FUNCTIONS or name in SYNONYMS:
         return typing_rules.call(name, [read(each) for each in node.expressions])
+    if name in window_query.WORDS:
+        return window_query.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
         raise query._unknown(node)
     count, example = _REWRITTEN[name]
@@ -932,6 +960,8 @@ def _column_name(expression: Expression) -> str | None:
 
 def _readable(expression: Expression) -> str:
     """A name for a hidden group column, from the columns of the source that it reads."""
+    if isinstance(expression, WindowBound):
+        return expression.name
     columns = (each.name for each in walk(expression) if isinstance(each, Column))
     return "_".join(dict.fromkeys(columns)) or "key"
 

@@ -45,7 +45,9 @@ from jobs.core.plan import (
     Negate,
     Not,
     Plan,
+    WindowBound,
 )
+from jobs.edge.window_columns import bound_column, with_windows
 from schemas.types import (
     BIGINT,
     BOOLEAN,
@@ -107,11 +109,14 @@ def project(
 ) -> DataFrame:
     """Source rows to the rows that are folded: carried columns, g0.., a0.., and `failure` where
     the plan is fallible. Rows that fail pass the WHERE, so that they are seen; so do rows that
-    `keep` is true for, which are no rows of the source."""
+    `keep` is true for, which are no rows of the source. Of windows that hop a row becomes
+    several."""
     application = frame.sparkSession.sparkContext.applicationId
     passes, columns = _projection(plan, tuple(carry), application)
     if passes is not None:
         frame = frame.where(passes if keep is None else keep | passes)
+    if plan.window is not None:
+        frame = with_windows(frame, plan.window)
     return frame.select(*columns)
 
 
@@ -181,6 +186,8 @@ def build(expression: Expression) -> Evaluated:
             return _build_case(expression)
         case Call():
             return _build_call(expression)
+        case WindowBound():
+            return Evaluated(*bound_column(expression))
 
 
 _COMPARE: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {

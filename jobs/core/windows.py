@@ -1,0 +1,95 @@
+"""Windows: which of them a row is in.
+
+    HOP, slide 5, size 10    ... [-5 .. 4] [0 .. 9] [5 .. 14] ...    aligned to 1970
+                                              │        │
+    row at 7                                  └────────┴─► (row, 0, 10), (row, 5, 15)
+
+A row that carries its window is a row like any other: `opened` is the plan over such rows, which
+needs to know nothing of windows. The same assignment as Columns is in `jobs.edge.window_columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from jobs.core.change import Row
+from jobs.core.expressions import window_sql
+from jobs.core.plan import Column, Plan, Window, WindowBound
+from jobs.core.window_query import bounds
+from schemas.types import Kind
+
+# Windows lie in the years 1 to 9999, as every time of ours does.
+WINDOWS_FROM_MS = -62_135_596_800_000
+WINDOWS_TO_MS = 253_402_300_800_000
+
+# The columns that an opened row has more; no column of a user has a blank in its name.
+START, END = "window start", "window end"
+_MICROS = 1_000
+
+
+def starts(window: Window, time_ms: int) -> range:
+    """Where the windows of a time begin, in epoch milliseconds; empty where they would leave the
+    years that there are."""
+    last = time_ms - time_ms % window.slide_ms
+    first = last + window.slide_ms - window.size_ms
+    if first < WINDOWS_FROM_MS or last + window.size_ms > WINDOWS_TO_MS:
+        return range(0)
+    return range(first, last + 1, window.slide_ms)
+
+
+def no_window(window: Window) -> tuple[str, str]:
+    """Why a row is in no window: its time is NULL, or out of range."""
+    name = window_sql(window)
+    return f"{name}: the time is NULL", f"{name}: the window is not within the years 1 to 9999"
+
+
+def units_of_ms(window: Window) -> int:
+    """What one millisecond is in values of the window's time and bounds."""
+    return 1 if window.time.type.kind is Kind.BIGINT else _MICROS
+
+
+def opener(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
+    """How to open a row of used columns: once for each of its windows, with their bounds behind.
+    A row without a window has none; see `unopened`."""
+    place = [column.name for column in plan.used].index(window.time.name)
+    unit = units_of_ms(window)
+
+    def opened_rows(row: Row) -> list[Row]:
+        time: Any = row[place]
+        if time is None:
+            return []
+        begins = starts(window, time // unit)
+        return [(*row, start * unit, (start + window.size_ms) * unit) for start in begins]
+
+    return opened_rows
+
+
+def unopened(row: Row) -> Row:
+    """A row without windows, in the shape of one that has some: WHERE may still remove it."""
+    return (*row, None, None)
+
+
+def opened(plan: Plan, window: Window) -> Plan:
+    """The plan over opened rows: the bounds of their window are two columns more."""
+    start, end = bounds(window)
+    more = (Column(START, start.type), Column(END, end.type))
+
+    def without_bounds(part: Any) -> Any:
+        if isinstance(part, WindowBound):
+            return more[part.end]
+        if isinstance(part, tuple):
+            return tuple(map(without_bounds, part))
+        if is_dataclass(part) and not isinstance(part, type):
+            known = {each.name: getattr(part, each.name) for each in fields(part)}
+            return replace(part, **{name: without_bounds(each) for name, each in known.items()})
+        return part
+
+    return replace(
+        plan,
+        columns=(*plan.columns, *more),
+        used=(*plan.used, *more),
+        group=without_bounds(plan.group),
+        arguments=without_bounds(plan.arguments),
+    )
