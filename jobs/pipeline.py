@@ -141,12 +141,16 @@ class Pipeline:
             counters = self._judge(outcome, ranges)
             self.clock.observe(outcome.ranges, ends)
             counters["compute_seconds"] = round(time.monotonic() - began, 4)
+            committed_ms = now_ms()
+            latest = _latest(outcome.ranges)
+            if latest is not None:  # from a row's own time to the moment its result stands
+                counters["event_lag_ms"] = committed_ms - latest
             row = EpochRow(
                 epoch=epoch,
                 uuid=uuid,
                 generation=self.newest.generation,
                 kind="time" if changes is None else "data",
-                committed_at=now_ms() * 1_000,
+                committed_at=committed_ms * 1_000,
                 plan=self.plan.fingerprint,
                 offsets=moved(self.newest.offsets, ends),
                 topics=self.topics,
@@ -279,6 +283,10 @@ def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
         time="column" if column is not None else str(spec.watermark.time),
         time_column=column,
     )
+
+
+def _latest(ranges: Sequence[RangeReport]) -> int | None:
+    return max((r.event_time_max for r in ranges if r.event_time_max is not None), default=None)
 
 
 def _weighted_schema(plan: Plan) -> StructType:

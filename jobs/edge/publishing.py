@@ -127,6 +127,7 @@ class Publishing:
             files=[str(self._table.root / name) for name in names],
             rows=int(row.counters.get("changelog_rows", 0)),
             watermark=row.watermarks.get("combined"),
+            status=row.watermarks.get("status", "active"),
             offsets=row.offsets,
             committed_ms=row.committed_at // 1_000,
         )
