@@ -6,7 +6,7 @@
 Time starts at 0 and passes with `clock`; the periodic emission comes with `periodic` and at no
 other time, so that a list of steps says all that happens. A partition is a number or a name; one
 that begins with a topic and a slash is that topic's, any other is the first topic's. What a step
-may be is in docs/watermarks.md.
+may be is in docs/time.md.
 """
 
 from __future__ import annotations
