@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jobs.core.aggregate import Folded, rules_of
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.formats import decoder
@@ -133,8 +134,8 @@ class _Replay:
             rows = (row for step in arrived for _, row in _changes(step))
             evaluated = evaluated_by_spark(self.spec.name, self.plan, dict.fromkeys(rows))
         assert evaluated.projection is not None
-        refresh = self.spec.state.ttl_ms > 0 and self.spec.state.refresh
-        tally = Tally(self.plan, evaluated.projection, refresh=refresh)
+        # The event clock's bundle is kept as rows here, so nothing in the state is withheld.
+        tally = Tally(self.plan, evaluated.projection, rules=rules_of(self.spec.state))
         for step in arrived:
             match step:
                 case Arrival():
@@ -173,13 +174,23 @@ class _Replay:
                 yield from self._end_bundle(tally)
 
     def _pass(self, tally: Tally, ms: int) -> Iterator[Output]:
-        """On the processing clock a mark ends the bundle; on the event clock time alone does
-        nothing to it."""
-        self.now_ms += ms
-        if self.event_clock is None and self.clock.pass_time(self.now_ms) is not None:
-            yield from self._end_bundle(tally)
-        if 0 < self.spec.state.ttl_ms <= self.now_ms:
-            raise ReplayError("state.ttl has passed, and expiry cannot be replayed yet")
+        """On the processing clock a mark ends the bundle, when it is due and not later; on the
+        event clock time alone does nothing to it. Groups expire on the way."""
+        until = self.now_ms + ms
+        if self.event_clock is None and self.clock.next_timer <= until:
+            yield from self._expire(tally, self.clock.next_timer)
+            if self.clock.pass_time(self.now_ms) is not None:
+                yield from self._end_bundle(tally)
+        yield from self._expire(tally, until)
+        if self.event_clock is None:
+            self.clock.pass_time(until)
+
+    def _expire(self, tally: Tally, until: int) -> Iterator[Output]:
+        """Let time come to `until`, and groups end whose TTL passes on the way."""
+        while (wakes_at := tally.wakes_at) is not None and wakes_at <= until:
+            self.now_ms = max(self.now_ms, wakes_at)
+            yield from self._rows(tally.pass_time(self.now_ms))
+        self.now_ms = until
 
     def _hear(self, tally: Tally, time: int) -> Iterator[Output]:
         """An input watermark. The event clock swallows those below its boundary, and with them
@@ -210,9 +221,12 @@ class _Replay:
             yield {"rejected": {"reason": why.reason, "path": why.path, **place}}
         if bundle.rows == 0:
             return
-        for op, key, result in tally.fold(bundle.ranges()).changelog:
-            yield {"op": str(op), "row": self._shown(key, result)}
+        yield from self._rows(tally.fold(bundle.ranges(), self.now_ms))
         yield {"flushed": bundle.rows}
+
+    def _rows(self, folded: Folded) -> Iterator[Output]:
+        for op, key, result in folded.changelog:
+            yield {"op": str(op), "row": self._shown(key, result)}
 
     def _reject(self, step: Arrival, why: Rejected) -> None:
         if self.spec.on_error == "fail":

@@ -12,8 +12,12 @@
     +I a 5                                            the changelog of the bundle
     dropped 1                                         what the counters say beyond it
 
-`query ttl=1h` sets the state's TTL. The same scripts are for every way of running a job: the core,
-a simulation, Spark with a broker. Only the order of different keys is free: compare `per_key`.
+`query ttl=1h` sets the state's TTL, `emit_expired=false` lets groups expire without a word; between
+bundles `clock 500` lets so many milliseconds pass. With `query clock=event` bundles are epochs
+whose results are withheld until `release`. Both are followed by what must come out.
+
+The same scripts are for every way of running a job: the core, a simulation, Spark with a broker.
+Only the order of different keys is free: compare `per_key`.
 """
 
 from __future__ import annotations
@@ -46,6 +50,8 @@ class ScriptedBundle:
     changes: list[ScriptedChange]
     expected: list[str]
     lines: tuple[int, int]  # where the expected lines stand in the file
+    clock_ms: int = 0  # without changes: so much time passes
+    release: bool = False  # without changes: what was withheld is due
 
 
 @dataclass(slots=True)
@@ -56,6 +62,8 @@ class Script:
     columns: dict[str, str]
     query: str
     ttl: str
+    emit_expired: bool
+    event_clock: bool
     bundles: list[ScriptedBundle] = field(default_factory=list)
 
     @property
@@ -69,7 +77,7 @@ class Script:
             "source": {"topic": "script", "format": "changelog-json"},
             "columns": self.columns,
             "query": self.query,
-            "state": {"ttl": self.ttl},
+            "state": {"ttl": self.ttl, "emit_expired": self.emit_expired},
             **sections,
         }
 
@@ -122,8 +130,13 @@ def read(path: Path) -> Script:
         end = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
         if word == "query" and script is None:
             script = _query(path, lines[at:end], dict(option.split("=") for option in options))
-        elif word == "bundle" and script is not None and not options:
-            script.bundles.append(_bundle(path, lines, at, end))
+        elif word in ("bundle", "clock", "release") and script is not None:
+            bundle = _bundle(path, lines, at, end)
+            bundle.clock_ms = int(options[0]) if word == "clock" else 0
+            bundle.release = word == "release"
+            if bool(bundle.changes) == (word != "bundle"):
+                raise ValueError(f"{path.name}:{at}: only a bundle has changes, and it has some")
+            script.bundles.append(bundle)
         else:
             raise ValueError(f"{path.name}:{at}: {lines[at - 1]!r} is no directive here")
         at = end
@@ -150,7 +163,9 @@ def _query(path: Path, lines: Sequence[str], options: dict[str, str]) -> Script:
     declared, *sql = lines
     # A comma inside a type's parentheses does not end a column.
     columns = dict(part.split(None, 1) for part in re.split(r",\s*(?![^(]*\))", declared))
-    script = Script(path, columns, " ".join(sql), options.pop("ttl", "0s"))
+    ttl, emit_expired = options.pop("ttl", "0s"), options.pop("emit_expired", "true") == "true"
+    event_clock = options.pop("clock", "processing") == "event"
+    script = Script(path, columns, " ".join(sql), ttl, emit_expired, event_clock)
     if options:
         raise ValueError(f"{path.name}: query has no option {', '.join(options)}")
     return script

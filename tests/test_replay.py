@@ -334,9 +334,30 @@ def test_wrong_specs_and_queries_are_refused_before_any_step() -> None:
         replay(spec(query="SELECT nothing FROM t"), never())
 
 
-def test_what_a_replay_cannot_do_yet_it_does_not_pretend_to_do() -> None:
-    with pytest.raises(ReplayError, match="ttl"):
-        outputs([row("+I", "a", "1"), {"clock": 3_600_000}], state={"ttl": "1h"})
+def test_a_group_expires_while_the_clock_passes_its_ttl() -> None:
+    each = {"minibatch": {"size": 1}}
+    steps = [row("+I", "a", "1"), {"clock": 999}, row("+I", "b", "2"), {"clock": 1}]
+    found = outputs(steps, **each, state={"ttl": "1s"})
+    assert kinds(found) == ["+I", "flushed 1", "+I", "flushed 1", "-D"]
+    assert found[-2] == {"op": "-D", "row": {"k": "a", "sum_v": 1, "top": 1, "count": 1}}
+    found = outputs(
+        [*steps, row("+I", "a", "3")], **each, state={"ttl": "1s", "emit_expired": False}
+    )
+    assert kinds(found) == ["+I", "flushed 1"] * 3
+    assert found[-3]["row"] == {"k": "a", "sum_v": 3, "top": 3, "count": 1}
+
+
+def test_a_bundle_is_written_when_its_latency_has_passed_and_its_groups_live_from_then_on() -> None:
+    found = outputs(
+        [row("+I", "a", "1"), {"clock": 1_200}, {"clock": 1_799}, {"clock": 1}],
+        minibatch={"latency": "1s"},
+        state={"ttl": "2s"},
+    )
+    assert kinds(found) == ["+I", "flushed 1", "-D"]
+    late = outputs(
+        [row("+I", "a", "1"), {"clock": 10_000}], minibatch={"latency": "1s"}, state={"ttl": "2s"}
+    )
+    assert kinds(late) == kinds(found)
 
 
 # --- how it is called ---------------------------------------------------------------------------

@@ -1,34 +1,79 @@
 """Aggregate: the deltas of a bundle and the old groups become new groups and changelog rows.
 
     deltas ──► settle heads ──► touched multisets ──► cells, results ──► +I -U +U -D
-                   ▲                    ▲                                  │
-              old groups         old multisets                    upserts of the state
+                   ▲                    ▲                   │              │
+              old groups         old multisets              │     upserts of the state
+                                                            ▼              ▲
+             time ──► withheld groups, groups that expire ──┴──────────────┘
 
-One state read and one state write for each touched group, whatever the number of its rows.
+One state read and one state write for each touched group, whatever the number of its rows. Under
+the event clock rows go into cells and multisets at once, and results are made when their bundle
+ends (`release`); under a TTL a group that nobody writes ends by itself (`expire`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.core.change import Op, Row, Value
+from jobs.core.laws import BrokenLaw
 from jobs.core.program import (
     FIRST_CELL,
     FIRST_PLUS,
     HEADS,
     LARGEST_LOST,
+    NEVER,
     ROW_COUNT,
     SMALLEST_LOST,
     Delta,
     Program,
 )
-from jobs.core.state import Counts, Group, Key, State, Upserts
+from jobs.core.state import (
+    SHOWN,
+    UNSHOWN,
+    WITHHELD,
+    Counts,
+    Group,
+    GroupTimer,
+    Key,
+    State,
+    Upserts,
+)
+from jobs.core.timers import Clock
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
+
+if TYPE_CHECKING:  # it loads what a task has no use for
+    from schemas.job import State as StateSpec
 
 ChangelogRow = tuple[Op, Key, Row]
 NOTHING: Counts = {}  # what is stored of a group without accumulator
+TTL = "ttl"  # the namespace of the timers that let groups expire
+WITHHELD_EXPIRY_PARTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a job says of its results beside the query."""
+
+    ttl_ms: int = 0  # 0: groups live for ever
+    refresh: bool = False  # send equal results again, which keeps state downstream alive
+    emit_expired: bool = True  # a group that expires says so with -D
+    withhold: bool = False  # until `release`: the event clock
+
+
+FOR_EVER = Rules()
+
+
+def rules_of(state: StateSpec, *, withhold: bool = False) -> Rules:
+    """The rules of a spec's `state` section. Without a TTL nothing is sent again."""
+    return Rules(
+        ttl_ms=state.ttl_ms,
+        refresh=state.ttl_ms > 0 and state.refresh,
+        emit_expired=state.emit_expired,
+        withhold=withhold,
+    )
 
 
 @dataclass(slots=True)
@@ -40,6 +85,8 @@ class Counters:
     dropped_keys: list[tuple[Key, int]] = field(default_factory=list)
     unmatched_retractions: int = 0
     misfits: int = 0
+    expired: int = 0
+    expired_silently: int = 0
 
 
 @dataclass(slots=True)
@@ -57,12 +104,13 @@ def fold(
     deltas: Mapping[Key, Delta],
     *,
     order: Callable[[Key], Any],
-    refresh: bool = False,
+    rules: Rules = FOR_EVER,
+    now_ms: int = 0,
 ) -> Folded:
     """Fold a bundle into the state's groups; the state itself is not changed.
 
-    Keys are taken in `order`, so that the same bundle gives the same rows. With `refresh` equal
-    results are sent again, which keeps state downstream alive under a TTL.
+    Keys are taken in `order`, so that the same bundle gives the same rows. `now_ms` is when the
+    groups are written, which only a TTL asks for.
     """
     counters = Counters(groups_touched=len(deltas))
     keys = sorted(deltas, key=order)
@@ -70,13 +118,48 @@ def fold(
     for key in keys:
         if deltas[key][HEADS] is not None and groups[key] is None:
             _drop_heads(program, key, deltas[key], counters)
-    touched = [key for key in keys if refresh or not _idle(program, deltas[key])]
+    if rules.withhold:
+        touched = [key for key in keys if _withholds(program, rules, groups[key], deltas[key])]
+    else:
+        always = rules.refresh or rules.ttl_ms > 0
+        touched = [key for key in keys if always or not _idle(program, deltas[key])]
     stored = [
         _stored(program, state, argument, touched, deltas, groups) for argument in program.multisets
     ]
-    folding = _Folding(program, state, counters, refresh)
+    folding = _Folding(program, state, counters, rules, now_ms)
+    take = folding.withhold if rules.withhold else folding.group
     for key in touched:
-        folding.group(key, groups[key], deltas[key], stored)
+        take(key, groups[key], deltas[key], stored)
+    return Folded(folding.changelog, folding.upserts, counters)
+
+
+def fold_time(
+    program: Program,
+    state: State,
+    *,
+    order: Callable[[Key], Any],
+    rules: Rules = FOR_EVER,
+    now_ms: int = 0,
+    release: bool = False,
+) -> Folded:
+    """What time alone makes due: with `release` the results that were withheld, and the groups
+    whose TTL has passed at `now_ms`."""
+    timers: dict[Key, list[GroupTimer]] = {}
+    if rules.ttl_ms:
+        for timer in state.due(Clock.PROCESSING, now_ms):
+            if timer.namespace == TTL:
+                timers.setdefault(timer.key, []).append(timer)
+    released = set(state.withheld()) if release else set()
+    keys = sorted(released.union(timers), key=order)
+    counters = Counters(groups_touched=len(keys))
+    folding = _Folding(program, state, counters, rules, now_ms)
+    for key, group in zip(keys, state.groups(keys), strict=True):
+        kept = folding.after_timers(key, group, timers.get(key, ()))
+        if group is not None and key in released:
+            folding.release(key, group, kept)
+        elif kept is not group:
+            folding.upserts.groups.append((key, kept))
+    folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
     return Folded(folding.changelog, folding.upserts, counters)
 
 
@@ -91,6 +174,14 @@ def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) ->
         counters.dropped_retractions += dropped
         if len(counters.dropped_keys) < DROPPED_KEYS_NAMED_MAX:
             counters.dropped_keys.append((key, dropped))
+
+
+def _withholds(program: Program, rules: Rules, group: Group | None, delta: Delta) -> bool:
+    """Whether there is anything to withhold. Where no accumulator is, an accumulate begins one,
+    even if nothing of it is left."""
+    if group is None:
+        return bool(delta[FIRST_PLUS] < NEVER)
+    return rules.refresh or rules.ttl_ms > 0 or not _idle(program, delta)
 
 
 def _idle(program: Program, delta: Delta) -> bool:
@@ -121,20 +212,28 @@ def _stored(
 class _Folding:
     """One fold while it goes through its groups."""
 
-    def __init__(self, program: Program, state: State, counters: Counters, refresh: bool) -> None:
+    def __init__(
+        self, program: Program, state: State, counters: Counters, rules: Rules, now_ms: int
+    ) -> None:
         self.program = program
         self.state = state
         self.counters = counters
-        self.refresh = refresh
+        self.rules = rules
+        self.now_ms = now_ms
         self.changelog: list[ChangelogRow] = []
-        self.upserts = Upserts([], [])
+        self.upserts = Upserts([], [], [])
         self.slots = [(argument, program.multiset_slot(argument)) for argument in program.multisets]
+        self.no_result: Row = (None,) * len(program.plan.aggregates)
+
+    # --- rows -----------------------------------------------------------------------------------
 
     def group(
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
         """Fold one group: its cells, its entries, its result and what the changelog says."""
         program = self.program
+        if old is not None and old.held:
+            raise BrokenLaw(f"the changes of {key!r} are withheld, and were not released")
         cells = program.merge(None if old is None else old.cells, delta)
         lasting = cells[0] != 0
         extremes: list[Value] = []
@@ -151,17 +250,114 @@ class _Folding:
                     self.upserts.multisets.append((argument, key, changed))
                 extremes += self._extremes(argument, key, changed, largest, smallest, lost)
         if not lasting:
-            self._end(key, old)
+            if old is not None:
+                self._end(key, old, announce=True)
             return
         self.counters.unmatched_retractions += max(gone, 0)
+        result = self._result(cells, extremes)
+        self.upserts.groups.append((key, self._written(key, old, cells, result, SHOWN)))
+        self._tell(key, None if old is None else old.result, result)
+
+    def withhold(
+        self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
+    ) -> None:
+        """Fold one group and say nothing yet. It stays at a row count of 0 too: until the bundle
+        ends it has an accumulator, which later retractions find."""
+        program = self.program
+        cells = program.merge(None if old is None else old.cells, delta)
+        gone = min(0 if old is None else old.cells[0], 0) - min(cells[0], 0)
+        for (argument, slot), multisets in zip(self.slots, stored, strict=True):
+            known = NOTHING if old is None else next(multisets)
+            changed, _, _, _, grown = program.touch[argument](delta[slot], known, None, None)
+            gone = max(gone, grown)
+            if changed:
+                self.upserts.multisets.append((argument, key, changed))
+        self.counters.unmatched_retractions += max(gone, 0)
+        unshown = old is None or old.held == UNSHOWN
+        result = self.no_result if old is None else old.result
+        held = UNSHOWN if unshown else WITHHELD
+        self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
+
+    def _written(self, key: Key, old: Group | None, cells: Any, result: Row, held: int) -> Group:
+        """The group as this bundle leaves it. Under a TTL it has one timer, which may be early:
+        then it is set anew, so that a write costs none."""
+        if not self.rules.ttl_ms:
+            return Group(cells, result, held)
+        due = self.now_ms + self.rules.ttl_ms
+        timer = None if old is None else old.timer
+        if timer is None or timer > due:  # none yet, or of a longer TTL
+            self._set_timer(key, timer, due)
+            timer = due
+        return Group(cells, result, held, self.now_ms, timer)
+
+    def _set_timer(self, key: Key, before: int | None, after: int | None) -> None:
+        for time, is_set in ((before, False), (after, True)):
+            if time is not None:
+                timer = GroupTimer(Clock.PROCESSING, time, TTL, key)
+                self.upserts.timers.append((timer, is_set))
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def after_timers(
+        self, key: Key, group: Group | None, timers: Iterable[GroupTimer]
+    ) -> Group | None:
+        """The group once its timers have fired: as it was, with a later one, or gone. What is
+        withheld does not expire; it is looked at again in a part of the TTL."""
+        for timer in timers:
+            self.upserts.timers.append((timer, False))
+            if group is None or timer.time != group.timer:
+                continue
+            ttl, written = self.rules.ttl_ms, group.written or 0
+            due = written + ttl
+            if group.held:
+                due = max(due, self.now_ms + ttl // WITHHELD_EXPIRY_PARTS + 1)
+            if due > self.now_ms:
+                self._set_timer(key, None, due)
+                group = Group(group.cells, group.result, group.held, written, due)
+            else:
+                self._expire(key, group)
+                group = None
+        return group
+
+    def _expire(self, key: Key, group: Group) -> None:
+        self.counters.expired += 1
+        if self.rules.emit_expired:
+            self.changelog.append((Op.DELETE, key, group.result))
+        else:
+            self.counters.expired_silently += 1
+        self._end_entries(key)
+
+    def release(self, key: Key, group: Group, kept: Group | None) -> None:
+        """The net change of a group since it was last emitted; `kept` has its timer."""
+        assert kept is not None
+        before = None if group.held == UNSHOWN else group.result
+        if group.cells[0] == 0:
+            self._end(key, kept, announce=before is not None)
+            return
+        extremes = [
+            self.state.extreme(argument, key, NOTHING, largest=is_largest)
+            for argument, is_largest in self.program.extremes
+        ]
+        result = self._result(group.cells, extremes)
+        shown = Group(group.cells, result, SHOWN, kept.written, kept.timer)
+        self.upserts.groups.append((key, shown))
+        self._tell(key, before, result)
+
+    # --- both -----------------------------------------------------------------------------------
+
+    def _result(self, cells: Any, extremes: Sequence[Value]) -> Row:
         misfits = [0]
-        result = program.result(cells, extremes, misfits)
+        result = self.program.result(cells, extremes, misfits)
         self.counters.misfits += misfits[0]
-        self.upserts.groups.append((key, Group(cells, result)))
-        if old is None:
+        return result
+
+    def _tell(self, key: Key, before: Row | None, result: Row) -> None:
+        if before is None:
             self.changelog.append((Op.INSERT, key, result))
-        elif self.refresh or not same_row(old.result, result, floating=program.floating_results):
-            self.changelog.append((Op.UPDATE_BEFORE, key, old.result))
+        elif self.rules.refresh or not same_row(
+            before, result, floating=self.program.floating_results
+        ):
+            self.changelog.append((Op.UPDATE_BEFORE, key, before))
             self.changelog.append((Op.UPDATE_AFTER, key, result))
 
     def _extremes(
@@ -183,12 +379,16 @@ class _Folding:
             else:
                 yield largest if is_largest else smallest
 
-    def _end(self, key: Key, old: Group | None) -> None:
-        """A group that ends takes all of its entries along, unmatched ones too."""
-        if old is None:
-            return
-        self.changelog.append((Op.DELETE, key, old.result))
+    def _end(self, key: Key, old: Group, *, announce: bool) -> None:
+        """A group that ends takes all of its entries along, unmatched ones too, and its timer."""
+        if announce:
+            self.changelog.append((Op.DELETE, key, old.result))
         self.upserts.groups.append((key, None))
+        if old.timer is not None:
+            self._set_timer(key, old.timer, None)
+        self._end_entries(key)
+
+    def _end_entries(self, key: Key) -> None:
         for argument, _ in self.slots:
             entries = self.state.entries(argument, key)
             if entries:

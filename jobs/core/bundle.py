@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 
-from jobs.core.aggregate import Folded, fold
+from jobs.core.aggregate import FOR_EVER, Folded, Rules, fold, fold_time
 from jobs.core.change import Row, Value
 from jobs.core.consolidate import Consolidation
 from jobs.core.laws import repeats_the_last_row, well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Column, Constant, Expression, Plan
 from jobs.core.program import Program
-from jobs.core.state import Key, MemoryState
+from jobs.core.state import UNSHOWN, Key, MemoryState
+from jobs.core.timers import Clock
 
 Projected = tuple[Key, Row]  # a row's group and the arguments of the aggregates
 Projection = Callable[[Row], Projected | None]  # of a row of used columns; None: WHERE removes it
@@ -65,21 +66,43 @@ class Tally:
         plan: Plan,
         projection: Projection,
         *,
-        refresh: bool = False,
+        rules: Rules = FOR_EVER,
         group_of: Callable[[Row], Hashable] | None = None,
     ) -> None:
         self.plan = plan
         self.program = Program(plan)
         self.state = MemoryState()
         self._projection = projection
-        self._refresh = refresh
+        self._rules = rules
         self._group_of = group_of
         self._order = encoder(tuple(column.type for column in plan.group))
 
-    def fold(self, ranges: Iterable[Consolidation]) -> Folded:
+    def fold(self, ranges: Iterable[Consolidation], now_ms: int = 0) -> Folded:
         """Fold one bundle; its changes are in the state when this returns."""
         deltas = self.program.gather(*self._weighted(ranges))
-        folded = fold(self.program, self.state, deltas, order=self._order, refresh=self._refresh)
+        return self._applied(
+            fold(
+                self.program, self.state, deltas,
+                order=self._order, rules=self._rules, now_ms=now_ms,
+            )
+        )  # fmt: skip
+
+    def pass_time(self, now_ms: int = 0, *, release: bool = False) -> Folded:
+        """Fold what time has made due: groups whose TTL has passed; with `release`, results that
+        were withheld."""
+        return self._applied(
+            fold_time(
+                self.program, self.state,
+                order=self._order, rules=self._rules, now_ms=now_ms, release=release,
+            )
+        )  # fmt: skip
+
+    @property
+    def wakes_at(self) -> int | None:
+        """When the next group may expire."""
+        return self.state.next_timer(Clock.PROCESSING)
+
+    def _applied(self, folded: Folded) -> Folded:
         checked = repeats_the_last_row(self._last_row, well_formed(folded.changelog))
         folded.changelog = list(checked)
         self.state.apply(folded.upserts)
@@ -106,7 +129,7 @@ class Tally:
 
     def _last_row(self, key: Key) -> Row | None:
         group = self.state.groups([key])[0]
-        return None if group is None else group.result
+        return None if group is None or group.held == UNSHOWN else group.result
 
 
 def plain_projection(plan: Plan) -> Projection | None:

@@ -9,6 +9,9 @@ also keep a multiset: (argument, group, value) -> multiplicity, in the order of 
 a multiplicity may be negative (the stream took away what it never gave). Whoever folds keeps the
 changes of its own epoch beside the state, as the overlay; a state is never written by a fold.
 
+What time is to make due is state as well: a group may want to be looked at when a clock has come to
+a time (`GroupTimer`), and under the event clock its changes may be withheld until the bundle ends.
+
 `MemoryState` is the state of replays and of property tests; the hot state keeps the same on disk.
 """
 
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from jobs.core.change import Value
+from jobs.core.timers import Clock, Timer, TimerQueue
 
 Key = tuple[Value, ...]
 Rank = tuple[int, Any]
@@ -31,21 +35,40 @@ _NULL_RANK: Rank = (0, None)
 _NAN_RANK: Rank = (2, None)
 
 
+# What of a group's changes has been emitted: all; not those since its last result; none ever.
+SHOWN, WITHHELD, UNSHOWN = range(3)
+
+
 class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The accumulator of a group: `cells[0]` is the row count; integers may be of any size."""
 
     cells: tuple[Any, ...]
-    result: tuple[Any, ...]  # the values last emitted
+    result: tuple[Any, ...]  # the values last emitted; NULLs where none ever were
+    held: int = SHOWN
+    written: int | None = None  # under a TTL: when, in processing time ...
+    timer: int | None = None  # ... and for when its timer is set
+
+
+class GroupTimer(NamedTuple):
+    """A group to be looked at when a clock has come to a time; the namespace says what for."""
+
+    clock: Clock
+    time: int
+    namespace: str
+    key: Key
 
 
 class Upserts(msgspec.Struct, gc=False):
-    """What an epoch changed: a group without accumulator is gone, a multiplicity of 0 too."""
+    """What an epoch changed: a group without accumulator is gone, a multiplicity of 0 too, and a
+    timer that is not set."""
 
     groups: list[tuple[Key, Group | None]] = []
     multisets: list[tuple[int, Key, Counts]] = []  # argument, group, new multiplicities
+    timers: list[tuple[GroupTimer, bool]] = []  # whether it is set
 
     def __len__(self) -> int:
-        return len(self.groups) + sum(len(counts) for _, _, counts in self.multisets)
+        entries = sum(len(counts) for _, _, counts in self.multisets)
+        return len(self.groups) + entries + len(self.timers)
 
 
 def gathered(entries: Iterable[tuple[int, Key, Value, int]]) -> list[tuple[int, Key, Counts]]:
@@ -97,6 +120,18 @@ class State(Protocol):
         """The stored entries of a group, in the order of their values, negative ones too."""
         ...
 
+    def withheld(self) -> list[Key]:
+        """The groups with changes that are withheld, in any order."""
+        ...
+
+    def due(self, clock: Clock, time: int) -> list[GroupTimer]:
+        """The timers of a clock up to a time, in the order of their times."""
+        ...
+
+    def next_timer(self, clock: Clock) -> int | None:
+        """The time of a clock's first timer."""
+        ...
+
 
 def rank(value: Value) -> Rank:
     """What values of one column sort by: NULL first, NaN last; equal for any two NaN."""
@@ -135,6 +170,8 @@ class MemoryState:
     def __init__(self) -> None:
         self._groups: dict[Key, Group] = {}
         self._multisets: dict[tuple[int, Key], _Multiset] = {}
+        self._withheld: set[Key] = set()
+        self._timers = {clock: TimerQueue() for clock in Clock}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         return [self._groups.get(_hashable(key)) for key in keys]
@@ -165,6 +202,18 @@ class MemoryState:
             return []
         return [(_value(seen), multiset.counts[seen]) for seen in multiset.ranks]
 
+    def withheld(self) -> list[Key]:
+        return list(self._withheld)
+
+    def due(self, clock: Clock, time: int) -> list[GroupTimer]:
+        return [
+            GroupTimer(clock, timer.time, str(timer.namespace), timer.key)  # type: ignore[arg-type]
+            for timer in self._timers[clock].upto(time)
+        ]
+
+    def next_timer(self, clock: Clock) -> int | None:
+        return self._timers[clock].next
+
     def apply(self, upserts: Upserts) -> None:
         """Take in the changes of a committed epoch."""
         for key, group in upserts.groups:
@@ -172,6 +221,14 @@ class MemoryState:
                 self._groups.pop(_hashable(key), None)
             else:
                 self._groups[_hashable(key)] = group
+            if group is not None and group.held:
+                self._withheld.add(_hashable(key))
+            else:
+                self._withheld.discard(_hashable(key))
+        for timer, is_set in upserts.timers:
+            own = Timer(timer.time, _hashable(timer.key), timer.namespace)
+            queue = self._timers[timer.clock]
+            queue.register(*own) if is_set else queue.delete(*own)
         for argument, key, counts in upserts.multisets:
             place = (argument, _hashable(key))
             multiset = self._multisets.setdefault(place, _Multiset())

@@ -3,15 +3,23 @@
     register(time, key, namespace) ──► one entry a (time, key, namespace)
     due(now)                       ──► all with time <= now, in the order of their times
 
-An operator has two queues: one that watermarks move and one that processing time moves. All that
-is due fires before the watermark goes on.
+An operator has two queues, one for each `Clock`. All that is due fires before the watermark goes
+on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+
+class Clock(StrEnum):
+    """What moves timers: processing time, or watermarks."""
+
+    PROCESSING = "processing"
+    EVENT = "event"
 
 
 class Timer(NamedTuple):
@@ -68,6 +76,13 @@ class TimerQueue:
             timer = heappop(self._heap)[2]
             del self._live[timer]
             yield timer
+
+    def upto(self, time: int) -> list[Timer]:
+        """What would be due at a time; nothing is taken out."""
+        first = self.next
+        if first is None or first > time:
+            return []
+        return [timer for timer in self.snapshot() if timer.time <= time]
 
     def snapshot(self) -> list[Timer]:
         """All timers, in the order in which they would fire."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from jobs.core.aggregate import ChangelogRow, fold
+from jobs.core.aggregate import ChangelogRow, Rules, fold
 from jobs.core.consolidate import Integers
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
@@ -186,7 +186,9 @@ class _Fold:
         line = [epoch.stamp for epoch in task.line]
         catch_up(state, task.base, line, lambda stamp: self._steps(state, bucket, stamp))
         with state.view(task.base) as view:
-            folded = fold(self.program, view, deltas, order=self.order, refresh=task.refresh)
+            folded = fold(
+                self.program, view, deltas, order=self.order, rules=Rules(refresh=task.refresh)
+            )
             state.remember(task.epoch, task.uuid, folded.upserts, view)
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)

@@ -1,4 +1,4 @@
-"""Records: how the hot state writes groups and multisets, and reads them for a fold.
+"""Records: how the hot state writes groups, multisets and timers, and reads them for a fold.
 
 Upserts ──Snapshot.after──► Records: what LMDB holds under its keys once they are in the state
 keys    ──Snapshot────────► Groups, multiplicities, extremes of the state at one stamp
@@ -6,6 +6,8 @@ keys    ──Snapshot────────► Groups, multiplicities, extrem
 groups    order key of the group     -> packed Group
 entries   argument, group            -> a small multiset, or that it is spilled:
           argument, group, value     in order of the values, one multiplicity each
+timers    clock, time, namespace, group -> namespace and group in full: what is due comes first
+withheld  order key of the group     -> the group in full, where its changes are withheld
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lmdb
 import msgspec
@@ -28,12 +30,22 @@ from jobs.core.order_key import (
     value_decoder,
     value_encoder,
 )
-from jobs.core.state import Counts, Group, Key, Stamp, Upserts, first_present, rank
+from jobs.core.state import (
+    Counts,
+    Group,
+    GroupTimer,
+    Key,
+    Stamp,
+    Upserts,
+    first_present,
+    rank,
+)
+from jobs.core.timers import Clock
 from jobs.edge.columns import WORD_DIGITS_MAX
 from schemas import limits
 from schemas.types import BIGINT, Kind, SqlType
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 # Of an entry's key the group may take so much; the rest of the prefix is left for the value.
 GROUP_PREFIX_BYTES_MAX = 200
@@ -42,6 +54,12 @@ KEY_BYTES_MAX = limits.KEY_PREFIX_BYTES_MAX
 # LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
 ONLY_GROUP = b"\x01"
 PAST_EVERY_VALUE = b"\xff"
+
+# A timer's key begins with its clock and its time.
+CLOCKS = {Clock.PROCESSING: b"p", Clock.EVENT: b"e"}
+_TIME_KEY = struct.Struct(">Q")
+_TIME_BIAS = 1 << 63
+_TIME_END = 1 + _TIME_KEY.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,8 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
+_decode_written = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_timer = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
 SPILLED = encode(None)  # in the place of a multiset that has an entry for each value
 
 
@@ -97,7 +117,8 @@ def packed(group: Group) -> bytes:
         return encode(group)
     except OverflowError:
         cells = tuple(_wide(cell) for cell in group.cells)
-        return encode(Group(cells, tuple(_wide(value) for value in group.result)))
+        result = tuple(_wide(value) for value in group.result)
+        return encode(msgspec.structs.replace(group, cells=cells, result=result))
 
 
 def _checked(sql_type: SqlType) -> ValueDecoder:
@@ -119,9 +140,20 @@ class Records(msgspec.Struct, array_like=True):
 
     groups: dict[bytes, bytes | None] = {}
     entries: dict[bytes, bytes | None] = {}
+    timers: dict[bytes, bytes | None] = {}
+    withheld: dict[bytes, bytes | None] = {}
 
     def __len__(self) -> int:
-        return len(self.groups) + len(self.entries)
+        return len(self.groups) + len(self.entries) + len(self.timers) + len(self.withheld)
+
+
+class Databases(NamedTuple):
+    """LMDB's databases, one for each kind of records."""
+
+    groups: lmdb._Database
+    entries: lmdb._Database
+    timers: lmdb._Database
+    withheld: lmdb._Database
 
 
 decode_records = msgspec.msgpack.Decoder(Records).decode
@@ -198,6 +230,22 @@ class Keys:
             _Argument(number, sql_type) for number, sql_type in enumerate(layout.argument_types)
         )
 
+        self._values = tuple(map(value_encoder, layout.group_types))
+        self._decoders = tuple(map(_checked, layout.group_types))
+
+    def timer(self, timer: GroupTimer) -> bytes:
+        """In the order of clocks, times and purposes."""
+        time = _TIME_KEY.pack(timer.time + _TIME_BIAS)
+        namespace = timer.namespace.encode() + b"\0"
+        return CLOCKS[timer.clock] + time + namespace + self.group(timer.key)
+
+    def written(self, key: Key) -> list[bytes]:
+        """A group's values in full, for records whose keys may be cut."""
+        return [encode(value) for encode, value in zip(self._values, key, strict=True)]
+
+    def read(self, written: Sequence[bytes]) -> Key:
+        return tuple(decode(value) for decode, value in zip(self._decoders, written, strict=True))
+
     def group(self, key: Key) -> bytes:
         return bounded(self._encode_group(key) or ONLY_GROUP, KEY_BYTES_MAX)
 
@@ -213,14 +261,15 @@ class Snapshot:
         self,
         keys: Keys,
         txn: lmdb.Transaction[bytes],
-        groups: lmdb._Database,
-        entries: lmdb._Database,
+        databases: Databases,
         stamp: Stamp | None,
     ) -> None:
         self.stamp = stamp
         self._keys = keys
-        self._groups = txn.cursor(groups)
-        self._entries = txn.cursor(entries)
+        self._txn = txn
+        self._databases = databases
+        self._groups = txn.cursor(databases.groups)
+        self._entries = txn.cursor(databases.entries)
         self._parts: dict[Key, bytes] = {}
         self._small: dict[bytes, dict[Any, int] | None] = {}
 
@@ -310,7 +359,48 @@ class Snapshot:
                 entries.update(_spilled(start, of.ordered(small)))
                 record = SPILLED
             entries[start] = record if small else None
-        return Records(groups, entries)
+        timers = {
+            self._keys.timer(timer): _timer_record(timer, self._keys) if is_set else None
+            for timer, is_set in upserts.timers
+        }
+        return Records(groups, entries, timers, self._withheld_after(upserts))
+
+    def _withheld_after(self, upserts: Upserts) -> dict[bytes, bytes | None]:
+        """The index of the withheld groups; most jobs have none, and pay nothing for it."""
+        any_stored = self._txn.stat(self._databases.withheld)["entries"] > 0
+        withheld: dict[bytes, bytes | None] = {}
+        for key, group in upserts.groups:
+            if group is not None and group.held:
+                withheld[self._keys.group(key)] = encode(self._keys.written(key))
+            elif any_stored or withheld:
+                withheld[self._keys.group(key)] = None
+        return withheld
+
+    def withheld(self) -> list[Key]:
+        with self._txn.cursor(self._databases.withheld) as cursor:
+            return [self._keys.read(_decode_written(data)) for _, data in cursor]
+
+    def due(self, clock: Clock, time: int) -> list[GroupTimer]:
+        timers = []
+        for key, data in self._timers(clock):
+            at = _time_of(key)
+            if at > time:
+                break
+            namespace, written = _decode_timer(data)
+            timers.append(GroupTimer(clock, at, namespace, self._keys.read(written)))
+        return timers
+
+    def next_timer(self, clock: Clock) -> int | None:
+        return next((_time_of(key) for key, _ in self._timers(clock)), None)
+
+    def _timers(self, clock: Clock) -> Iterator[tuple[bytes, bytes]]:
+        start = CLOCKS[clock]
+        with self._txn.cursor(self._databases.timers) as cursor:
+            if cursor.set_range(start):
+                for key, data in cursor:
+                    if not key.startswith(start):
+                        return
+                    yield key, data
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
@@ -376,6 +466,18 @@ def _in_order(
     run.sort(reverse=descending)
     for value, multiplicity in run:
         yield decode(value), multiplicity
+
+
+def _timer_record(timer: GroupTimer, keys: Keys) -> bytes:
+    return encode((timer.namespace, keys.written(timer.key)))
+
+
+def _time_of(key: bytes) -> int:
+    """The time in a timer's key."""
+    if len(key) < _TIME_END:
+        raise lmdb.CorruptedError(f"{key!r} is not the key of a timer")
+    time: int = _TIME_KEY.unpack_from(key, 1)[0]
+    return time - _TIME_BIAS
 
 
 def _multiplicity(entry: bytes, data: bytes) -> int:

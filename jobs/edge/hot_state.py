@@ -4,7 +4,7 @@
       identity              layout and boot for which the rest was written; read before the rest
       bucket.lock           an OS lock: one writer, waited for with a limit
       data.mdb, lock.mdb    LMDB:  stamp    -> epoch, uuid, generation, identity
-                                   groups, entries: see hot_records
+                                   groups, entries, timers, withheld: see hot_records
 
 It is a cache of the table: it holds committed epochs only, it is brought forward by applying what
 later epochs committed (`catch_up`), and whatever looks wrong is deleted and built again. So
@@ -28,7 +28,15 @@ import lmdb
 import msgspec
 
 from jobs.core.state import Stamp, Upserts
-from jobs.edge.hot_records import Keys, Layout, Records, Snapshot, decode_records, encode
+from jobs.edge.hot_records import (
+    Databases,
+    Keys,
+    Layout,
+    Records,
+    Snapshot,
+    decode_records,
+    encode,
+)
 from jobs.edge.lmdb_frame import sound
 from schemas import limits
 
@@ -161,7 +169,7 @@ class HotState:
             stamp = self._read_stamp(txn)
             if base is not None and stamp != base:
                 raise StampMoved(f"{self.directory}: the state is at {stamp}, not at {base}")
-            yield Snapshot(self._keys, txn, self._groups, self._entries, stamp)
+            yield Snapshot(self._keys, txn, self._databases, stamp)
 
     def advance(self, steps: Steps, *, since: Stamp | None) -> None:
         """Apply committed epochs in order and take the last one's stamp.
@@ -244,11 +252,12 @@ class HotState:
                 parts.append(step)
             else:
                 if not parts or isinstance(parts[-1], Records):
-                    parts.append(Upserts([], []))
+                    parts.append(Upserts([], [], []))
                 together = parts[-1]
                 assert isinstance(together, Upserts)
                 together.groups += step.groups
                 together.multisets += step.multisets
+                together.timers += step.timers
             count += len(step)
             last = stamp
         if last is not None:
@@ -264,10 +273,11 @@ class HotState:
                     self._require(self._read_stamp(txn), before)
                     for part in parts:
                         if isinstance(part, Upserts):
-                            view = Snapshot(self._keys, txn, self._groups, self._entries, before)
-                            part = view.after(part)
-                        _write(txn, self._groups, part.groups)
-                        _write(txn, self._entries, part.entries)
+                            part = Snapshot(self._keys, txn, self._databases, before).after(part)
+                        _write(txn, self._databases.groups, part.groups)
+                        _write(txn, self._databases.entries, part.entries)
+                        _write(txn, self._databases.timers, part.timers)
+                        _write(txn, self._databases.withheld, part.withheld)
                     if after is not None:
                         txn.put(STAMP_KEY, encode(_StampRecord(*after, self._identity)))
                 break
@@ -279,9 +289,8 @@ class HotState:
     def _empty(self) -> bool:
         """Whether nothing was ever put into the files, not even the part of a rebuild."""
         with self._transaction() as txn:
-            databases = (self._groups, self._entries)
             return txn.get(STAMP_KEY) is None and not any(
-                txn.stat(database)["entries"] for database in databases
+                txn.stat(database)["entries"] for database in self._databases
             )
 
     def _require(self, found: Stamp | None, expected: Stamp | None) -> None:
@@ -381,15 +390,16 @@ class HotState:
         self._env = lmdb.open(
             str(self.directory),
             map_size=self._map_bytes,
-            max_dbs=2,
+            max_dbs=len(Databases._fields),
             mode=0o600,
             sync=False,
             metasync=False,
             readahead=READAHEAD,
         )
         self._env.reader_check()
-        self._groups = self._env.open_db(b"groups")
-        self._entries = self._env.open_db(b"entries")
+        self._databases = Databases(
+            *(self._env.open_db(name.encode()) for name in Databases._fields)
+        )
         with self._transaction() as txn:
             self._read_stamp(txn)
         self._inode = self._data.stat().st_ino
@@ -416,6 +426,8 @@ def _write(
     txn: lmdb.Transaction[bytes], database: lmdb._Database, records: dict[bytes, bytes | None]
 ) -> None:
     """Put and delete in the order of the keys, so that neighbours share the way to their page."""
+    if not records:
+        return
     with txn.cursor(database) as cursor:
         for key in sorted(key for key, data in records.items() if data is None):
             if cursor.set_key(key):

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.core.aggregate import Folded, fold, same_row
+from jobs.core.aggregate import Folded, Rules, fold, same_row
 from jobs.core.change import Row, Value
 from jobs.core.order_key import encoder
 from jobs.core.program import Program
@@ -67,7 +67,7 @@ class Bench:
         deltas = self.program.gather([(key,) for key in keys], *arguments, positions, weights)
         self.state.reads.clear()
         self.state.searched.clear()
-        return fold(self.program, self.state, deltas, order=ORDER, refresh=refresh)
+        return fold(self.program, self.state, deltas, order=ORDER, rules=Rules(refresh=refresh))
 
     def commit(self, *rows: tuple[str, Value, int]) -> Folded:
         folded = self.fold(*rows)

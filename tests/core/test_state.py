@@ -20,8 +20,12 @@ from hypothesis import strategies as st
 
 from jobs.core.change import Value
 from jobs.core.state import (
+    SHOWN,
+    UNSHOWN,
+    WITHHELD,
     Counts,
     Group,
+    GroupTimer,
     Key,
     MemoryState,
     State,
@@ -30,6 +34,7 @@ from jobs.core.state import (
     gathered,
     rank,
 )
+from jobs.core.timers import Clock
 from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
 from tests.core.test_order_key import sql_rank
 
@@ -59,6 +64,9 @@ CELLS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     st.binary(max_size=5),
 )
+HELD = st.sampled_from([SHOWN, SHOWN, WITHHELD, UNSHOWN])
+TIMES = st.integers(-5, 5) | st.sampled_from([-(2**63), 2**63 - 1, 1_551_169_050_000])
+NAMESPACES = st.sampled_from(["ttl", "emit", "a window: 0 to 10"])
 MULTIPLICITIES = st.integers(-2, 3) | st.sampled_from([127, 128, -(2**40), 2**62])
 
 
@@ -80,7 +88,8 @@ def histories(draw: st.DrawFn) -> History:
     group_types = draw(st.sampled_from(GROUP_TYPES))
     keys = st.tuples(*map(pool, group_types))
     cells = st.lists(CELLS, max_size=4).map(tuple)
-    groups = st.tuples(keys, st.none() | st.builds(Group, cells, cells))
+    groups = st.tuples(keys, st.none() | st.builds(Group, cells, cells, HELD, TIMES, TIMES))
+    timer = st.builds(GroupTimer, st.sampled_from(Clock), TIMES, NAMESPACES, keys)
     arguments = st.integers(0, len(ARGUMENT_TYPES) - 1)
     entries = arguments.flatmap(
         lambda i: st.tuples(st.just(i), keys, pool(ARGUMENT_TYPES[i]), MULTIPLICITIES)
@@ -96,6 +105,7 @@ def histories(draw: st.DrawFn) -> History:
         Upserts,
         st.lists(groups, max_size=6),
         st.lists(entries, min_size=5, max_size=30).map(gathered),
+        st.lists(st.tuples(timer, st.booleans()), max_size=8),
     )
     epochs = draw(st.lists(upserts, min_size=1, max_size=4))
     return History(group_types, epochs, draw(st.lists(overlays, max_size=10)))
@@ -107,18 +117,38 @@ class NaiveState:
     def __init__(self) -> None:
         self.group_of: dict[tuple[Any, ...], Group] = {}
         self.entry_of: dict[tuple[Any, ...], tuple[Value, int]] = {}
+        self.timers: dict[tuple[Any, ...], GroupTimer] = {}
+        self.held: dict[tuple[Any, ...], Key] = {}
 
     def apply(self, upserts: Upserts) -> None:
         for key, group in upserts.groups:
             self.group_of.pop(ranks(key), None)
+            self.held.pop(ranks(key), None)
             if group is not None:
                 self.group_of[ranks(key)] = group
+                if group.held:
+                    self.held[ranks(key)] = key
+        for timer, is_set in upserts.timers:
+            place = timer_rank(timer)
+            self.timers.pop(place, None)
+            if is_set:
+                self.timers[place] = timer
         for argument, key, counts in upserts.multisets:
             for value, multiplicity in counts.items():
                 place = (argument, ranks(key), sql_rank(value))
                 self.entry_of.pop(place, None)
                 if multiplicity:
                     self.entry_of[place] = (value, multiplicity)
+
+    def withheld(self) -> list[Key]:
+        return list(self.held.values())
+
+    def due(self, clock: Clock, time: int) -> list[GroupTimer]:
+        mine = [timer for timer in self.timers.values() if timer.clock is clock]
+        return sorted((t for t in mine if t.time <= time), key=lambda timer: timer.time)
+
+    def next_timer(self, clock: Clock) -> int | None:
+        return min((t.time for t in self.timers.values() if t.clock is clock), default=None)
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         return [self.group_of.get(ranks(key)) for key in keys]
@@ -151,11 +181,22 @@ def ranks(key: Key) -> tuple[Any, ...]:
     return tuple(map(sql_rank, key))
 
 
+def timer_rank(timer: GroupTimer) -> tuple[Any, ...]:
+    return (*timer[:3], ranks(timer.key))
+
+
 def require_equal(state: State, naive: NaiveState, history: History) -> None:
     """Ask both states everything that the history could make differ."""
     keys = [key for epoch in history.epochs for key, _ in epoch.groups]
     keys += [key for epoch in history.epochs for _, key, _ in epoch.multisets]
     assert state.groups(keys) == naive.groups(keys)
+    assert sorted(map(ranks, state.withheld())) == sorted(map(ranks, naive.withheld()))
+    for clock in Clock:
+        assert state.next_timer(clock) == naive.next_timer(clock)
+        for time in (-1, 3, 2**63 - 1):
+            due, expected = state.due(clock, time), naive.due(clock, time)
+            assert [timer.time for timer in due] == [timer.time for timer in expected]
+            assert set(map(timer_rank, due)) == set(map(timer_rank, expected))
     for argument, sql_type in enumerate(ARGUMENT_TYPES):
         asked = [(key, dict.fromkeys(POOLS[sql_type])) for key in keys]
         stored = zip(

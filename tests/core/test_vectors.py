@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.core.aggregate import Folded
+from jobs.core.aggregate import Folded, Rules, rules_of
 from jobs.core.bundle import Bundle, Projection, Tally, plain_projection
 from jobs.core.change import Changes, Op, Row
 from jobs.core.fold import fold_changelog
@@ -68,14 +68,36 @@ def _values(plan: Plan, key: Key, row: Row) -> list[object]:
     return [shown_by_name[name] for name in plan.output]
 
 
+def rules(script: Script) -> Rules:
+    return rules_of(load_spec(script.spec()).state, withhold=script.event_clock)
+
+
+class Run:
+    """A script on its way, with the time that has passed."""
+
+    def __init__(self, script: Script) -> None:
+        self.now_ms = 0
+        self.bundles = iter(bundles_of(script, plan_of(script)))
+
+    def fold(self, tally: Tally, scripted: ScriptedBundle) -> Folded:
+        bundle = next(self.bundles)
+        if scripted.changes:
+            return tally.fold(bundle.ranges(), self.now_ms)
+        self.now_ms += scripted.clock_ms
+        return tally.pass_time(self.now_ms, release=scripted.release)
+
+
 def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) -> None:
-    tally = Tally(plan, projection, refresh=script.ttl != "0s")
+    tally = Tally(plan, projection, rules=rules(script))
     table: dict[Key, Row] = {}
     outcomes = []
-    for scripted, bundle in zip(script.bundles, bundles_of(script, plan), strict=True):
-        folded = tally.fold(bundle.ranges())
+    run = Run(script)
+    for scripted in script.bundles:
+        folded = run.fold(tally, scripted)
         outcomes.append(lines_of(plan, folded))
         fold_changelog(table, folded.changelog)
+        if not script.emit_expired:
+            continue  # then the changelog does not say which groups there are
         for key, row in table.items():
             group = tally.state.groups([key])[0]
             assert group is not None
@@ -123,11 +145,12 @@ def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
     projection = plain_projection(plan)
     assert projection is not None
     history: list[Upserts] = []
-    for scripted, bundle in zip(script.bundles, bundles_of(script, plan), strict=True):
-        tally = Tally(plan, projection, refresh=script.ttl != "0s")
+    run = Run(script)
+    for scripted in script.bundles:
+        tally = Tally(plan, projection, rules=rules(script))
         for upserts in history:
             tally.state.apply(upserts)
-        folded = tally.fold(bundle.ranges())
+        folded = run.fold(tally, scripted)
         history.append(folded.upserts)
         assert lines_of(plan, folded) == scripted.expected
 
