@@ -472,6 +472,10 @@ class JobSpec(Section):
     columns: dict[ColumnName, ColumnType]
     timestamp_format: Literal["sql", "iso"] = "sql"
     query: Sql
+    # Of windows: results as they change, or once the watermark has passed; and how much longer a
+    # window is open (None: with `final` not at all, with `changes` for ever).
+    emit: Literal["changes", "final"] = "changes"
+    allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     minibatch: MiniBatch = MiniBatch()
     watermark: Watermark = Watermark()
     state: State = State()

@@ -8,9 +8,11 @@ from typing import Any
 from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
 from jobs.core.accumulators import Storage
-from jobs.core.expressions import expression_sql
-from jobs.core.plan import Plan
+from jobs.core.expressions import expression_sql, window_sql
+from jobs.core.plan import Plan, Window
 from jobs.core.program import Program
+from jobs.core.window_rules import closes
+from schemas.duration import duration_text
 from schemas.job import JobSpec
 from schemas.types import SqlType
 
@@ -47,6 +49,7 @@ def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
             {"name": name, "type": str(types[name]), "is": meaning[name]} for name in plan.output
         ],
         "hidden": list(plan.hidden),
+        "window": _window_document(spec, plan),
         "topology": topology(spec, plan),
         "state": _state_columns(plan, program),
         "buckets": spec.state.buckets,
@@ -86,7 +89,38 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
             f"Sink(topic=[{spec.sink.topic}], format=[{spec.sink.format}], "
             f"delivery=[{spec.sink.delivery}])",
         )
+    if plan.window is not None:  # where Flink shows it, though WHERE is evaluated first
+        operators.insert(-2, f"WindowAssigner({_window_text(spec, plan.window)})")
     return [_indented(depth, text) for depth, text in enumerate(operators)]
+
+
+def _window_document(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
+    window = plan.window
+    if window is None:
+        return None
+    return {
+        "window": window_sql(window),
+        "time": window.time.name,
+        "size": duration_text(window.size_ms),
+        "slide": duration_text(window.slide_ms),
+        "of_a_row": window.of_a_row,
+        "emit": spec.emit,
+        "allowed_lateness": lateness_text(spec),
+    }
+
+
+def _window_text(spec: JobSpec, window: Window) -> str:
+    times = f"time=[{window.time.name}], size=[{duration_text(window.size_ms)}]"
+    if window.function == "HOP":
+        times += f", slide=[{duration_text(window.slide_ms)}]"
+    lateness = lateness_text(spec)
+    open_for = f", allowedLateness=[{lateness}]" if lateness is not None else ""
+    return f"window=[{window.function}], {times}, emit=[{spec.emit}]{open_for}"
+
+
+def lateness_text(spec: JobSpec) -> str | None:
+    """How long a window stays open behind its end; None: for ever."""
+    return duration_text(spec.allowed_lateness_ms or 0) if closes(spec) else None
 
 
 def _indented(depth: int, text: str) -> str:

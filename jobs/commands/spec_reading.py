@@ -16,6 +16,7 @@ import yaml
 from jobs.core.marker import parse_marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
+from jobs.core.window_rules import window_problems
 from schemas.job import JobSpec
 from schemas.spec_file import Document, Place, Problem, SpecError, read_file, validated
 from schemas.types import SqlType
@@ -36,6 +37,9 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
         plan = parse_query(spec.query, spec.columns)
     except QueryError as error:
         problems = [*_query_problems(error, document, path), *problems]
+    else:
+        wrong = window_problems(spec, plan)
+        problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
     if problems:
         raise SpecError(document.name, _sorted(problems))
     return spec, plan
