@@ -85,7 +85,7 @@ class JobClock:
                     latest, records = found[place].event_time_max, found[place].read
                     self._see(topic, text, latest)
                 self.time.observe(*place, latest, records, unread=place in unread)
-        self._pass_time()
+        self._pass_time(epoch=True)
 
     def _see(self, topic: str, partition: str, latest: int | None) -> None:
         if latest is not None:
@@ -117,10 +117,12 @@ class JobClock:
     def partitions(self) -> list[PartitionTime]:
         return self.time.partitions()
 
-    def _pass_time(self) -> None:
+    def _pass_time(self, *, epoch: bool = False) -> None:
         others = self._group.others(self.now) if self._group else ()
         before = self._outcome
         self.time.pass_time(self.now, others)
+        if epoch:  # it is there to be told at once, however short ago the last emission was
+            self.time.emit()
         self._changed = self._changed or before != self._outcome
         self.paused = self.time.paused
         if self._group:

@@ -226,6 +226,9 @@ def test_the_other_queries_run(table: Path) -> None:
     (block,) = (b for b in blocks("sql") if b.document == "tables.md")
     ran = [connection.sql(text).fetchall() for text in block.text.split(";") if text.strip()]
     assert [len(rows) for rows in ran] == [0, len(EPOCHS) + 1, 0]
+    (block,) = (b for b in blocks("sql") if b.document == "time.md")
+    told = connection.sql(block.text).fetchall()
+    assert len(told) == len(EPOCHS) + 1
 
 
 def test_the_columns_of_each_part_are_those_in_the_document() -> None:
