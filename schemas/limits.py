@@ -204,3 +204,71 @@ ALIGNMENT_SILENCE_MS_MIN = 10_000
 # Windows of HOP that one row may be in: each is a row of its own from there on, so an epoch of
 # max_rows becomes so many times as large. A day that slides by five minutes.
 WINDOWS_OF_A_ROW_MAX = 288
+
+# The service. A request's body is a job spec at most; JSON of one may spell characters as escapes.
+REQUEST_BYTES_MAX = 2 * SPEC_BYTES_MAX
+
+# Rows of one page of results or of changes: a few megabytes, rendered in well under a second.
+PAGE_ROWS_MAX = 10_000
+PAGE_ROWS_DEFAULT = 100
+
+# Conditions, and columns to order by, of one listing: more is a query engine's work.
+CONDITIONS_MAX = 20
+ORDER_COLUMNS_MAX = 8
+
+# A question to the results that takes longer is stopped; the state is open to query engines.
+QUERY_SECONDS_MAX = 5.0
+
+# Questions that read the table itself (the past, explain, diff): so many at once, others are
+# refused, because each may hold a whole state in memory.
+TABLE_READS_MAX = 4
+
+# Followers of changes over all jobs: each is a task and a socket, well below 1,024 descriptors.
+FOLLOWERS_MAX = 600
+
+# A follower that takes nothing for so long is dropped; it comes back with its last id.
+FOLLOWER_STALL_SECONDS_MAX = 20.0
+
+# Proxies drop what is silent for a minute or more.
+HEARTBEAT_SECONDS = 15.0
+
+# How long a request may wait for an epoch, or for changes.
+WAIT_SECONDS_MAX = 60.0
+
+# Rows of the newest epochs that are kept rendered for followers; who is behind reads the table.
+RECENT_CHANGES_ROWS_MAX = 100_000
+
+# Old versions of rows stay in the results index for so long, so that pages of one listing, and
+# the snapshot that a follower begins with, come from one epoch.
+INDEX_HISTORY_SECONDS = 300.0
+
+# Results of past epochs that were rebuilt from the table and are kept for the next page of them.
+PAST_RESULTS_KEPT_MAX = 4
+
+# How often the service looks for a job's next version: one look at a file name.
+INDEX_LOOK_SECONDS = 0.02
+
+# How often the supervisor looks after its processes.
+SUPERVISOR_TICK_SECONDS = 0.2
+
+# Pauses before a failed job is started again: doubled each time up to the bound; a job that ran
+# for so long begins with the first one.
+RESTART_PAUSE_SECONDS_MIN = 1.0
+RESTART_PAUSE_SECONDS_MAX = 60.0
+RESTART_FORGIVEN_SECONDS = 60.0
+
+# A job that was told to stop is killed after this: longer than it gives its own epoch and its
+# publisher.
+JOB_STOP_SECONDS_MAX = 120.0
+
+# One job's log before its older half is moved aside; two such files are kept.
+JOB_LOG_BYTES_MAX = 16 * 1024 * 1024
+LOG_LINES_MAX = 1_000
+
+# Jobs of one service: each is a thread here and a process with a JVM beside it.
+JOBS_MAX = 500
+
+# A command that the service runs for an operation (audit, savepoint, rewind).
+OPERATION_SECONDS_MAX = 3_600.0
+OPERATIONS_AT_ONCE_MAX = 2
+OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
