@@ -27,6 +27,7 @@ from jobs.core.program import (
     NEVER,
     ROW_COUNT,
     SMALLEST_LOST,
+    Cells,
     Delta,
     Program,
 )
@@ -219,6 +220,8 @@ class _Folding:
         self.state = state
         self.counters = counters
         self.rules = rules
+        self.refresh = rules.refresh
+        self.mortal = rules.ttl_ms > 0
         self.now_ms = now_ms
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
@@ -254,9 +257,16 @@ class _Folding:
                 self._end(key, old, announce=True)
             return
         self.counters.unmatched_retractions += max(gone, 0)
-        result = self._result(cells, extremes)
-        self.upserts.groups.append((key, self._written(key, old, cells, result, SHOWN)))
-        self._tell(key, None if old is None else old.result, result)
+        misfits = [0]
+        result = program.result(cells, extremes, misfits)
+        self.counters.misfits += misfits[0]
+        group = self._written(key, old, cells, result) if self.mortal else Group(cells, result)
+        self.upserts.groups.append((key, group))
+        if old is None:
+            self.changelog.append((Op.INSERT, key, result))
+        elif self.refresh or not same_row(old.result, result, floating=program.floating_results):
+            self.changelog.append((Op.UPDATE_BEFORE, key, old.result))
+            self.changelog.append((Op.UPDATE_AFTER, key, result))
 
     def withhold(
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
@@ -278,10 +288,12 @@ class _Folding:
         held = UNSHOWN if unshown else WITHHELD
         self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
 
-    def _written(self, key: Key, old: Group | None, cells: Any, result: Row, held: int) -> Group:
+    def _written(
+        self, key: Key, old: Group | None, cells: Cells, result: Row, held: int = SHOWN
+    ) -> Group:
         """The group as this bundle leaves it. Under a TTL it has one timer, which may be early:
         then it is set anew, so that a write costs none."""
-        if not self.rules.ttl_ms:
+        if not self.mortal:
             return Group(cells, result, held)
         due = self.now_ms + self.rules.ttl_ms
         timer = None if old is None else old.timer
@@ -338,27 +350,19 @@ class _Folding:
             self.state.extreme(argument, key, NOTHING, largest=is_largest)
             for argument, is_largest in self.program.extremes
         ]
-        result = self._result(group.cells, extremes)
+        misfits = [0]
+        result = self.program.result(group.cells, extremes, misfits)
+        self.counters.misfits += misfits[0]
         shown = Group(group.cells, result, SHOWN, kept.written, kept.timer)
         self.upserts.groups.append((key, shown))
-        self._tell(key, before, result)
-
-    # --- both -----------------------------------------------------------------------------------
-
-    def _result(self, cells: Any, extremes: Sequence[Value]) -> Row:
-        misfits = [0]
-        result = self.program.result(cells, extremes, misfits)
-        self.counters.misfits += misfits[0]
-        return result
-
-    def _tell(self, key: Key, before: Row | None, result: Row) -> None:
+        floating = self.program.floating_results
         if before is None:
             self.changelog.append((Op.INSERT, key, result))
-        elif self.rules.refresh or not same_row(
-            before, result, floating=self.program.floating_results
-        ):
+        elif self.refresh or not same_row(before, result, floating=floating):
             self.changelog.append((Op.UPDATE_BEFORE, key, before))
             self.changelog.append((Op.UPDATE_AFTER, key, result))
+
+    # --- both ------------------------------------------------------------------------------------
 
     def _extremes(
         self,

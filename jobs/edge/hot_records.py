@@ -112,8 +112,10 @@ SPILLED = encode(None)  # in the place of a multiset that has an entry for each 
 
 
 def packed(group: Group) -> bytes:
-    """A Group as bytes."""
+    """A Group as bytes; most say nothing but their first two fields."""
     try:
+        if group.written is None and not group.held:
+            return encode((group.cells, group.result))
         return encode(group)
     except OverflowError:
         cells = tuple(_wide(cell) for cell in group.cells)
