@@ -1,7 +1,8 @@
 """Replay: a job on a list of steps, without Kafka and Delta.
 
     steps ──► decode ──► row expressions (Spark, once, only where there are any)
-                  └────► cut into bundles ──► Tally ──► changelog rows, watermarks, rejects
+                  └────► windows ──► cut into bundles ──► Tally ──► changelog rows, watermarks,
+                                                                    rejects, late rows
 
 What a step may be is in README; what comes out is one JSON object a line. The way is the one of
 the pipeline: the same decoders, the same Columns, the same fold; only the bundles are exact here
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.core.aggregate import Folded, rules_of
+from jobs.core.aggregate import ChangelogRow, rules_of
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.formats import decoder
@@ -26,9 +27,12 @@ from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import Json, converter, renderer
+from jobs.core.window_closing import ClosingWindows
+from jobs.core.window_rules import closes, window_problems
+from jobs.core.windows import no_window, opened, opener, unopened
 from jobs.steps import StepError, only_true, read_steps, whole
 from schemas.job import JobSpec
-from schemas.spec_file import SpecError, load_spec
+from schemas.spec_file import Problem, SpecError, load_spec
 
 Output = dict[str, Any]
 
@@ -117,8 +121,15 @@ class _Replay:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.plan = parse_query(spec.query, spec.columns)
+        if wrong := window_problems(spec, self.plan):
+            problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
+            raise SpecError("", problems)
+        self.rows = _Rows(self.plan)
+        self.closing: ClosingWindows | None = None
         self.bundle = Bundle()
+        self.arrived = 0  # rows in the bundle; one row may be in several windows
         self.rejects: list[tuple[int, int, Rejected]] = []
+        self.late: list[tuple[int, int, tuple[int, Row]]] = []
         self.now_ms = 0
         self.watermark: int | None = None
         self.clock = ProcessingTimeAssigner(spec.minibatch.latency_ms)
@@ -128,14 +139,22 @@ class _Replay:
 
     def run(self, steps: Iterable[Mapping[str, Any] | str | bytes]) -> Iterator[Output]:
         arrived: Iterable[Step] = StepReader(self.spec, self.plan).read(steps)
-        evaluated = Evaluated(plain_projection(self.plan))
+        plan = self.rows.plan
+        evaluated = Evaluated(plain_projection(plan))
         if evaluated.projection is None:
             arrived = list(arrived)
-            rows = (row for step in arrived for _, row in _changes(step))
-            evaluated = evaluated_by_spark(self.spec.name, self.plan, dict.fromkeys(rows))
+            changed = (row for step in arrived for _, row in _changes(step))
+            rows = dict.fromkeys(each for row in changed for each in self.rows.open(row))
+            evaluated = evaluated_by_spark(self.spec.name, plan, rows)
         assert evaluated.projection is not None
         # The event clock's bundle is kept as rows here, so nothing in the state is withheld.
-        tally = Tally(self.plan, evaluated.projection, rules=rules_of(self.spec.state))
+        tally = Tally(plan, evaluated.projection, rules=rules_of(self.spec.state))
+        if self.plan.window is not None and closes(self.spec):
+            self.closing = ClosingWindows(
+                self.plan, self.plan.window, tally,
+                final=self.spec.emit == "final",
+                lateness_ms=self.spec.allowed_lateness_ms or 0,
+            )  # fmt: skip
         for step in arrived:
             match step:
                 case Arrival():
@@ -155,22 +174,25 @@ class _Replay:
             self._stop_without(decoded, step)
         elif isinstance(decoded, Rejected):
             self._reject(step, decoded)
-        changes = _changes(step)
-        failing = [row for _, row in changes if row in evaluated.failures]
-        if failing:
-            shown = ", ".join(
-                f"{column.name} = {value!r}"
-                for column, value in zip(self.plan.used, failing[0], strict=True)
-            )
-            reason = f"{evaluated.failures[failing[0]]}; the row is {shown}"
-            self._reject(step, Rejected(reason))
-            return
+        for _, row in _changes(step):
+            if (reason := self.rows.failure(row, evaluated)) is not None:
+                named = zip(self.plan.used, row, strict=True)
+                shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
+                self._reject(step, Rejected(f"{reason}; the row is {shown}"))
+                return
         assert evaluated.projection is not None
-        for change in changes:
-            if evaluated.projection(change[1]) is None:
+        for weight, row in _changes(step):
+            opened_rows = self.rows.open(row)
+            if evaluated.projection(opened_rows[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
-            self.bundle.add(step.partition, step.offset, [change])
-            if self.bundle.rows == self.spec.minibatch.size:
+            if self.closing is not None:
+                opened_rows = self.closing.still_open(opened_rows)
+                if not opened_rows:
+                    self.late.append((step.partition, step.offset, (weight, row)))
+                    continue
+            self.bundle.add(step.partition, step.offset, [(weight, each) for each in opened_rows])
+            self.arrived += 1
+            if self.arrived == self.spec.minibatch.size:
                 yield from self._end_bundle(tally)
 
     def _pass(self, tally: Tally, ms: int) -> Iterator[Output]:
@@ -189,7 +211,7 @@ class _Replay:
         """Let time come to `until`, and groups end whose TTL passes on the way."""
         while (wakes_at := tally.wakes_at) is not None and wakes_at <= until:
             self.now_ms = max(self.now_ms, wakes_at)
-            yield from self._rows(tally.pass_time(self.now_ms))
+            yield from self._told(tally.pass_time(self.now_ms).changelog)
         self.now_ms = until
 
     def _hear(self, tally: Tally, time: int) -> Iterator[Output]:
@@ -211,21 +233,29 @@ class _Replay:
         yield from self._end_bundle(tally)
         if self.watermark is None or time > self.watermark:
             self.watermark = time
+            if self.closing is not None:
+                yield from self._told(self.closing.advance(time))
             yield {"watermark": time}
 
     def _end_bundle(self, tally: Tally) -> Iterator[Output]:
         bundle, self.bundle = self.bundle, Bundle()
+        arrived, self.arrived = self.arrived, 0
         rejects, self.rejects = self.rejects, []
+        late, self.late = self.late, []
         for partition, offset, why in sorted(rejects, key=lambda reject: reject[:2]):
             place = {"partition": partition, "offset": offset}
             yield {"rejected": {"reason": why.reason, "path": why.path, **place}}
-        if bundle.rows == 0:
+        for partition, offset, (weight, row) in sorted(late, key=lambda each: each[:2]):
+            place = {"partition": partition, "offset": offset}
+            yield {"late": {"row": self.rows.shown(row), "weight": weight, **place}}
+        if arrived == 0:
             return
-        yield from self._rows(tally.fold(bundle.ranges(), self.now_ms))
-        yield {"flushed": bundle.rows}
+        folding = tally if self.closing is None else self.closing
+        yield from self._told(folding.fold(bundle.ranges(), self.now_ms).changelog)
+        yield {"flushed": arrived}
 
-    def _rows(self, folded: Folded) -> Iterator[Output]:
-        for op, key, result in folded.changelog:
+    def _told(self, changelog: Iterable[ChangelogRow]) -> Iterator[Output]:
+        for op, key, result in changelog:
             yield {"op": str(op), "row": self._shown(key, result)}
 
     def _reject(self, step: Arrival, why: Rejected) -> None:
@@ -244,6 +274,43 @@ class _Replay:
                 "stop); correct the source or the columns of the job, or say "
                 "on_schema_change: continue"
             )
+
+
+class _Rows:
+    """Rows of used columns, and what they are to the Tally: with windows each is opened, and a row
+    without any fails, unless WHERE removes it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.used = plan.used
+        self.window = window = plan.window
+        self.plan = plan if window is None else opened(plan, window)
+        self._windows_of = None if window is None else opener(plan, window)
+        self._renderers = [(column.name, renderer(column.type)) for column in plan.used]
+
+    def open(self, row: Row) -> list[Row]:
+        """The row once for each of its windows; once without one, too."""
+        if self._windows_of is None:
+            return [row]
+        return self._windows_of(row) or [unopened(row)]
+
+    def failure(self, row: Row, evaluated: Evaluated) -> str | None:
+        """Why the row fails, if it does."""
+        opened_rows = self.open(row)
+        for each in opened_rows:
+            if each in evaluated.failures:
+                return evaluated.failures[each]
+        assert evaluated.projection is not None
+        if self.window is None or opened_rows[0][-1] is not None:
+            return None
+        if evaluated.projection(opened_rows[0]) is None:
+            return None
+        is_null, out_of_range = no_window(self.window)
+        return is_null if row[self.used.index(self.window.time)] is None else out_of_range
+
+    def shown(self, row: Row) -> dict[str, Json]:
+        """The row by its columns, as typed JSON."""
+        named = zip(self._renderers, row, strict=True)
+        return {name: render(value) for (name, render), value in named}
 
 
 def _changes(step: Step) -> list[tuple[int, Row]]:

@@ -53,7 +53,7 @@ def units_of_ms(window: Window) -> int:
 def opener(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
     """How to open a row of used columns: once for each of its windows, with their bounds behind.
     A row without a window has none; see `unopened`."""
-    place = [column.name for column in plan.used].index(window.time.name)
+    place = plan.used.index(window.time)
     unit = units_of_ms(window)
 
     def opened_rows(row: Row) -> list[Row]:
