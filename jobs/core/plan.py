@@ -215,6 +215,11 @@ class Plan:
         return next((bound.window for bound in bounds), None)
 
     @property
+    def copies(self) -> int:
+        """How many rows the projection makes of one that WHERE keeps: one for each window."""
+        return 1 if self.window is None else self.window.of_a_row
+
+    @property
     def hidden(self) -> tuple[str, ...]:
         """Group columns that the query does not select; they are part of the key all the same."""
         return tuple(column.name for column in self.group if column.name not in self.output)

@@ -66,7 +66,8 @@ def test_a_query_without_window_has_none_and_its_old_fingerprint() -> None:
 def test_hop_says_its_slide_first_as_in_flink() -> None:
     made = grouped("HOP(t, INTERVAL '30' SECOND, INTERVAL '2' MINUTES)")
     assert made.window == Window("HOP", Column("t", timestamp(3)), 120_000, 30_000)
-    assert made.window.of_a_row == 4
+    assert made.copies == made.window.of_a_row == 4
+    assert grouped(MINUTE).copies == plan("SELECT COUNT(*) AS n FROM s").copies == 1
 
 
 @pytest.mark.parametrize(
