@@ -47,7 +47,7 @@ from jobs.edge.decode_task import (
     SourceRules,
 )
 from jobs.edge.delta_epochs import EpochTable, epoch_rows
-from jobs.edge.epoch_files import ACCUMULATORS, MULTISETS, AddedFile, now_ms
+from jobs.edge.epoch_files import STATE, AddedFile, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import BUCKET, OUTPUT, CommittedEpoch, FoldReport, FoldTask
@@ -335,7 +335,7 @@ def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
 
 
 def _committed(row: EpochRow) -> CommittedEpoch:
-    state = [(part, name) for part in (ACCUMULATORS, MULTISETS) for name in row.files.get(part, ())]
+    state = [(part, name) for part in STATE for name in row.files.get(part, ())]
     return CommittedEpoch(_stamp(row), tuple(state))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 

@@ -37,6 +37,8 @@ from jobs.edge.epoch_files import (
     CHANGELOG,
     MULTISETS,
     PARTS,
+    STATE,
+    TIMERS,
     AddedFile,
     FileWriter,
     TableLayout,
@@ -56,7 +58,6 @@ from schemas.limits import (
 BASE_TIER = 9
 TOP_TIER = 8
 _INTO_BASE_FROM = 2
-_STATE = (ACCUMULATORS, MULTISETS)
 _TIER = re.compile(r"-c(\d)(?:-\d+)?\.parquet$")
 
 
@@ -92,11 +93,11 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
         for file in own:
             tiers.setdefault(tier_of(file), []).append(file)
         for tier, all_of_tier in tiers.items():
-            level = [file for file in all_of_tier if part in _STATE or not _large(file)]
+            level = [file for file in all_of_tier if part in STATE or not _large(file)]
             if tier < TOP_TIER and len(level) >= enough:
                 merge = Merge(part, tier + 1, tuple(_oldest(level)[:MERGE_FILES_MAX]))
                 due.append((len(level) / enough, merge))
-        if part in _STATE:
+        if part in STATE:
             due += _due_into_base(part, tiers)
     return max(due, key=lambda each: each[0])[1] if due else None
 
@@ -129,7 +130,7 @@ def merge_files(
     layout = layout_of(plan)
     inputs = [_Input(root / file.path, file) for file in _oldest(merge.files)]
     output = _Output(root, merge, uuid, layout.schema(merge.part), durable=durable)
-    if merge.part in _STATE:
+    if merge.part in STATE:
         for rows in _whole_buckets(inputs):
             for piece in _row_groups(_newest(layout, merge, rows)):
                 output.write(piece)
@@ -222,6 +223,8 @@ def _newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
     names = [name for name, _ in layout.group]
     if merge.part == MULTISETS:  # each argument has a value column of its own, so it tells them
         names += [name for name, _ in layout.values]
+    if merge.part == TIMERS:
+        names += ["timer_clock", "timer_namespace", "timer_ms"]
     rows = rows.combine_chunks()
     keys, buckets = _numbered(rows, names), rows["bucket"].to_numpy()
     order = np.lexsort((rows["epoch"].to_numpy(), keys))
@@ -256,7 +259,9 @@ def _one(array: pa.ChunkedArray) -> pa.Array:
 
 
 def _alive(rows: pa.Table, part: str) -> pa.Array:
-    if part == ACCUMULATORS:
+    if part == ACCUMULATORS:  # a group that nobody has seen yet is there all the same
+        return pc.or_(pc.invert(rows["tombstone"]), pc.fill_null(rows["withheld"], False))
+    if part == TIMERS:
         return pc.invert(rows["tombstone"])
     return pc.not_equal(rows["multiplicity"], 0)
 

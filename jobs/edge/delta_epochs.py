@@ -59,6 +59,10 @@ class FormatTooNew(Exception):
     """The table was written by a newer retally."""
 
 
+class FormatTooOld(Exception):
+    """The table was written by a retally from before the first release."""
+
+
 class TableDamaged(Exception):
     """A file of the table is not what it was when it was written; the message names it."""
 
@@ -265,8 +269,8 @@ class EpochTable:
 def opened(root: Path, version: int | None = None) -> DeltaTable:
     """The table of a job for reading; refused when its format is newer than this retally.
 
-    1 is the first format. A later retally that changes it brings an older table up here, or says
-    what to do; every reader and the writer come through here.
+    2 is the first format of a release (1 had no timers). A later retally that changes it brings an
+    older table up here, or says what to do; every reader and the writer come through here.
     """
     try:
         handle = DeltaTable(str(root), version=version)
@@ -277,6 +281,11 @@ def opened(root: Path, version: int | None = None) -> DeltaTable:
         raise FormatTooNew(
             f"{root} has format version {written}, this retally knows {FORMAT_VERSION}; "
             "install the newer retally"
+        )
+    if written < FORMAT_VERSION:
+        raise FormatTooOld(
+            f"{root} has format version {written}, this retally knows {FORMAT_VERSION} only; give "
+            "the job a new name, and it begins anew from its topic"
         )
     return handle
 

@@ -1,14 +1,19 @@
 """Epoch files: the Parquet files of each part of a job's table, written and read back.
 
     changelog     op, epoch, seq, group columns, result columns
-    accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone
+    accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone,
+                  withheld, written_ms, timer_ms
     multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
+    timers        bucket, epoch, timer_clock, timer_namespace, timer_ms, group columns, tombstone
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
     epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.epoch)
 
 State rows are upserts: of a key the row with the newest epoch counts, and a tombstone (of a
-multiset: multiplicity 0) deletes it. A task writes its files itself and returns only their names,
-sizes and statistics; what is never committed is swept later.
+multiset: multiplicity 0) deletes it. A group whose result is withheld and was never emitted has a
+tombstone too, for a reader has nothing to see of it, but it is `withheld`.
+
+A task writes its files itself and returns only their names, sizes and statistics; what is never
+committed is swept later.
 """
 
 from __future__ import annotations
@@ -32,7 +37,18 @@ import pyarrow.parquet as pq
 from jobs.core.aggregate import ChangelogRow
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.state import Counts, Group, Key, Upserts, gathered
+from jobs.core.state import (
+    SHOWN,
+    UNSHOWN,
+    WITHHELD,
+    Counts,
+    Group,
+    GroupTimer,
+    Key,
+    Upserts,
+    gathered,
+)
+from jobs.core.timers import Clock
 from jobs.edge.columns import (
     arrow_type,
     cell_type,
@@ -45,8 +61,9 @@ from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
-QUARANTINE, EPOCHS = "quarantine", "epochs"
-PARTS = (EPOCHS, CHANGELOG, ACCUMULATORS, MULTISETS, QUARANTINE)
+TIMERS, QUARANTINE, EPOCHS = "timers", "quarantine", "epochs"
+STATE = (ACCUMULATORS, MULTISETS, TIMERS)
+PARTS = (EPOCHS, CHANGELOG, *STATE, QUARANTINE)
 SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
@@ -108,7 +125,22 @@ class TableLayout:
     def _own(part: str) -> dict[str, pa.DataType]:
         columns: dict[str, dict[str, pa.DataType]] = {
             CHANGELOG: {"op": pa.string(), "epoch": pa.int64(), "seq": pa.int64()},
-            ACCUMULATORS: {"epoch": pa.int64(), "bucket": pa.int32(), "tombstone": pa.bool_()},
+            ACCUMULATORS: {
+                "epoch": pa.int64(),
+                "bucket": pa.int32(),
+                "tombstone": pa.bool_(),
+                "withheld": pa.bool_(),
+                "written_ms": pa.int64(),
+                "timer_ms": pa.int64(),
+            },
+            TIMERS: {
+                "epoch": pa.int64(),
+                "bucket": pa.int32(),
+                "tombstone": pa.bool_(),
+                "timer_clock": pa.string(),
+                "timer_namespace": pa.string(),
+                "timer_ms": pa.int64(),
+            },
             MULTISETS: {
                 "epoch": pa.int64(),
                 "bucket": pa.int32(),
@@ -141,7 +173,7 @@ class TableLayout:
     def schema(self, part: str) -> pa.Schema:
         """The columns of one part's files."""
         columns = dict(self._own(part))
-        if part in (CHANGELOG, ACCUMULATORS, MULTISETS):
+        if part in (CHANGELOG, *STATE):
             columns.update({name: arrow_type(kind) for name, kind in self.group})
         if part in (CHANGELOG, ACCUMULATORS):
             columns.update({name: arrow_type(kind) for name, kind in self.results})
@@ -180,16 +212,18 @@ class TableLayout:
         self, epoch: int, buckets: Sequence[int], upserts: Sequence[tuple[Key, Group | None]]
     ) -> pa.Table:
         count = len(upserts)
+        groups = [group for _, group in upserts]
         no_cells = (0,) * len(self.program.cells)
         no_result = (None,) * len(self.results)
-        cells = [no_cells if group is None else group.cells for _, group in upserts]
-        results = [no_result if group is None else group.result for _, group in upserts]
+        cells = [no_cells if group is None else group.cells for group in groups]
+        results = [no_result if group is None else group.result for group in groups]
         columns = list(zip(*cells, strict=True)) if count else [()] * len(self.program.cells)
         return pa.table(
             [
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(buckets, pa.int32()),
-                pa.array([group is None for _, group in upserts], pa.bool_()),
+                pa.array([group is None or group.held == UNSHOWN for group in groups], pa.bool_()),
+                *_times(groups),
                 *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
                 *_transposed(results, [kind for _, kind in self.results]),
                 *(
@@ -231,6 +265,22 @@ class TableLayout:
             schema=self.schema(MULTISETS),
         )
 
+    def timers_table(
+        self, epoch: int, buckets: Sequence[int], timers: Sequence[tuple[GroupTimer, bool]]
+    ) -> pa.Table:
+        return pa.table(
+            [
+                pa.repeat(pa.scalar(epoch, pa.int64()), len(timers)),
+                pa.array(buckets, pa.int32()),
+                pa.array([not is_set for _, is_set in timers], pa.bool_()),
+                pa.array([str(timer.clock) for timer, _ in timers], pa.string()),
+                pa.array([timer.namespace for timer, _ in timers], pa.string()),
+                pa.array([timer.time for timer, _ in timers], pa.int64()),
+                *_transposed([timer.key for timer, _ in timers], [kind for _, kind in self.group]),
+            ],
+            schema=self.schema(TIMERS),
+        )
+
     def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
         schema = self.schema(QUARANTINE)
         rows = [
@@ -254,25 +304,53 @@ class TableLayout:
 
     # --- tables to rows -----------------------------------------------------------------------
 
-    def read_upserts(self, accumulators: pa.Table | None, multisets: pa.Table | None) -> Upserts:
+    def read_upserts(
+        self,
+        accumulators: pa.Table | None = None,
+        multisets: pa.Table | None = None,
+        timers: pa.Table | None = None,
+    ) -> Upserts:
         """State rows as upserts, in the order of the rows."""
-        groups: list[tuple[Key, Group | None]] = []
         changed: list[tuple[int, Key, Counts]] = []
-        if accumulators is not None and accumulators.num_rows:
-            gone = accumulators["tombstone"].to_pylist()
-            keys = self.keys(accumulators)
-            results = _rows(accumulators, self.results)
-            cells = zip(
-                *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells),
-                strict=True,
-            )
-            groups = [
+        if multisets is not None and multisets.num_rows:
+            changed = gathered(self.entries(multisets))
+        return Upserts(
+            [] if accumulators is None else self._groups(accumulators),
+            changed,
+            [] if timers is None else self._timers(timers),
+        )
+
+    def _groups(self, accumulators: pa.Table) -> list[tuple[Key, Group | None]]:
+        if not accumulators.num_rows:
+            return []
+        gone = accumulators["tombstone"].to_pylist()
+        keys = self.keys(accumulators)
+        results = _rows(accumulators, self.results)
+        cells = zip(
+            *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells), strict=True
+        )
+        marks = [accumulators[name] for name in ("withheld", "written_ms", "timer_ms")]
+        if all(column.null_count == accumulators.num_rows for column in marks):
+            return [
                 (key, None if dead else Group(cell, result))
                 for key, dead, cell, result in zip(keys, gone, cells, results, strict=True)
             ]
-        if multisets is not None and multisets.num_rows:
-            changed = gathered(self.entries(multisets))
-        return Upserts(groups, changed)
+        times = zip(*(column.to_pylist() for column in marks), strict=True)
+        return [
+            (key, _group(cell, result, dead, *time))
+            for key, dead, cell, result, time in zip(keys, gone, cells, results, times, strict=True)
+        ]
+
+    def _timers(self, timers: pa.Table) -> list[tuple[GroupTimer, bool]]:
+        rows = zip(
+            timers["timer_clock"].to_pylist(),
+            timers["timer_ms"].to_pylist(),
+            timers["timer_namespace"].to_pylist(),
+            self.keys(timers),
+            timers["tombstone"].to_pylist(),
+            strict=True,
+        )
+        return [(GroupTimer(Clock(clock), *rest), not gone) for clock, *rest, gone in rows]
 
     def keys(self, table: pa.Table) -> list[Key]:
         return _rows(table, self.group)
@@ -295,6 +373,30 @@ class TableLayout:
         for position, (name, key, multiplicity) in enumerate(rows):
             argument = index_of[name]
             yield argument, key, columns[slot_of[argument]][position], multiplicity
+
+
+def _times(groups: Sequence[Group | None]) -> list[pa.Array]:
+    """What accumulators say of time: withheld, written_ms, timer_ms; NULL of most."""
+    if all(group is None or (group.written is None and not group.held) for group in groups):
+        return [pa.nulls(len(groups), kind) for kind in (pa.bool_(), pa.int64(), pa.int64())]
+    return [
+        pa.array([None if group is None else group.held != SHOWN for group in groups], pa.bool_()),
+        pa.array([None if group is None else group.written for group in groups], pa.int64()),
+        pa.array([None if group is None else group.timer for group in groups], pa.int64()),
+    ]
+
+
+def _group(
+    cells: tuple[Any, ...],
+    result: tuple[Any, ...],
+    gone: bool,
+    withheld: bool | None,
+    written: int | None,
+    timer: int | None,
+) -> Group | None:
+    if not withheld:
+        return None if gone else Group(cells, result, SHOWN, written, timer)
+    return Group(cells, result, UNSHOWN if gone else WITHHELD, written, timer)
 
 
 def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:

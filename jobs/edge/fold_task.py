@@ -40,6 +40,7 @@ from jobs.edge.epoch_files import (
     CHANGELOG,
     MULTISETS,
     SEQ_BUCKET_BITS,
+    STATE,
     AddedFile,
     TableLayout,
     file_name,
@@ -228,7 +229,7 @@ class _Fold:
         return [
             (file.part, file.path)
             for file in live_files(opened_table(self.task.root, self.task.version))
-            if file.part in (ACCUMULATORS, MULTISETS)
+            if file.part in STATE
         ]
 
     def _write(self) -> None:
@@ -283,15 +284,14 @@ class StateFiles:
         self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
 
     def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
-        groups: list[Any] = []
-        multisets: list[Any] = []
+        found = Upserts([], [], [])
         for part, name in files:
-            rows = self._rows(bucket, name)
-            if part == ACCUMULATORS:
-                groups += self.layout.read_upserts(rows, None).groups
-            elif part == MULTISETS:
-                multisets += self.layout.read_upserts(None, rows).multisets
-        return Upserts(groups, multisets)
+            if part in STATE:
+                upserts = self.layout.read_upserts(**{part: self._rows(bucket, name)})
+                found.groups += upserts.groups
+                found.multisets += upserts.multisets
+                found.timers += upserts.timers
+        return found
 
     def _rows(self, bucket: int, name: str) -> pa.Table:
         if name not in self._files:

@@ -7,19 +7,20 @@ So what the table must say is known: `state` is what a fold of the next epoch wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from jobs.core.aggregate import ChangelogRow, fold
+from jobs.core.aggregate import FOR_EVER, ChangelogRow, Folded, Rules, fold, fold_time
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Value
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Key, MemoryState, Upserts
+from jobs.core.state import GroupTimer, Key, MemoryState, Upserts
+from jobs.core.timers import Clock
 from jobs.edge.compaction import Merge, merge_files
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import (
@@ -27,6 +28,7 @@ from jobs.edge.epoch_files import (
     CHANGELOG,
     MULTISETS,
     SEQ_BUCKET_BITS,
+    TIMERS,
     AddedFile,
     TableLayout,
     file_name,
@@ -64,9 +66,17 @@ class FoldedTable:
     """A table and, beside it, the state and the changelog that it must hold."""
 
     def __init__(
-        self, root: Path, plan: Plan | None = None, *, buckets: int = BUCKETS, **start: Any
+        self,
+        root: Path,
+        plan: Plan | None = None,
+        *,
+        buckets: int = BUCKETS,
+        rules: Rules = FOR_EVER,
+        **start: Any,
     ) -> None:
         self.plan = a_plan() if plan is None else plan
+        self.rules = rules
+        self.now_ms = 0
         self.layout = TableLayout(Program(self.plan))
         self.buckets = buckets
         self.types = [kind for _, kind in self.layout.group]
@@ -82,15 +92,24 @@ class FoldedTable:
 
     def epoch(self, rows: Iterable[Row] = (), *, tasks: int = 1, **fields: Any) -> EpochRow:
         """Fold rows and commit the epoch, its files written by so many tasks."""
+        of_bucket: dict[int, list[Row]] = {bucket: [] for bucket in range(self.buckets)}
+        for change in rows:
+            of_bucket[bucket_of(change[0], self.types, self.buckets)].append(change)
+        return self._epoch(lambda bucket: self._fold(of_bucket[bucket]), tasks, fields)
+
+    def time_epoch(self, ms: int = 0, *, release: bool = False, **fields: Any) -> EpochRow:
+        """Let so much time pass, and commit what that makes due."""
+        self.now_ms += ms
+        return self._epoch(lambda bucket: self._fold_time(bucket, release), 1, fields)
+
+    def _epoch(
+        self, folded: Callable[[int], Folded], tasks: int, fields: Mapping[str, Any]
+    ) -> EpochRow:
         number, uuid = self.newest.epoch + 1, uuid4().hex
         files: list[AddedFile] = []
-        arrived = list(rows)
-        of_bucket: dict[int, list[Row]] = {bucket: [] for bucket in range(self.buckets)}
-        for change in arrived:
-            of_bucket[bucket_of(change[0], self.types, self.buckets)].append(change)
         for task in range(tasks):
             mine = range(task, self.buckets, tasks)
-            files += self._files(number, uuid, f"f{task}", [(b, of_bucket[b]) for b in mine])
+            files += self._files(number, uuid, f"f{task}", mine, folded)
         row = epoch_row(number, self.plan, uuid=uuid, **fields)
         self.table.commit_epoch(row, files)
         self.newest = row
@@ -103,12 +122,17 @@ class FoldedTable:
         return added
 
     def _files(
-        self, epoch: int, uuid: str, writer: str, buckets: Sequence[tuple[int, list[Row]]]
+        self,
+        epoch: int,
+        uuid: str,
+        writer: str,
+        buckets: Iterable[int],
+        fold_bucket: Callable[[int], Folded],
     ) -> list[AddedFile]:
         changelog: list[tuple[int, ChangelogRow]] = []
         all_upserts: list[tuple[int, Upserts]] = []
-        for bucket, rows in buckets:
-            folded = self._fold(rows)
+        for bucket in buckets:
+            folded = fold_bucket(bucket)
             first = bucket << SEQ_BUCKET_BITS
             changelog += [(first + i, row) for i, row in enumerate(folded.changelog)]
             all_upserts.append((bucket, folded.upserts))
@@ -116,6 +140,7 @@ class FoldedTable:
         self.changelog += [(epoch, seq, row) for seq, row in changelog]
         groups = [(b, group) for b, upserts in all_upserts for group in upserts.groups]
         multisets = [(b, each) for b, upserts in all_upserts for each in upserts.multisets]
+        timers = [(b, each) for b, upserts in all_upserts for each in upserts.timers]
         layout = self.layout
         tables = {
             CHANGELOG: layout.changelog_table(
@@ -127,6 +152,9 @@ class FoldedTable:
             MULTISETS: layout.multisets_table(
                 epoch, [b for b, _ in multisets], [each for _, each in multisets]
             ),
+            TIMERS: layout.timers_table(
+                epoch, [b for b, _ in timers], [each for _, each in timers]
+            ),
         }
         return [
             write_file(self.root, file_name(part, epoch, uuid, writer), table)
@@ -134,13 +162,41 @@ class FoldedTable:
             if table.num_rows
         ]
 
-    def _fold(self, rows: list[Row]) -> Any:
+    def _fold(self, rows: list[Row]) -> Folded:
         keys = [key for key, _, _ in rows]
         arguments = [[row[1][i] for row in rows] for i in range(len(self.plan.arguments))]
         weights = [weight for _, _, weight in rows]
         gathered = self.layout.program.gather(keys, *arguments, list(range(len(rows))), weights)
-        order = encoder(tuple(self.types))
-        return fold(self.layout.program, self.state, gathered, order=order)
+        return fold(
+            self.layout.program, self.state, gathered,
+            order=encoder(tuple(self.types)), rules=self.rules, now_ms=self.now_ms,
+        )  # fmt: skip
+
+    def _fold_time(self, bucket: int, release: bool) -> Folded:
+        """Buckets are folded one after the other over one state, so each takes what is its own."""
+        own = OneBucket(self, bucket)
+        return fold_time(
+            self.layout.program, own,
+            order=encoder(tuple(self.types)), rules=self.rules, now_ms=self.now_ms, release=release,
+        )  # fmt: skip
+
+
+class OneBucket(MemoryState):
+    """A bucket's part of a table's state."""
+
+    def __init__(self, table: FoldedTable, bucket: int) -> None:
+        super().__init__()
+        self.__dict__ |= vars(table.state)
+        self._table, self._bucket = table, bucket
+
+    def _mine(self, key: Key) -> bool:
+        return bucket_of(key, self._table.types, self._table.buckets) == self._bucket
+
+    def withheld(self) -> list[Key]:
+        return list(filter(self._mine, super().withheld()))
+
+    def due(self, clock: Clock, time: int) -> list[GroupTimer]:
+        return [timer for timer in super().due(clock, time) if self._mine(timer.key)]
 
 
 def insert(name: Value, *values: Value) -> list[Row]:

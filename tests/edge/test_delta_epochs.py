@@ -28,6 +28,7 @@ from jobs.edge.delta_epochs import (
     EpochTable,
     Fenced,
     FormatTooNew,
+    FormatTooOld,
     TableDamaged,
     epoch_rows,
     live_files,
@@ -408,6 +409,16 @@ def test_a_newer_format_is_refused_with_a_sentence(made: FoldedTable) -> None:
     assert f"format version {FORMAT_VERSION + 1}" in said and "install the newer" in said
     with pytest.raises(FormatTooNew):
         EpochTable.open(made.root, made.layout)
+
+
+def test_a_format_from_before_the_first_release_is_refused_with_a_sentence(
+    made: FoldedTable,
+) -> None:
+    handle = DeltaTable(str(made.root))
+    older = {delta_epochs._VERSION_PROPERTY: "1"}
+    handle.alter.set_table_properties(older, raise_if_not_exists=False)
+    with pytest.raises(FormatTooOld, match="give the job a new name"):
+        opened(made.root)
 
 
 def test_a_failed_commit_says_what_was_to_be_committed(

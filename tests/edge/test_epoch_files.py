@@ -18,7 +18,17 @@ from deltalake import DeltaTable
 
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Group, MemoryState, Upserts, gathered
+from jobs.core.state import (
+    SHOWN,
+    UNSHOWN,
+    WITHHELD,
+    Group,
+    GroupTimer,
+    MemoryState,
+    Upserts,
+    gathered,
+)
+from jobs.core.timers import Clock
 from jobs.edge.delta_epochs import EpochTable, rows_of
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -28,6 +38,7 @@ from jobs.edge.epoch_files import (
     PARTS,
     QUARANTINE,
     STATISTICS,
+    TIMERS,
     FileWriter,
     Reject,
     TableLayout,
@@ -76,7 +87,15 @@ def upserts_of(layout: TableLayout) -> Upserts:
         for argument in layout.program.multisets
         for i, key in enumerate(KEYS)
     ]
-    return Upserts(groups, gathered(sorted(entries, key=lambda entry: entry[0])))
+    groups[1] = (KEYS[1], Group(groups[1][1].cells, (None,) * 3, UNSHOWN, 5, 1_005))
+    groups[2] = (KEYS[2], Group(groups[2][1].cells, groups[2][1].result, WITHHELD, -(2**62), 7))
+    groups[4] = (KEYS[4], Group(groups[4][1].cells, groups[4][1].result, SHOWN, 5, 1_005))
+    timers = [
+        (GroupTimer(clock, number - 2, f"ns {number}", key), number != 1)
+        for clock in Clock
+        for number, key in enumerate(KEYS)
+    ]
+    return Upserts(groups, gathered(sorted(entries, key=lambda entry: entry[0])), timers)
 
 
 def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
@@ -91,6 +110,7 @@ def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
         CHANGELOG: layout.changelog_table(3, seqs, changelog),  # type: ignore[arg-type]
         ACCUMULATORS: layout.accumulators_table(3, range(len(KEYS)), upserts.groups),
         MULTISETS: layout.multisets_table(3, range(len(upserts.multisets)), upserts.multisets),
+        TIMERS: layout.timers_table(3, range(len(upserts.timers)), upserts.timers),
         QUARANTINE: layout.quarantine_table(3, rejects),
     }
 
@@ -114,11 +134,27 @@ def table(layout: TableLayout, tmp_path_factory: pytest.TempPathFactory) -> Epoc
 
 def test_state_rows_come_back_as_the_upserts_they_were(layout: TableLayout) -> None:
     upserts, tables = upserts_of(layout), tables_of(layout)
-    read = layout.read_upserts(tables[ACCUMULATORS], tables[MULTISETS])
+    read = layout.read_upserts(tables[ACCUMULATORS], tables[MULTISETS], tables[TIMERS])
     assert repr(read) == repr(upserts), "by repr: a NaN is a NaN, and 0.0 no -0.0"
-    half = layout.read_upserts(tables[ACCUMULATORS].slice(2, 3), tables[MULTISETS].slice(4, 2))
-    assert repr(half) == repr(Upserts(upserts.groups[2:5], upserts.multisets[4:6]))
-    assert layout.read_upserts(None, None) == Upserts([], [])
+    sliced = (tables[ACCUMULATORS].slice(2, 3), tables[MULTISETS].slice(4, 2))
+    half = layout.read_upserts(*sliced, tables[TIMERS].slice(1, 4))
+    parts = (upserts.groups[2:5], upserts.multisets[4:6], upserts.timers[1:5])
+    assert repr(half) == repr(Upserts(*parts))
+    assert layout.read_upserts(None, None) == Upserts([], [], [])
+
+
+def test_a_group_that_nobody_has_seen_yet_is_gone_for_who_reads_tombstones_only(
+    layout: TableLayout,
+) -> None:
+    shown = [not dead for dead in tables_of(layout)[ACCUMULATORS]["tombstone"].to_pylist()]
+    assert shown == [True, False, True, False, True, True]
+
+
+def test_without_time_an_accumulator_says_nothing_of_it(layout: TableLayout) -> None:
+    groups = [(KEYS[0], upserts_of(layout).groups[0][1]), (KEYS[3], None)]
+    rows = layout.accumulators_table(3, [0, 0], groups)
+    for name in ("withheld", "written_ms", "timer_ms"):
+        assert rows[name].null_count == rows.num_rows
 
 
 def test_an_epoch_row_comes_back_as_it_was(layout: TableLayout, tmp_path: Path) -> None:
