@@ -205,10 +205,15 @@ def _add_running(commands: _Commands) -> None:
         action="store_true",
         help="end when everything that was there at the start is published",
     )
-    serve = commands.add("serve", "the service that starts and supervises jobs", module="later")
+    serve = commands.add("serve", "the service that starts and supervises jobs")
     serve.data().brokers().master()
-    serve.parser.add_argument("--host", default="127.0.0.1")
-    serve.parser.add_argument("--port", type=_port, default=8080)
+    serve.parser.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
+    serve.parser.add_argument("--port", type=_port, default=8080, help="0: a free one (8080)")
+    token = serve.parser.add_mutually_exclusive_group()
+    token.add_argument(
+        "--new-token", metavar="NAME=ROLE", help="print a new token (viewer, operator, admin), end"
+    )
+    token.add_argument("--revoke-token", metavar="NAME", help="let go of a token, and end")
     commands.add("demo", "a broker, a living source, a job, and its changing results")
 
 

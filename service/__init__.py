@@ -1,1 +1,1 @@
-"""The face: job control and current results over REST."""
+"""The service: starts and supervises jobs, and answers from their tables, over HTTP."""

@@ -184,12 +184,6 @@ def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
     assert "rewind" in out
 
 
-def test_what_comes_later_says_so(retally: Retally) -> None:
-    code, out, err = retally("serve", "--data", "x")
-    assert (code, out) == (2, "")
-    assert "not part of this version yet" in err
-
-
 def test_a_missing_spec_is_bad_usage_and_a_missing_job_is_a_failure(
     retally: Retally, tmp_path: Path
 ) -> None:

@@ -1,0 +1,50 @@
+"""retally serve: the service in the foreground, and the tokens that it knows.
+
+The service stands beside the jobs, not below them: it is called by its name, and nothing of jobs
+imports it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from jobs.commands.errors import CommandFailed, UsageError
+from jobs.commands.output import note
+from schemas.connections import load_connections
+
+OWNED_ELSEWHERE = 75
+
+
+def run(options: argparse.Namespace) -> int:
+    serving = import_module("service.serving")
+    if options.new_token is not None:
+        name, _, role = options.new_token.partition("=")
+        try:
+            print(serving.new_token(options.data, name, role))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return 0
+    if options.revoke_token is not None:
+        try:
+            serving.revoke_token(options.data, options.revoke_token)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return 0
+    settings = import_module("service.settings").Settings(
+        data=options.data,
+        connections=load_connections(options.connections, options.brokers),
+        host=options.host,
+        port=options.port,
+        master=options.master,
+        brokers=options.brokers,
+        connections_file=options.connections,
+    )
+    try:
+        serving.serve(settings, verbose=options.verbose)
+    except serving.AlreadyServed as error:
+        note(f"retally: {error}")
+        return OWNED_ELSEWHERE
+    except serving.CannotServe as error:
+        raise CommandFailed(str(error)) from None
+    return 0

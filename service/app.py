@@ -1,0 +1,60 @@
+"""The application: routes, what is checked before them, and what becomes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.concurrency import run_in_threadpool
+from starlette.types import ASGIApp
+
+from service import health_routes, job_routes, problems
+from service.access import SCHEME, needs
+from service.gate import Gate
+from service.runtime import Runtime
+from service.settings import Settings
+from service.tokens import Role
+
+_ABOUT = (
+    "Jobs that keep GROUP BY aggregates over a change stream: run them, read their results, follow "
+    "their changes. Errors are problem+json with a stable `code`."
+)
+
+
+def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
+    """The application, and the same behind its gate, which is what a server serves."""
+    runtime = Runtime(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(runtime.start)
+        yield
+        await run_in_threadpool(runtime.close)
+
+    app = FastAPI(
+        title="retally",
+        version=metadata.version("retally"),
+        description=_ABOUT,
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[],
+    )
+    app.state.runtime = runtime
+    app.state.access = runtime.access
+    problems.install(app)
+    app.include_router(health_routes.router)
+    for router in (job_routes.router,):
+        app.include_router(router, dependencies=[Depends(SCHEME)])
+
+    @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])
+    async def openapi() -> dict[str, Any]:
+        """This description."""
+        return app.openapi()
+
+    return app, Gate(app)

@@ -1,0 +1,77 @@
+"""Examples: what the OpenAPI document shows of every answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SPEC = """\
+source: {topic: shop.product}
+columns: {id: BIGINT, name: STRING, cnt: INT}
+query: SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name
+sink: {topic: items-changes}
+"""
+ROW = {"name": "bolt", "sum_cnt": 36120, "top": 998, "n": 71}
+_JOB = {
+    "name": "items",
+    "revision": 1,
+    "desired": "RUNNING",
+    "actual": "RUNNING",
+    "since": "2026-01-31T12:00:00.000Z",
+    "reason": None,
+    "failures": 0,
+    "retry_at": None,
+    "restart_needed": False,
+    "epoch": 41,
+    "watermark": 1769860799999,
+    "groups": 13,
+    "rates": {"read_per_second": 750.0, "changes_per_second": 310.0, "epochs_per_second": 1.0},
+}
+JOB = {**_JOB, "spec": {"name": "items", "source": {"topic": "shop.product"}}}
+JOBS = {"jobs": [_JOB], "next_cursor": None}
+VALID = {"valid": True, "columns": [{"name": "name", "type": "STRING"}], "spec": {"name": "items"}}
+LOGS = {
+    "lines": [
+        {"time": "2026-01-31 12:00:00.000", "level": "INFO", "message": "epoch 41: 750 messages"}
+    ]
+}
+_STATUS = {
+    400: "The request cannot be read",
+    404: "Not found",
+    406: "No such media type",
+    409: "The job's state does not allow it",
+    410: "The history is gone",
+    412: "A condition of the request does not hold",
+    413: "The body is too large",
+    422: "Something in the request is not taken; `errors` has each",
+    429: "Too many at once",
+    503: "Not now",
+    504: "Not reached in time",
+}
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
+def answers(example: Any, *problems: int, status: int = 200, **media: Any) -> dict[int | str, Any]:
+    """The responses of a route: its answer with an example, and the problems it may have."""
+    content: dict[str, Any] = {"application/json": {"example": example}}
+    content |= {name.replace("__", "/"): {"example": shown} for name, shown in media.items()}
+    found: dict[int | str, Any] = {}
+    if example is not None:
+        found[status] = {"description": "Success", "content": content}
+    for each in (401, 403, *problems):
+        words = {401: "No valid token", 403: "The token's role does not allow it"}
+        found[each] = {
+            "description": {**_STATUS, **words}[each],
+            "content": {"application/problem+json": {"schema": _PROBLEM}},
+        }
+    return found

@@ -1,0 +1,105 @@
+"""Gate: what every request passes before it is routed, and every answer on its way out.
+
+raw path ──► a key in it stays percent-encoded, so that a / in it is no separator
+body     ──► bounded, while it is read
+answer   ──► headers that keep browsers from guessing and storing
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from schemas.limits import REQUEST_BYTES_MAX
+from service.problems import Problem
+
+log = logging.getLogger("service.access")
+
+_KEYED = re.compile(rb"(/v1/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+
+
+class Gate:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope = _with_encoded_key(scope)
+        began = time.monotonic()
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                names = {name.lower() for name, _ in message["headers"]}
+                further = [header for header in _HEADERS if header[0] not in names]
+                message = {**message, "headers": [*message["headers"], *further]}
+            await send(message)
+
+        try:
+            declared = _declared_length(scope)
+            if declared > REQUEST_BYTES_MAX:
+                raise _too_large()
+            await self._app(scope, _bounded(receive), sending)
+        except Problem as problem:  # from the body's bound, or raised before any route
+            if status:
+                raise
+            await problem.response()(scope, receive, sending)
+        finally:
+            # Without the query: what is asked for may be somebody's data.
+            log.info(
+                "%s %s %d %.1f ms", scope["method"], _printable(scope["path"]), status,
+                (time.monotonic() - began) * 1_000,
+            )  # fmt: skip
+
+
+def _with_encoded_key(scope: Scope) -> Scope:
+    raw = scope.get("raw_path") or b""
+    found = _KEYED.fullmatch(raw.split(b"?")[0])
+    if found is None:
+        return scope
+    return {**scope, "path": b"".join(part or b"" for part in found.groups()).decode("latin-1")}
+
+
+def _printable(path: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in path[:300])
+
+
+def _declared_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _too_large() -> Problem:
+    detail = f"a request's body has at most {REQUEST_BYTES_MAX} bytes"
+    return Problem("body-too-large", 413, detail, headers={"Connection": "close"})
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The body, until it is longer than any may be."""
+    taken = 0
+
+    async def receiving() -> Message:
+        nonlocal taken
+        message = await receive()
+        if message["type"] == "http.request":
+            taken += len(message.get("body", b""))
+            if taken > REQUEST_BYTES_MAX:
+                raise _too_large()
+        return message
+
+    return receiving

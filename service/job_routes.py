@@ -1,0 +1,175 @@
+"""Routes of jobs: create, change, look, start, pause, stop, delete; their logs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
+from service import job_log
+from service.access import needs
+from service.examples import JOB, JOBS, LOGS, SPEC, VALID, answers
+from service.jobs import described, etag
+from service.problems import Problem
+from service.register import Desired, JobRecord
+from service.runtime import Runtime, runtime_of
+from service.tokens import Role
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+
+_viewer = Depends(needs(Role.VIEWER))
+_operator = Depends(needs(Role.OPERATOR))
+_admin = Depends(needs(Role.ADMIN))
+
+_SPEC_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/yaml": {"schema": {"type": "string"}, "example": SPEC},
+            "application/json": {"schema": {"type": "object"}},
+        },
+    }
+}
+
+
+def answer(document: Any, status: int = 200, **headers: str) -> Response:
+    headers.setdefault("Cache-Control", "no-store")
+    return Response(msgspec.json.encode(document), status, headers, "application/json")
+
+
+def _document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
+    return described(record) | runtime.standing(record.name)
+
+
+@router.post(
+    "/jobs:validate",
+    dependencies=[_viewer],
+    openapi_extra=_SPEC_BODY,
+    responses=answers(VALID, 413, 422),
+)
+async def validate(request: Request) -> Response:
+    """Check a spec; every problem with its line and column."""
+    runtime = runtime_of(request)
+    body = await request.body()
+    checked = await run_in_threadpool(runtime.jobs.check, body)
+    types = {named.name: str(named.type) for named in checked.plan.group}
+    types |= {each.name: str(each.type) for each in checked.plan.aggregates}
+    columns = [{"name": name, "type": types[name]} for name in checked.plan.output]
+    document = {"valid": True, "columns": columns, "spec": checked.spec.document()}
+    return answer(document)
+
+
+@router.get("/jobs", dependencies=[_viewer], responses=answers(JOBS))
+async def list_jobs(
+    request: Request,
+    state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
+    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+) -> Response:
+    """All jobs, in the order of their names."""
+    runtime = runtime_of(request)
+    found = [
+        record
+        for record in runtime.jobs.records()
+        if (state is None or record.actual == state.upper())
+        and (cursor is None or record.name > cursor)
+    ]
+    page = found[:limit]
+    jobs = [described(record, full=False) | runtime.standing(record.name) for record in page]
+    after = page[-1].name if len(found) > limit else None
+    return answer({"jobs": jobs, "next_cursor": after})
+
+
+@router.put(
+    "/jobs/{name}",
+    dependencies=[_admin],
+    openapi_extra=_SPEC_BODY,
+    responses={201: {"description": "Created"}, **answers(JOB, 409, 412, 413, 422)},
+)
+async def put_job(
+    request: Request,
+    name: str,
+    if_match: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Create a job, stopped, or change it. The same spec again changes nothing."""
+    runtime = runtime_of(request)
+    body = await request.body()
+    record, created = await run_in_threadpool(runtime.jobs.put, name, body, if_match, if_none_match)
+    headers = {"ETag": etag(record)}
+    if created:
+        headers["Location"] = f"/v1/jobs/{name}"
+    return answer(_document(runtime, record), 201 if created else 200, **headers)
+
+
+@router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(JOB, 404))
+async def get_job(request: Request, name: str) -> Response:
+    """A job: what is desired, what is so since when and why, how far it is."""
+    runtime = runtime_of(request)
+    record = runtime.jobs.record(name)
+    return answer(_document(runtime, record), ETag=etag(record))
+
+
+@router.delete(
+    "/jobs/{name}",
+    dependencies=[_admin],
+    status_code=204,
+    response_class=Response,
+    responses=answers(None, 404, 409, 412, 422),
+)
+async def delete_job(
+    request: Request,
+    name: str,
+    data: Annotated[
+        Literal["keep", "drop"] | None,
+        Query(description="whether its table stays; has to be said"),
+    ] = None,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Delete a stopped job. `data=drop` removes its table too; a kept one is taken up again by
+    the next job of that name with the same query."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    if data is None:
+        detail = "say what becomes of the job's table: ?data=keep or ?data=drop"
+        errors = [{"path": "query.data", "message": "is required: keep or drop"}]
+        raise Problem("parameter-invalid", 422, detail, errors=errors)
+    await run_in_threadpool(runtime.delete, name, drop_data=data == "drop", if_match=if_match)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/jobs/{name}/{action}",
+    dependencies=[_operator],
+    status_code=202,
+    responses=answers(JOB, 404, status=202),
+)
+async def act(
+    request: Request,
+    name: str,
+    action: Literal["start", "pause", "resume", "stop", "restart"],
+) -> Response:
+    """Set what is desired of a job; it is remembered, and done soon. Doing it twice is no error."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    desired = {"pause": Desired.PAUSED, "stop": Desired.STOPPED}.get(action, Desired.RUNNING)
+    await run_in_threadpool(runtime.supervisor.ask, name, desired, again=action == "restart")
+    return answer(_document(runtime, runtime.jobs.record(name)), 202)
+
+
+@router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(LOGS, 404))
+async def logs(
+    request: Request,
+    name: str,
+    limit: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 100,
+    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Query()] = "DEBUG",
+) -> Response:
+    """The newest lines of a job's log, oldest first."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    lines = await run_in_threadpool(job_log.tail, runtime.jobs.places(name).log, limit, level)
+    return answer({"lines": lines})

@@ -1,0 +1,218 @@
+"""Jobs: creating, changing and deleting them; what is said of one.
+
+    PUT ──► spec checked ──► revision + 1 in the register, spec.yaml beside it ──► the supervisor
+                                                                                   acts on it
+A job's revision is its ETag. Equal specs are the same revision, so that PUT may be repeated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from schemas import limits
+from schemas.job import JobSpec
+from schemas.spec_file import load_spec, spec_text
+from service.places import JobPlaces
+from service.problems import Problem
+from service.register import Actual, Desired, JobRecord, Register, now_ms
+from service.settings import Settings
+from service.spec_body import CheckedSpec, read_spec
+from service.table import newest_row
+
+
+class Jobs:
+    """The jobs of the service, above the register."""
+
+    def __init__(self, settings: Settings, register: Register) -> None:
+        self._settings = settings
+        self._register = register
+
+    def places(self, name: str) -> JobPlaces:
+        return self._settings.places.job(name)
+
+    def record(self, name: str) -> JobRecord:
+        record = self._register.job(name[: limits.JOB_NAME_CHARACTERS_MAX + 1])
+        if record is None:
+            raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
+        return record
+
+    def records(self) -> list[JobRecord]:
+        return self._register.jobs()
+
+    def spec(self, record: JobRecord) -> JobSpec:
+        return load_spec(msgspec.json.decode(record.spec))
+
+    def check(self, body: bytes, name: str | None = None) -> CheckedSpec:
+        return read_spec(body, name, self._settings.connections)
+
+    # --- create, change -------------------------------------------------------------------------
+
+    def put(
+        self, name: str, body: bytes, if_match: str | None, if_none_match: str | None
+    ) -> tuple[JobRecord, bool]:
+        """The job as it is now, and whether it is new."""
+        checked = self.check(body, name)
+        document = msgspec.json.encode(checked.spec.document()).decode()
+        with self._register.transaction():
+            known = self._register.job(name)
+            _check_conditions(known, if_match, if_none_match)
+            if known is not None and known.spec == document:
+                return known, False
+            self._check_query(name, checked)
+            if known is None and len(self._register.jobs()) >= limits.JOBS_MAX:
+                detail = f"a service keeps at most {limits.JOBS_MAX} jobs"
+                raise Problem("too-many-jobs", 409, detail)
+            self._write_spec(name, checked.spec)
+            if known is None:
+                self._register.add_job(
+                    JobRecord(
+                        name=name,
+                        revision=1,
+                        spec=document,
+                        desired=Desired.STOPPED,
+                        actual=Actual.CREATED,
+                        since=now_ms(),
+                    )
+                )
+            else:
+                self._register.change_job(name, revision=known.revision + 1, spec=document)
+        return self.record(name), known is None
+
+    def _check_query(self, name: str, checked: CheckedSpec) -> None:
+        """The state in a job's table is that of one query; a changed one is a new job."""
+        places = self.places(name)
+        newest = newest_row(places.table)
+        if newest is None:
+            return
+        if newest.plan != checked.plan.fingerprint:
+            raise Problem(
+                "query-fixed",
+                409,
+                f"job {name!r} keeps the state of another query or other column types; give the "
+                "changed query a new job name",
+                errors=[{"path": "query", "message": "is not the query of the job's state"}],
+            )
+        buckets = load_spec(places.spec_of_last_run).state.buckets
+        if buckets != checked.spec.state.buckets:
+            raise Problem(
+                "query-fixed",
+                409,
+                f"state.buckets is fixed for the life of a job: it is {buckets}",
+                errors=[{"path": "state.buckets", "message": f"must be {buckets}"}],
+            )
+
+    def _write_spec(self, name: str, spec: JobSpec) -> None:
+        places = self.places(name)
+        places.own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = places.spec.with_suffix(".new")
+        fresh.write_text(spec_text(spec))
+        fresh.chmod(0o600)
+        fresh.replace(places.spec)
+
+    # --- delete ---------------------------------------------------------------------------------
+
+    def require_stopped(self, name: str) -> JobRecord:
+        record = self.record(name)
+        if record.pid is not None or record.actual not in (
+            Actual.CREATED,
+            Actual.STOPPED,
+            Actual.PAUSED,
+            Actual.FAILED,
+        ):
+            raise Problem("job-not-stopped", 409, f"job {name!r} is {record.actual}; stop it first")
+        if record.desired == Desired.RUNNING and record.retry_at is not None:
+            detail = f"job {name!r} has failed and will be started again; stop it first"
+            raise Problem("job-not-stopped", 409, detail)
+        return record
+
+    def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
+        places = self.places(name)
+        with self._register.transaction():
+            record = self.require_stopped(name)
+            _check_conditions(record, if_match, None)
+            dropped = self._moved_away(places) if drop_data else []
+            shutil.rmtree(places.own, ignore_errors=True)
+            self._register.remove_job(name)
+        for path in dropped:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _moved_away(self, places: JobPlaces) -> list[Path]:
+        """Out of the way in one step, under the writer's lock, so that no job runs meanwhile."""
+        trash = self._settings.places.trash
+        trash.mkdir(mode=0o700, parents=True, exist_ok=True)
+        moved = []
+        with suppress(FileNotFoundError):
+            lock = os.open(places.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                detail = f"another process writes to job {places.name!r}"
+                raise Problem("job-not-stopped", 409, detail) from None
+            else:
+                moved.append(places.home.rename(trash / uuid4().hex))
+            finally:
+                os.close(lock)
+        for path in (places.home, places.cache):
+            with suppress(FileNotFoundError):
+                moved.append(path.rename(trash / uuid4().hex))
+        return moved
+
+
+def _check_conditions(
+    known: JobRecord | None, if_match: str | None, if_none_match: str | None
+) -> None:
+    """RFC 9110's conditions over the revision."""
+    tag = None if known is None else etag(known)
+    if if_none_match is not None and known is not None:
+        wanted = _tags(if_none_match)
+        if "*" in wanted or tag in wanted:
+            detail = f"job {known.name!r} is there, at revision {known.revision}"
+            raise Problem("job-exists", 412, detail, headers={"ETag": str(tag)})
+    if if_match is not None:
+        wanted = _tags(if_match)
+        if tag is None or ("*" not in wanted and tag not in wanted):
+            detail = "there is no such job" if tag is None else f"it is at revision {tag}"
+            headers = {} if tag is None else {"ETag": tag}
+            raise Problem("revision-mismatch", 412, detail, headers=headers)
+
+
+def _tags(header: str) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
+
+
+def etag(record: JobRecord) -> str:
+    return f'"{record.revision}"'
+
+
+def described(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
+    """What the register says of a job; what its table says is added by the caller."""
+    document: dict[str, Any] = {
+        "name": record.name,
+        "revision": record.revision,
+        "desired": record.desired,
+        "actual": record.actual,
+        "since": instant(record.since),
+        "reason": record.reason,
+        "failures": record.failures,
+        "retry_at": None if record.retry_at is None else instant(record.retry_at),
+        "restart_needed": record.pid is not None
+        and record.run_revision is not None
+        and record.run_revision != record.revision,
+    }
+    if full:
+        document["spec"] = msgspec.json.decode(record.spec)
+    return document
+
+
+def instant(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

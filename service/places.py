@@ -1,0 +1,89 @@
+"""Where things lie under the data directory, as the service sees it (docs/rest.md has the list).
+
+DIR/jobs/<name>/        the job's: table, spec of its last run, savepoints, the writer's lock
+DIR/service/            the service's: registers, tokens, specs, logs, results indexes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlaces:
+    """The places of one job. Names have been checked by then: [a-z][a-z0-9-]*."""
+
+    data: Path
+    name: str
+
+    @property
+    def home(self) -> Path:
+        return self.data / "jobs" / self.name
+
+    @property
+    def table(self) -> Path:
+        return self.home / "epochs"
+
+    @property
+    def spec_of_last_run(self) -> Path:
+        return self.home / "spec.yaml"
+
+    @property
+    def savepoints(self) -> Path:
+        return self.home / "savepoints"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "lock"
+
+    @property
+    def cache(self) -> Path:
+        return self.data / "cache" / self.name
+
+    @property
+    def own(self) -> Path:
+        """What the service keeps of the job."""
+        return self.data / "service" / "jobs" / self.name
+
+    @property
+    def spec(self) -> Path:
+        """The spec that the job is started with."""
+        return self.own / "spec.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.own / "log"
+
+    @property
+    def index(self) -> Path:
+        return self.own / "index"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlaces:
+    data: Path
+
+    @property
+    def home(self) -> Path:
+        return self.data / "service"
+
+    @property
+    def register(self) -> Path:
+        return self.home / "register.sqlite"
+
+    @property
+    def tokens(self) -> Path:
+        return self.home / "tokens.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "lock"
+
+    @property
+    def trash(self) -> Path:
+        """Where deleted data waits to be removed; a kill in between leaves it here."""
+        return self.home / "trash"
+
+    def job(self, name: str) -> JobPlaces:
+        return JobPlaces(self.data, name)

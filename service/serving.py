@@ -1,0 +1,133 @@
+"""Serving: one service process, from its arguments to its end.
+
+lock of the data directory ──► tokens or loopback ──► application ──► uvicorn ──► SIGTERM
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from schemas.limits import FOLLOWERS_MAX
+from service import app
+from service.access import Access
+from service.places import ServicePlaces
+from service.settings import Settings
+from service.tokens import Tokens
+
+log = logging.getLogger("service")
+
+_KEEP_ALIVE_SECONDS = 30
+_GRACE_SECONDS = 5
+
+
+class CannotServe(Exception):
+    """The service cannot start; the message says why and what to do."""
+
+
+class AlreadyServed(CannotServe):
+    """Another service owns the data directory."""
+
+
+def new_token(data: Path, name: str, role: str) -> str:
+    return Tokens(ServicePlaces(data.absolute()).tokens).add(name, role)
+
+
+def revoke_token(data: Path, name: str) -> None:
+    Tokens(ServicePlaces(data.absolute()).tokens).revoke(name)
+
+
+def serve(settings: Settings, *, verbose: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT. The jobs go on; the next service finds them."""
+    os.umask(0o077)
+    _log_to_standard_error(verbose)
+    access = Access(Tokens(settings.places.tokens), settings.host)
+    if not Tokens(settings.places.tokens).any:
+        if not access.open_to_all:
+            raise CannotServe(
+                f"there are no tokens, and {settings.host} is not only this machine; make one with "
+                f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
+            )
+        log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
+    with _only_service(settings.places.lock):
+        _, gated = app.create(settings)
+        server = _Server(
+            uvicorn.Config(
+                gated,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                limit_concurrency=2 * FOLLOWERS_MAX,
+                lifespan="on",
+                proxy_headers=False,
+                ws="none",
+            )
+        )
+        listener = _listening(settings.host, settings.port)
+        host, port = listener.getsockname()[:2]
+        print(f"ready http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Ends with exit code 0 when it is told to end; uvicorn's own dies by the signal again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens already, so that `ready` is true when it is said."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        raise CannotServe(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return listener
+
+
+@contextmanager
+def _only_service(path: Path) -> Iterator[None]:
+    """One service a data directory: two supervisors would fight over the jobs."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyServed(f"another service owns {path.parent.parent}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _log_to_standard_error(verbose: bool) -> None:
+    level = logging.DEBUG if verbose else logging.INFO
+    for name in ("service", "uvicorn.error"):
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger("service.access").setLevel(logging.INFO if verbose else logging.WARNING)
+    if not logging.getLogger().handlers:
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")

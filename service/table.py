@@ -1,0 +1,220 @@
+"""A job's table, read: its files at one version, its epochs, its rows as values.
+
+    _delta_log ──► files of the version ──► Parquet ──► Arrow ──► values of schemas.types
+
+The service reads what docs/tables.md promises to every reader, with deltalake and Arrow and
+nothing of the engine. A file that was compacted and swept away between the look at the log and the
+look at the file is a FileNotFoundError: `at_newest` looks again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from jobs.core.change import Row, Value
+from jobs.core.plan import Plan
+from jobs.core.values import NAN
+from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
+from schemas.types import Kind, SqlType
+
+CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
+QUARANTINE, EPOCHS = "quarantine", "epochs"
+_VERSION_PROPERTY = "retally.formatVersion"
+_LOOKS_MAX = 5
+
+Key = Row
+Answer = TypeVar("Answer")
+
+
+class NoTable(LookupError):
+    """The job has not begun yet: there is no table, or no epoch in it."""
+
+
+class FormatTooNew(Exception):
+    """The table was written by a newer retally."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file of a version, with the epochs that its rows come from."""
+
+    path: str
+    part: str
+    rows: int
+    epoch_min: int
+    epoch_max: int
+
+
+class Table:
+    """One version of a job's table."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self.handle = DeltaTable(str(root))
+        except (TableNotFoundError, FileNotFoundError) as error:
+            raise NoTable(f"there is no table at {root}") from error
+        written = int(self.handle.metadata().configuration.get(_VERSION_PROPERTY) or 1)
+        if written > FORMAT_VERSION:
+            raise FormatTooNew(f"{root} has format version {written}; install the newer retally")
+
+    @property
+    def version(self) -> int:
+        return self.handle.version()
+
+    @cached_property
+    def files(self) -> list[LiveFile]:
+        """All files of the version, oldest epochs first."""
+        actions = self.handle.get_add_actions(flatten=True)
+        if not actions.num_rows:
+            return []
+        names = ("path", "partition.part", "num_records", "min.epoch", "max.epoch")
+        columns = [actions.column(name).to_pylist() for name in names]
+        files = [LiveFile(*values) for values in zip(*columns, strict=True)]
+        return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
+
+    def advance(self) -> None:
+        """Go on to the newest version."""
+        self.handle.update_incremental()
+        self.__dict__.pop("files", None)
+
+    def following(self) -> Path:
+        """The log entry that the next version will have."""
+        return self.root / "_delta_log" / f"{self.version + 1:020d}.json"
+
+    def of_part(self, part: str, after: int = -1) -> list[LiveFile]:
+        return [file for file in self.files if file.part == part and file.epoch_max > after]
+
+    def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
+        return pq.ParquetFile(self.root / file.path).read(columns)
+
+    def epochs(self, after: int = -1) -> list[EpochRow]:
+        """The rows of the epochs after one, in order and without a gap up to the newest."""
+        rows = [row for file in self.of_part(EPOCHS, after) for row in self._epoch_rows(file)]
+        rows = sorted((row for row in rows if row.epoch > after), key=lambda row: row.epoch)
+        if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
+            return rows[1:]  # retention keeps the job's start, and not what came after it
+        return rows
+
+    @property
+    def newest(self) -> EpochRow:
+        files = self.of_part(EPOCHS)
+        if not files:
+            raise NoTable("the table has no epoch yet")
+        rows = self._epoch_rows(max(files, key=lambda file: file.epoch_max))
+        return max(rows, key=lambda row: row.epoch)
+
+    def _epoch_rows(self, file: LiveFile) -> Iterator[EpochRow]:
+        table = self.read(file)
+        stamps = table["committed_at"].cast(pa.int64()).to_pylist()
+        for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
+            for name in JSON_FIELDS:
+                record[name] = json.loads(record[name] or "{}")
+            yield msgspec.convert({**record, "committed_at": stamp}, EpochRow)
+
+    def changelog(self, after: int, up_to: int) -> pa.Table | None:
+        """The changelog rows of the epochs (after, up_to], in order."""
+        pieces = []
+        for file in self.of_part(CHANGELOG, after):
+            if file.epoch_min > up_to:
+                continue
+            whole = file.epoch_min > after and file.epoch_max <= up_to
+            wanted = None if whole else [("epoch", ">", after), ("epoch", "<=", up_to)]
+            pieces.append(_read_rows(self.root / file.path, wanted))
+        pieces = [piece for piece in pieces if piece.num_rows]
+        if not pieces:
+            return None
+        table = pa.concat_tables(pieces)
+        return table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
+
+    def changelog_counts(self, after: int) -> dict[int, int]:
+        """How many changelog rows of each epoch after one are still there."""
+        counts: dict[int, int] = {}
+        for file in self.of_part(CHANGELOG, after):
+            if file.epoch_min == file.epoch_max:
+                counts[file.epoch_min] = counts.get(file.epoch_min, 0) + file.rows
+                continue
+            epochs = self.read(file, ["epoch"])["epoch"]
+            for entry in pc.value_counts(epochs).to_pylist():
+                if entry["values"] > after:
+                    counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
+        return counts
+
+
+def _read_rows(path: Path, wanted: list[tuple[str, str, int]] | None) -> pa.Table:
+    if wanted is None:
+        return pq.ParquetFile(path).read()
+    return pq.read_table(path, filters=wanted, partitioning=None)
+
+
+def at_newest(root: Path, read: Callable[[Table], Answer]) -> Answer:
+    """Read the newest version, again where its files were swept away meanwhile."""
+    for _ in range(_LOOKS_MAX - 1):
+        try:
+            return read(Table(root))
+        except FileNotFoundError:
+            continue
+    return read(Table(root))
+
+
+def newest_row(root: Path) -> EpochRow | None:
+    """The newest epoch of a job; None before its first."""
+    try:
+        return at_newest(root, lambda table: table.newest)
+    except (NoTable, DeltaError):
+        return None
+
+
+# --- columns to values --------------------------------------------------------------------------
+
+
+def values(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
+    """A column as the values of its SQL type (see schemas.types)."""
+    if sql_type.kind is Kind.DECIMAL:
+        return _decimal_units(array)
+    if sql_type.kind is Kind.DATE:
+        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    found: list[Any] = array.to_pylist()
+    if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
+        return [None if v is None else (v + 0.0 if v == v else NAN) for v in found]
+    return found
+
+
+def _decimal_units(array: pa.ChunkedArray | pa.Array) -> list[int | None]:
+    """Decimals as the integers that they scale: 16 bytes each, the low one first."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return [
+        None if word is None else int.from_bytes(word, "little", signed=True)
+        for chunk in chunks
+        for word in chunk.view(pa.binary(16)).to_pylist()
+    ]
+
+
+def rows_of(table: pa.Table, columns: Iterable[tuple[str, SqlType]]) -> list[Row]:
+    """Some columns of a table as tuples of values."""
+    found: list[list[Value]] = [values(table[name], kind) for name, kind in columns]
+    if not found:
+        return [()] * table.num_rows
+    return list(zip(*found, strict=True))
+
+
+def group_columns(plan: Plan) -> list[tuple[str, SqlType]]:
+    return [(named.name, named.type) for named in plan.group]
+
+
+def result_columns(plan: Plan) -> list[tuple[str, SqlType]]:
+    return [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]

@@ -1,0 +1,117 @@
+"""Tokens: who may do what. Bearer tokens with a role, kept as hashes.
+
+    Authorization: Bearer rt_...  ──► SHA-256 ──► compared with every known hash ──► name, role
+
+A token is 256 random bits that we made ourselves, so one SHA-256 is hash enough: there is nothing
+to guess. All hashes are compared, each in constant time. `service/tokens.json` is read again when
+it changes, so that a token that was taken away stops to work at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import threading
+from enum import IntEnum
+from pathlib import Path
+
+import msgspec
+
+PREFIX = "rt_"
+TOKEN_CHARACTERS_MAX = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+
+
+class Role(IntEnum):
+    """Each may do what those before it may."""
+
+    VIEWER = 1  # read results, changes and how jobs are doing
+    OPERATOR = 2  # start, pause and stop jobs, name savepoints, audit
+    ADMIN = 3  # create, change and delete jobs, set them back
+
+
+ROLES = {role.name.lower(): role for role in Role}
+
+
+class TokenRefused(ValueError):
+    """A token cannot be made or taken away as asked."""
+
+
+class TokenRecord(msgspec.Struct, frozen=True):
+    name: str
+    role: str
+    sha256: str
+
+
+class Tokens:
+    """The tokens of a service."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._known: list[TokenRecord] = []
+
+    @property
+    def any(self) -> bool:
+        return bool(self._current())
+
+    def role_of(self, token: str) -> tuple[str, Role] | None:
+        """The name and role of a token; None for one that is not known."""
+        given = _hash(token[:TOKEN_CHARACTERS_MAX])
+        found: tuple[str, Role] | None = None
+        for known in self._current():  # all of them: how many there are tells nothing
+            if hmac.compare_digest(known.sha256, given):
+                found = (known.name, ROLES[known.role])
+        return found
+
+    def add(self, name: str, role: str) -> str:
+        """Make a token; this is the only time that anybody sees it."""
+        if _NAME.fullmatch(name) is None:
+            raise TokenRefused(f"{name[:80]!r} is no token's name; use letters, digits, . _ -")
+        if role not in ROLES:
+            raise TokenRefused(f"{role[:80]!r} is no role; known: {', '.join(ROLES)}")
+        known = self._current()
+        if any(each.name == name for each in known):
+            raise TokenRefused(f"there is a token {name!r} already; revoke it first")
+        token = PREFIX + secrets.token_urlsafe(32)
+        self._write([*known, TokenRecord(name, role, _hash(token))])
+        return token
+
+    def revoke(self, name: str) -> None:
+        known = self._current()
+        left = [each for each in known if each.name != name]
+        if len(left) == len(known):
+            names = ", ".join(each.name for each in known) or "none"
+            raise TokenRefused(f"there is no token {name!r}; known: {names}")
+        self._write(left)
+
+    def _current(self) -> list[TokenRecord]:
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except FileNotFoundError:
+                self._seen, self._known = None, []
+                return self._known
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen != self._seen:
+                text = self._path.read_bytes()
+                self._known = msgspec.json.decode(text, type=list[TokenRecord])
+                self._seen = seen
+            return self._known
+
+    def _write(self, records: list[TokenRecord]) -> None:
+        """In one step, and readable by nobody else."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(records)))
+        fresh.replace(self._path)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,47 @@
+"""A service a test module, over a data directory of its own; and none of its jobs left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.served import Served
+
+
+def end_jobs(data: Path) -> None:
+    """Whatever the register says is running; by its number, each a session of its own."""
+    register = data / "service" / "register.sqlite"
+    if not register.exists():
+        return
+    with sqlite3.connect(register) as connection:
+        for (pid,) in connection.execute("SELECT pid FROM jobs WHERE pid IS NOT NULL"):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_jobs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("served")
+    running = Served.start(data)
+    yield running
+    assert running.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        yield client

@@ -1,0 +1,152 @@
+"""Who may do what: every route, every role, and the ways around that browsers know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from jobs.command import main
+from schemas.connections import load_connections
+from service import app
+from service.settings import Settings
+from service.tokens import Role, TokenRefused, Tokens
+
+OPEN = {"/healthz", "/readyz"}
+# What needs more than a viewer's token; every other route is for viewers.
+OPERATOR = {"/v1/jobs/{name}/{action}", "/v1/jobs/{name}/savepoints", "/v1/jobs/{name}/audit"}
+ADMIN = {"/v1/jobs/{name}", "/v1/jobs/{name}/rewind"}
+
+
+def needed(method: str, path: str) -> Role:
+    if path in OPERATOR and method == "POST":
+        return Role.OPERATOR
+    if path in ADMIN and method in ("PUT", "POST", "DELETE"):
+        return Role.ADMIN
+    return Role.VIEWER
+
+
+class Guarded:
+    """The application in this process, with a token of each role."""
+
+    def __init__(self, data: Path, host: str = "127.0.0.1", *, tokens: bool = True) -> None:
+        settings = Settings(data, load_connections(None, "127.0.0.1:9"), host=host)
+        known = Tokens(settings.places.tokens)
+        self.tokens = {r: known.add(r.name.lower(), r.name.lower()) for r in Role} if tokens else {}
+        self.app, self.gated = app.create(settings)
+
+    def routes(self) -> Iterator[tuple[str, str]]:
+        found = set()
+        for route in _flat(self.app.routes):
+            for method in sorted(route.methods or ()):
+                found.add((method, route.path))
+        yield from sorted(found)
+
+    async def ask(self, method: str, path: str, **headers: str) -> httpx.Response:
+        transport = httpx.ASGITransport(self.gated, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.request(method, path, headers=headers)
+
+
+def _flat(routes: Any) -> Iterator[APIRoute]:
+    for route in routes:
+        if isinstance(route, APIRoute):
+            yield route
+        else:
+            yield from _flat(getattr(getattr(route, "original_router", route), "routes", ()))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+def address(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "x", path)
+
+
+def run(coroutine: Any) -> Any:
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def test_every_route_asks_for_a_token_of_its_role(guarded: Guarded) -> None:
+    walked = 0
+    for method, path in guarded.routes():
+        if path in OPEN:
+            assert run(guarded.ask(method, path)).status_code in (200, 503)
+            continue
+        walked += 1
+        for wrong in ("", "Bearer", "Bearer rt_wrong", "Basic eDp4", f"Bearer {'x' * 5_000}"):
+            answer = run(guarded.ask(method, address(path), Authorization=wrong))
+            assert answer.status_code == 401, (method, path, wrong)
+            assert answer.json()["code"] == "unauthorized"
+        for role, token in guarded.tokens.items():
+            answer = run(guarded.ask(method, address(path), Authorization=f"Bearer {token}"))
+            refused = answer.status_code == 403
+            assert refused == (role < needed(method, path)), (method, path, role)
+    assert walked >= 8
+
+
+def test_a_token_is_kept_as_a_hash_and_ends_when_it_is_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens, other = Tokens(file), Tokens(file)
+    token = tokens.add("ci", "operator")
+    assert token not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+    assert other.role_of(token) == ("ci", Role.OPERATOR)
+    tokens.revoke("ci")
+    assert other.role_of(token) is None
+    for name, role in (("../x", "admin"), ("a", "king"), ("", "admin")):
+        with pytest.raises(TokenRefused):
+            tokens.add(name, role)
+
+
+def test_without_tokens_only_loopback_names_and_no_pages_of_others(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, tokens=False)
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "",
+        "localhost.evil.example",
+    ):
+        answer = run(guarded.ask("GET", "/v1/jobs", Host=host))
+        assert (answer.status_code, answer.json()["code"]) == (403, "host-refused"), host
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        answer = run(guarded.ask("POST", "/v1/jobs/x/start", Origin=origin))
+        assert (answer.status_code, answer.json()["code"]) == (403, "host-refused"), origin
+    for host in ("localhost:8080", "127.0.0.1", "[::1]:80"):
+        assert run(guarded.ask("GET", "/v1/jobs", Host=host)).status_code == 200, host
+
+
+def test_no_answer_invites_a_page_of_another_site(guarded: Guarded) -> None:
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}):
+        answer = run(guarded.ask("OPTIONS", "/v1/jobs", **headers))
+        assert not any(name.startswith("access-control") for name in answer.headers)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_without_tokens_other_addresses_are_not_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--data", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]) == 1
+    assert "--new-token" in capsys.readouterr().err
+
+
+def test_tokens_are_made_and_taken_away_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--data", str(tmp_path), "--new-token", "me=admin"]) == 0
+    token = capsys.readouterr().out.strip()
+    known = Tokens(tmp_path / "service" / "tokens.json")
+    assert known.role_of(token) == ("me", Role.ADMIN)
+    assert main(["serve", "--data", str(tmp_path), "--new-token", "me=king"]) == 2
+    assert main(["serve", "--data", str(tmp_path), "--revoke-token", "me"]) == 0
+    assert known.role_of(token) is None

@@ -1,0 +1,84 @@
+"""Supervision: processes of their own, found again, never two, started again after a failure.
+
+The jobs here wait for a broker that is not there: real processes that hold their writer's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import job_process
+from tests.service.served import SPEC, Served, eventually
+
+pytestmark = pytest.mark.slow
+
+
+def started(served: Served, name: str) -> dict[str, Any]:
+    with served.client() as client:
+        assert client.put(f"/v1/jobs/{name}", content=SPEC).status_code == 201
+        told = client.post(f"/v1/jobs/{name}/start")
+        assert (told.status_code, told.json()["desired"]) == (202, "RUNNING")
+    return told.json()  # type: ignore[no-any-return]
+
+
+def holder(data: Path, name: str) -> int | None:
+    return job_process.writer(data / "jobs" / name / "lock")
+
+
+def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path) -> None:
+    first = Served.start(data)
+    started(first, "items")
+    pid = eventually(lambda: holder(data, "items"))
+    assert os.getsid(pid) == pid
+    first.kill()
+    assert job_process.alive(pid, None)
+    second = Served.start(data)
+    try:
+        eventually(lambda: second.job("items")["actual"] in ("STARTING", "RUNNING"))
+        assert holder(data, "items") == pid
+        with second.client() as client:
+            assert client.delete("/v1/jobs/items?data=drop").json()["code"] == "job-not-stopped"
+            stopping = client.post("/v1/jobs/items/stop").json()
+            assert (stopping["desired"], stopping["actual"]) == ("STOPPED", "STOPPING")
+            os.kill(pid, signal.SIGKILL)  # it waits for its broker, and would a while longer
+            eventually(lambda: second.job("items")["actual"] == "STOPPED")
+            assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+        assert not (data / "jobs" / "items").exists()
+    finally:
+        assert second.stop() == 0
+
+
+def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> None:
+    served = Served.start(data)
+    try:
+        started(served, "items")
+        pid = eventually(lambda: holder(data, "items"))
+        os.killpg(pid, signal.SIGKILL)
+        failed = eventually(lambda: (job := served.job("items"))["actual"] == "FAILED" and job)
+        assert "signal 9" in failed["reason"]
+        assert failed["failures"] == 1
+        assert failed["retry_at"] is not None
+        again = eventually(lambda: (now := holder(data, "items")) != pid and now)
+        with served.client() as client:
+            client.post("/v1/jobs/items/pause")
+            os.killpg(again, signal.SIGKILL)
+            eventually(lambda: served.job("items")["actual"] == "PAUSED")
+            lines = client.get("/v1/jobs/items/logs").json()["lines"]
+        assert sum("revision 1 starts" in line["message"] for line in lines) == 2
+        assert holder(data, "items") is None
+    finally:
+        served.stop()
+
+
+def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:
+    served = Served.start(data)
+    try:
+        with pytest.raises(AssertionError):
+            Served.start(data)
+    finally:
+        served.stop()
