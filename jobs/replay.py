@@ -27,7 +27,7 @@ from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import Json, converter, renderer
-from jobs.core.window_closing import ClosingWindows
+from jobs.core.window_closing import Closing, ClosingWindows
 from jobs.core.window_rules import closes, window_problems
 from jobs.core.windows import no_window, opened, opener, unopened
 from jobs.steps import StepError, only_true, read_steps, whole
@@ -150,11 +150,9 @@ class _Replay:
         # The event clock's bundle is kept as rows here, so nothing in the state is withheld.
         tally = Tally(plan, evaluated.projection, rules=rules_of(self.spec.state))
         if self.plan.window is not None and closes(self.spec):
-            self.closing = ClosingWindows(
-                self.plan, self.plan.window, tally,
-                final=self.spec.emit == "final",
-                lateness_ms=self.spec.allowed_lateness_ms or 0,
-            )  # fmt: skip
+            lateness, final = self.spec.allowed_lateness_ms or 0, self.spec.emit == "final"
+            closing = Closing.of(self.plan, self.plan.window, final=final, lateness_ms=lateness)
+            self.closing = ClosingWindows(tally, closing)
         for step in arrived:
             match step:
                 case Arrival():
@@ -234,7 +232,7 @@ class _Replay:
         if self.watermark is None or time > self.watermark:
             self.watermark = time
             if self.closing is not None:
-                yield from self._told(self.closing.advance(time))
+                yield from self._told(self.closing.advance(time).changelog)
             yield {"watermark": time}
 
     def _end_bundle(self, tally: Tally) -> Iterator[Output]:

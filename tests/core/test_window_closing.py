@@ -15,7 +15,7 @@ from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.core.state import Key
 from jobs.core.timers import Clock
-from jobs.core.window_closing import ClosingWindows
+from jobs.core.window_closing import Closing, ClosingWindows
 from jobs.core.windows import opened, opener
 from schemas.types import BIGINT, INT, STRING
 
@@ -36,9 +36,8 @@ class Windows:
         assert projection is not None
         self.open = opener(plan, plan.window)
         self.tally = Tally(self.plan, projection)
-        self.closing = ClosingWindows(
-            plan, plan.window, self.tally, final=final, lateness_ms=lateness_ms
-        )
+        closing = Closing.of(plan, plan.window, final=final, lateness_ms=lateness_ms)
+        self.closing = ClosingWindows(self.tally, closing)
 
     def fold(self, *changes: tuple[int, Row]) -> list[ChangelogRow]:
         bundle = Bundle()
@@ -48,7 +47,7 @@ class Windows:
         return self.closing.fold(bundle.ranges()).changelog
 
     def advance(self, watermark: int) -> list[ChangelogRow]:
-        return self.closing.advance(watermark)
+        return self.closing.advance(watermark).changelog
 
 
 def test_a_closed_window_is_forgotten_without_a_word() -> None:
