@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.clock import JobClock
+from jobs.core.aggregate import rules_of
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
@@ -180,7 +181,7 @@ class Pipeline:
         fold = FoldTask(
             self.plan, self.table.root, self.cache, epoch, uuid,
             base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
-            refresh=self.spec.state.ttl_ms > 0 and self.spec.state.refresh,
+            rules=rules_of(self.spec.state),
             durable=self.spec.durable,
         )  # fmt: skip
         bound_batches(changes.sparkSession, self._largest)

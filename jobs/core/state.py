@@ -128,8 +128,8 @@ class State(Protocol):
         """The timers of a clock up to a time, in the order of their times."""
         ...
 
-    def next_timer(self, clock: Clock) -> int | None:
-        """The time of a clock's first timer."""
+    def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
+        """The time of a clock's first timer, or of the first one later than `after`."""
         ...
 
 
@@ -211,8 +211,11 @@ class MemoryState:
             for timer in self._timers[clock].upto(time)
         ]
 
-    def next_timer(self, clock: Clock) -> int | None:
-        return self._timers[clock].next
+    def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
+        queue = self._timers[clock]
+        if after is None:
+            return queue.next
+        return next((timer.time for timer in queue.snapshot() if timer.time > after), None)
 
     def apply(self, upserts: Upserts) -> None:
         """Take in the changes of a committed epoch."""

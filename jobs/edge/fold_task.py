@@ -1,8 +1,10 @@
 """The fold task: the weighted rows of some buckets become the files of an epoch.
 
     rows of several buckets ─► per bucket: hot state at base ─► gather, fold ─► changelog,
-                                                                                accumulators,
+                                                                                accumulators, ...
     reports of the decode tasks ─────────────────────────────────────────────► passed on
+
+    all buckets, no rows ────► per bucket: hot state at base ─► what time makes due ─► the same
 
 It runs inside mapInArrow, writes one file a part and returns their names, sizes and statistics;
 nothing is in the table before the driver commits. It never writes the hot state for its own
@@ -11,7 +13,7 @@ epoch: the next task that needs the bucket applies what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -24,13 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from jobs.core.aggregate import ChangelogRow, Rules, fold
+from jobs.core.aggregate import FOR_EVER, ChangelogRow, Counters, Folded, Rules, fold, fold_time
 from jobs.core.consolidate import Integers
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Delta
-from jobs.core.state import Key, Stamp, Upserts
+from jobs.core.state import Key, Stamp, State, Upserts
+from jobs.core.timers import Clock
 from jobs.edge.columns import from_arrow
 from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off, layout_of
 from jobs.edge.delta_epochs import live_files
@@ -41,6 +44,7 @@ from jobs.edge.epoch_files import (
     MULTISETS,
     SEQ_BUCKET_BITS,
     STATE,
+    TIMERS,
     AddedFile,
     TableLayout,
     file_name,
@@ -66,6 +70,7 @@ class FoldReport(msgspec.Struct, kw_only=True):
     dropped_keys: list[tuple[str, int]] = []
     changelog_rows: int = 0
     groups_delta: int = 0
+    timers: dict[str, int] = {}  # of each clock the first one that was seen or set
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,8 @@ class FoldTask:
     base: Stamp
     version: int  # of the table, at base
     line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
-    refresh: bool = False
+    rules: Rules = FOR_EVER
+    now_ms: int = 0  # the driver's; a task has no clock of its own
     durable: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,16 +111,38 @@ class FoldTask:
         for payload in reported[REPORT].to_pylist():
             yield _output("range", payload)
         rows = table.filter(table[REPORT].is_null())
-        context = TaskContext.get()
-        report = FoldReport(task=context.partitionId() if context else 0, arrived=rows.num_rows)
+        report, writer = _begun(rows.num_rows)
         report.failing = _failing(rows)
         if not report.failing and rows.num_rows:
-            writer = f"f{context.taskAttemptId() if context else 0}"
             _Fold(self, layout_of(self.plan), writer, report).run(rows)
         yield _output("fold", msgspec.json.encode(report))
 
     def bucket_directory(self, bucket: int) -> Path:
         return self.cache / f"bucket-{bucket:04d}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTask:
+    """The function of an epoch without data: its rows are the numbers of buckets."""
+
+    fold: FoldTask
+    release: bool  # what was withheld; what expires is asked of the fold's rules and its now
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with collector_off():
+            failpoint("fold_task")
+            buckets = [bucket for batch in batches for bucket in batch[0].to_pylist()]
+            report, writer = _begun(0)
+            run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
+            run.pass_time(buckets, release=self.release)
+            yield _output("fold", msgspec.json.encode(report))
+
+
+def _begun(arrived: int) -> tuple[FoldReport, str]:
+    """The report of this task, and the writer that its files name."""
+    context = TaskContext.get()
+    report = FoldReport(task=context.partitionId() if context else 0, arrived=arrived)
+    return report, f"f{context.taskAttemptId() if context else 0}"
 
 
 def _output(kind: str, payload: bytes) -> pa.RecordBatch:
@@ -155,6 +183,8 @@ class _Fold:
         self.group_buckets: list[int] = []
         self.multisets: list[Any] = []
         self.multiset_buckets: list[int] = []
+        self.timers: list[Any] = []
+        self.timer_buckets: list[int] = []
 
     def run(self, rows: pa.Table) -> None:
         numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
@@ -179,31 +209,73 @@ class _Fold:
         positions, weights = rows[POSITION].to_numpy(), rows[WEIGHT].to_numpy()
         return [*arguments, positions.tolist(), weights.tolist()]
 
+    def pass_time(self, buckets: Iterable[int], *, release: bool) -> None:
+        """Fold what time has made due in these buckets."""
+        task = self.task
+
+        def due(view: State) -> Folded:
+            return fold_time(
+                self.program, view,
+                order=self.order, rules=task.rules, now_ms=task.now_ms, release=release,
+            )  # fmt: skip
+
+        for bucket in sorted(buckets):
+            self._take(bucket, due, after=task.now_ms if task.rules.ttl_ms else None)
+        self._write()
+
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         task = self.task
         gathered: dict[Any, Delta] = self.program.gather(*columns)
         deltas = {self.keys[number]: delta for number, delta in gathered.items()}
+
+        def folded(view: State) -> Folded:
+            return fold(
+                self.program, view, deltas,
+                order=self.order, rules=task.rules, now_ms=task.now_ms,
+            )  # fmt: skip
+
+        self._take(bucket, folded)
+
+    def _take(
+        self, bucket: int, fold_bucket: Callable[[State], Folded], after: int | None = None
+    ) -> None:
+        """Fold one bucket, on its state at base. Timers of processing time up to `after` fire."""
+        task = self.task
         state = opened(task.bucket_directory(bucket), self.hot_layout)
         line = [epoch.stamp for epoch in task.line]
         catch_up(state, task.base, line, lambda stamp: self._steps(state, bucket, stamp))
         with state.view(task.base) as view:
-            folded = fold(
-                self.program, view, deltas, order=self.order, rules=Rules(refresh=task.refresh)
-            )
+            folded = fold_bucket(view)
             state.remember(task.epoch, task.uuid, folded.upserts, view)
+            self._see_timer(Clock.PROCESSING, view.next_timer(Clock.PROCESSING, after))
+            self._see_timer(Clock.EVENT, view.next_timer(Clock.EVENT))
+        upserts = folded.upserts
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)
         self.seqs += range(first, first + len(folded.changelog))
-        self.groups += folded.upserts.groups
-        self.group_buckets += repeat(bucket, len(folded.upserts.groups))
-        self.multisets += folded.upserts.multisets
-        self.multiset_buckets += repeat(bucket, len(folded.upserts.multisets))
+        self.groups += upserts.groups
+        self.group_buckets += repeat(bucket, len(upserts.groups))
+        self.multisets += upserts.multisets
+        self.multiset_buckets += repeat(bucket, len(upserts.multisets))
+        self.timers += upserts.timers
+        self.timer_buckets += repeat(bucket, len(upserts.timers))
+        for timer, is_set in upserts.timers:
+            if is_set:
+                self._see_timer(timer.clock, timer.time)
         self._count(folded.counters)
 
-    def _count(self, counters: Any) -> None:
+    def _see_timer(self, clock: Clock, time: int | None) -> None:
+        if time is not None:
+            known = self.report.timers.get(clock, time)
+            self.report.timers[str(clock)] = min(time, known)
+
+    def _count(self, counters: Counters) -> None:
         totals = self.report.counters
         for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
             totals[name] = totals.get(name, 0) + getattr(counters, name)
+        for name in ("expired", "expired_silently"):
+            if count := getattr(counters, name):
+                totals[name] = totals.get(name, 0) + count
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
 
     def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
@@ -238,6 +310,7 @@ class _Fold:
             CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
             ACCUMULATORS: layout.accumulators_table(task.epoch, self.group_buckets, self.groups),
             MULTISETS: layout.multisets_table(task.epoch, self.multiset_buckets, self.multisets),
+            TIMERS: layout.timers_table(task.epoch, self.timer_buckets, self.timers),
         }
         for part, table in tables.items():
             if table.num_rows:
@@ -246,6 +319,7 @@ class _Fold:
         report.changelog_rows = len(self.changelog)
         ops = [op for op, _, _ in self.changelog]
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]
+        report.groups_delta -= report.counters.get("expired_silently", 0)
 
 
 def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers, list[Key]]:

@@ -59,6 +59,7 @@ PAST_EVERY_VALUE = b"\xff"
 CLOCKS = {Clock.PROCESSING: b"p", Clock.EVENT: b"e"}
 _TIME_KEY = struct.Struct(">Q")
 _TIME_BIAS = 1 << 63
+_TIME_MAX = _TIME_BIAS - 1
 _TIME_END = 1 + _TIME_KEY.size
 
 
@@ -392,15 +393,19 @@ class Snapshot:
             timers.append(GroupTimer(clock, at, namespace, self._keys.read(written)))
         return timers
 
-    def next_timer(self, clock: Clock) -> int | None:
-        return next((_time_of(key) for key, _ in self._timers(clock)), None)
+    def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
+        return next((_time_of(key) for key, _ in self._timers(clock, after)), None)
 
-    def _timers(self, clock: Clock) -> Iterator[tuple[bytes, bytes]]:
-        start = CLOCKS[clock]
+    def _timers(self, clock: Clock, after: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """The records of a clock's timers, from the first one later than `after` on."""
+        if after == _TIME_MAX:
+            return
+        prefix = CLOCKS[clock]
+        start = prefix if after is None else prefix + _TIME_KEY.pack(after + 1 + _TIME_BIAS)
         with self._txn.cursor(self._databases.timers) as cursor:
             if cursor.set_range(start):
                 for key, data in cursor:
-                    if not key.startswith(start):
+                    if not key.startswith(prefix):
                         return
                     yield key, data
 

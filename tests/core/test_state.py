@@ -147,8 +147,9 @@ class NaiveState:
         mine = [timer for timer in self.timers.values() if timer.clock is clock]
         return sorted((t for t in mine if t.time <= time), key=lambda timer: timer.time)
 
-    def next_timer(self, clock: Clock) -> int | None:
-        return min((t.time for t in self.timers.values() if t.clock is clock), default=None)
+    def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
+        times = [t.time for t in self.timers.values() if t.clock is clock]
+        return min((t for t in times if after is None or t > after), default=None)
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         return [self.group_of.get(ranks(key)) for key in keys]
@@ -195,6 +196,7 @@ def require_equal(state: State, naive: NaiveState, history: History) -> None:
         assert state.next_timer(clock) == naive.next_timer(clock)
         for time in (-1, 3, 2**63 - 1):
             due, expected = state.due(clock, time), naive.due(clock, time)
+            assert state.next_timer(clock, time) == naive.next_timer(clock, time)
             assert [timer.time for timer in due] == [timer.time for timer in expected]
             assert set(map(timer_rank, due)) == set(map(timer_rank, expected))
     for argument, sql_type in enumerate(ARGUMENT_TYPES):
