@@ -35,7 +35,7 @@ from jobs.core.plan import Aggregate, Named, Plan
 from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.edge.columns import arrow_type, from_arrow, to_arrow
-from jobs.edge.decode_task import FUTURE, SOURCE_COLUMNS, SourceRules
+from jobs.edge.decode_task import FUTURE, SourceRules
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.expressions import project, spark_type
@@ -223,7 +223,8 @@ def _signed_rows(
         for reject in reader.part(QUARANTINE)
         if reject["reason"].startswith(FUTURE)
     )
-    rows = records.select(*SOURCE_COLUMNS).mapInArrow(_Signed(plan, rules, future), schema)
+    read = records.select("value", "topic", "partition", "offset")
+    rows = read.mapInArrow(_Signed(plan, rules, future), schema)
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected

@@ -52,7 +52,12 @@ from jobs.edge.spark import fast_directory, session
 from jobs.maintenance import Maintenance
 from jobs.mirror import Mirror
 from jobs.pipeline import Pipeline
-from schemas.connections import Connections, kafka_python_options, spark_options
+from schemas.connections import (
+    Connections,
+    kafka_python_options,
+    librdkafka_options,
+    spark_options,
+)
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
@@ -144,7 +149,8 @@ class Job:
             try:
                 clock = self._clock(identities, newest)
                 pipeline = Pipeline(
-                    self.spec, plan, table, newest, clock=clock,
+                    self.spec, plan, table, newest, clock=clock, spark=spark,
+                    connection=librdkafka_options(source),
                     cache=place.cache, cores=spark.sparkContext.defaultParallelism,
                     committed=lambda row, files: self._committed(publishing, row, files),
                     source_unchanged=self._source_unchanged,
@@ -302,7 +308,7 @@ class Job:
         try:
             pipeline.clock.tick()
             if pipeline.clock.due:
-                pipeline.run_epoch(None, pipeline.newest.offsets)
+                pipeline.run_epoch(pipeline.newest.offsets)
         finally:
             pipeline.epoch_lock.release()
 
@@ -413,12 +419,12 @@ class Reading:
             self._spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
         )
 
-        def run(changes: DataFrame, batch: int) -> None:
+        def run(_changes: DataFrame, batch: int) -> None:
             try:
                 with pipeline.epoch_lock:
                     if job.stopping or turn != self._turn:
                         raise Stopping
-                    pipeline.run_epoch(changes, planned_ends(scratch, batch))
+                    pipeline.run_epoch(planned_ends(scratch, batch))
             except Stopping:
                 raise
             except BaseException as failure:

@@ -1,8 +1,8 @@
 """Pipeline: the way of an epoch, top to bottom. The only place where the stages meet.
 
-    Kafka partition p ──► Spark's Kafka source, foreachBatch
-       │ value, topic, partition, offset, timestamp             one task a partition
-       ├─ DecodeTask: decode, consolidate ─► weighted rows, one report a range
+    Spark's Kafka source, foreachBatch: offsets up to which to read
+       │ one range a partition, one task a range
+       ├─ DecodeTask: Kafka's records, decode, consolidate ─► weighted rows, one report a range
        ├─ project: casts, WHERE, group and argument expressions, as Columns
        ▼ shuffle by bucket
        ├─ FoldTask: per bucket, fold over the hot state ─► files of changelog and state
@@ -12,7 +12,7 @@
        3  tell the publisher; the next epoch begins meanwhile
 
 A crash before 2 leaves files that nobody refers to; after it the epoch is done. When time alone
-makes something due, `run_epoch` is called without changes and commits the same way.
+makes something due, `run_epoch` is called with the offsets that it has and commits the same way.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -41,7 +41,6 @@ from jobs.edge.bucket_column import bucket_column
 from jobs.edge.decode_task import (
     POSITION,
     REPORT,
-    SOURCE_COLUMNS,
     WEIGHT,
     DecodeTask,
     RangeReport,
@@ -53,11 +52,9 @@ from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import BUCKET, OUTPUT, CommittedEpoch, FoldReport, FoldTask
 from jobs.edge.ranges import OffsetRange, moved, ranges_between
-from jobs.edge.spark import bound_batches
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import (
-    ARROW_UNBOUNDED_MESSAGE_BYTES_MAX,
     BAD_FRACTION_MESSAGES_MIN,
     DROPPED_KEYS_NAMED_MAX,
     FOLD_TASK_ROWS,
@@ -101,6 +98,8 @@ class Pipeline:
         table: EpochTable,
         newest: EpochRow,
         *,
+        spark: SparkSession,
+        connection: Mapping[str, str],  # of the source, in librdkafka's words
         cache: Path,
         cores: int,
         committed: Callable[[EpochRow, Sequence[AddedFile]], None],
@@ -111,6 +110,8 @@ class Pipeline:
         self.plan = plan
         self.table = table
         self.newest = newest
+        self.spark = spark
+        self.connection = connection
         self.cache = cache
         self.cores = cores
         self.committed = committed
@@ -119,26 +120,25 @@ class Pipeline:
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
-        self._largest = ARROW_UNBOUNDED_MESSAGE_BYTES_MAX + 1  # bytes of a message; not known yet
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = source_rules(spec, plan)
 
-    def run_epoch(self, changes: DataFrame | None, ends: Offsets) -> EpochRow:
-        """Compute and commit the next epoch: from `changes` up to `ends`, or without any."""
+    def run_epoch(self, ends: Offsets) -> EpochRow:
+        """Compute and commit the next epoch: what lies between the newest one's offsets and
+        `ends`, which may be nothing."""
         with self.epoch_lock:
             began = time.monotonic()
             ranges = ranges_between(self.newest.offsets, ends)
             epoch, uuid = self.newest.epoch + 1, uuid4().hex
             outcome = Outcome()
-            if changes is not None:
+            if ranges:
                 horizon = self.clock.horizon
-                outcome = self._compute(changes, ranges, epoch, uuid, (), horizon)
+                outcome = self._compute(ranges, epoch, uuid, (), horizon)
                 if outcome.failing:  # rare: once more, with their messages in quarantine
                     failing, uuid = tuple(outcome.failing), uuid4().hex
-                    outcome = self._compute(changes, ranges, epoch, uuid, failing, horizon)
+                    outcome = self._compute(ranges, epoch, uuid, failing, horizon)
                     _none_failing(outcome)
                 self.source_unchanged()
-                self._largest = max((report.bytes_max for report in outcome.ranges), default=0)
             counters = self._judge(outcome, ranges)
             self.clock.observe(outcome.ranges, ends)
             counters["compute_seconds"] = round(time.monotonic() - began, 4)
@@ -150,7 +150,7 @@ class Pipeline:
                 epoch=epoch,
                 uuid=uuid,
                 generation=self.newest.generation,
-                kind="time" if changes is None else "data",
+                kind="data" if ranges else "time",
                 committed_at=committed_ms * 1_000,
                 plan=self.plan.fingerprint,
                 offsets=moved(self.newest.offsets, ends),
@@ -167,7 +167,6 @@ class Pipeline:
 
     def _compute(
         self,
-        changes: DataFrame,
         ranges: tuple[OffsetRange, ...],
         epoch: int,
         uuid: str,
@@ -175,7 +174,7 @@ class Pipeline:
         horizon_ms: int,
     ) -> Outcome:
         decode = DecodeTask(
-            self.plan, self._rules, ranges, self.table.root, epoch, uuid,
+            self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
             durable=self.spec.durable, horizon_ms=horizon_ms, failing=failing,
         )  # fmt: skip
         fold = FoldTask(
@@ -184,8 +183,8 @@ class Pipeline:
             rules=rules_of(self.spec.state),
             durable=self.spec.durable,
         )  # fmt: skip
-        bound_batches(changes.sparkSession, self._largest)
-        weighted = changes.select(*SOURCE_COLUMNS).mapInArrow(decode, _weighted_schema(self.plan))
+        ordinals = self.spark.range(0, len(ranges), 1, len(ranges))
+        weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan))
         projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())
         bucket = bucket_column(self.plan, self.spec.state.buckets)
         bucketed = projected.withColumn(BUCKET, bucket)
@@ -210,6 +209,9 @@ class Pipeline:
         """The epoch's counters, or an exception and no commit."""
         if not ranges and not outcome.ranges:
             return {"groups": self.newest.counters.get("groups", 0)}
+        unreadable = [report.unreadable for report in outcome.ranges if report.unreadable]
+        if unreadable:
+            raise InputRefused(unreadable[0])
         _one_report_each(outcome.ranges, ranges)
         for report in outcome.ranges:
             messages_conserved(

@@ -191,10 +191,8 @@ MERGE_RETRY_SECONDS = 60.0
 # that would fill half a page of LMDB has an entry for each value instead.
 HOT_STATE_SMALL_MULTISET_BYTES = 1_024
 
-# Bytes in one batch of records on its way to Python; and up to which largest message of the epoch
-# before the bound is lifted, because 4,000 records of that size still fit the memory of a worker.
+# Bytes in one batch of rows on their way to Python.
 ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
-ARROW_UNBOUNDED_MESSAGE_BYTES_MAX = 16 * 1024
 
 # A job of an alignment group that has told nothing for so many rounds, and for at least so many
 # milliseconds, has ended or hangs; the group goes on without it.
@@ -272,3 +270,11 @@ JOBS_MAX = 500
 OPERATION_SECONDS_MAX = 3_600.0
 OPERATIONS_AT_ONCE_MAX = 2
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+
+# A task that hears nothing of its range for so long gives up, and the job ends with the reason.
+KAFKA_READ_SECONDS_MAX = 60.0
+
+# Records that a task takes from Kafka at once; bytes of one fetch; what is fetched ahead, in KiB.
+RANGE_RECORDS_AT_ONCE = 4_000
+RANGE_FETCH_BYTES = 1024 * 1024
+RANGE_QUEUE_KIB = 2_048

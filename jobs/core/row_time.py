@@ -20,8 +20,8 @@ from schemas.types import Kind, SqlType
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND_CHARACTERS = len("2026-01-01 00:00:00.000")
 
-# Of a message and its record's timestamp; None where it has no time.
-TimeOf = Callable[[Changes, int | None], int | None]
+# Of a message and whatever record it came in; None where it has no time.
+TimeOf = Callable[[Changes, object], int | None]
 
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
@@ -32,21 +32,19 @@ def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
 
 
 def time_of(source: str, column: Column | None) -> TimeOf | None:
-    """How to read a message's time; None where messages have none. A column comes last in a row;
-    of several rows the latest one counts."""
+    """How to read a message's time; None where the message does not have it. A column comes last
+    in a row; of several rows the latest one counts."""
     if column is not None:
         return _time_of_column(column)
     if source == "es":
         return lambda changes, _: changes.es
-    if source == "ts":
-        return lambda changes, _: changes.ts
-    return (lambda _, stamp: stamp) if source == "kafka" else None
+    return (lambda changes, _: changes.ts) if source == "ts" else None
 
 
 def _time_of_column(column: Column) -> TimeOf:
     milliseconds = milliseconds_of(column.type)
 
-    def latest(changes: Changes, _stamp: int | None) -> int | None:
+    def latest(changes: Changes, _record: object) -> int | None:
         times = [row[-1] for _, row in changes.changes]
         return max((milliseconds(time) for time in times if time is not None), default=None)
 

@@ -1,8 +1,8 @@
 """The decode task: one range of a Kafka partition becomes weighted rows and one report.
 
-    Kafka records ─► decode ─► consolidate ─► rows: used columns, __position, __weight
-                        │                └──► one row with __report (JSON) and nothing else
-                        └► rejects ─► a quarantine file of this task
+    planned range ─► Kafka ─► decode ─► consolidate ─► rows: used columns, __position, __weight
+                                 │                └──► one row with __report (JSON), nothing else
+                                 └► rejects ─► a quarantine file of this task
 
 It runs inside mapInArrow. The report is an ordinary row of the result, so it comes exactly once
 per task that Spark counted as done, whatever was tried again.
@@ -11,18 +11,18 @@ per task that Spark counted as done, whatever was tried again.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice, pairwise, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
@@ -30,18 +30,18 @@ from jobs.core.consolidate import RUNNING_BITS, consolidated, group_places
 from jobs.core.formats import MessageDecoder, decoder
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
-from jobs.core.row_time import TimeOf, time_of
+from jobs.core.row_time import time_of
 from jobs.core.values import TimestampFormat
 from jobs.edge.columns import arrow_type, numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
+from jobs.edge.kafka_range import RangeUnreadable, records_of
 from jobs.edge.ranges import OffsetRange
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 
 POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"
 FUTURE = "the row's time lies in the future"  # how that reason begins; only the clock knows it
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
-SOURCE_COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     quarantined: int = 0
     rows: int = 0  # signed rows
     shipped: int = 0  # weighted rows sent on
-    bytes_max: int = 0  # the largest message
+    unreadable: str | None = None  # why the range could not be read
     event_time_max: int | None = None
     event_times_missing: int = 0
     gone: str | None = None  # a declared column that the source no longer has
@@ -85,6 +85,7 @@ class DecodeTask:
 
     plan: Plan
     rules: SourceRules
+    connection: Mapping[str, str] = field(repr=False)  # librdkafka's words; it has secrets
     ranges: tuple[OffsetRange, ...]
     root: Path
     epoch: int
@@ -101,11 +102,19 @@ class DecodeTask:
     def _decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("decode_task")
         context = TaskContext.get()
-        task = context.partitionId() if context else 0
         attempt = context.taskAttemptId() if context else 0
-        run = _Range(self, task, f"m{attempt}")
-        for batch in batches:
-            run.take(batch)
+        ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
+        for ordinal in ordinals:
+            run = _Range(self, ordinal, f"m{attempt}-{ordinal}")
+            try:
+                for records in records_of(self.connection, self.ranges[ordinal]):
+                    run.take(records)
+            except RangeUnreadable as problem:
+                yield self._reported(RangeReport(task=ordinal, unreadable=str(problem)))
+                continue
+            yield from self._finished(run)
+
+    def _finished(self, run: _Range) -> Iterator[pa.RecordBatch]:
         run.finish()
         if run.signed_rows.signs:
             yield self._weighted(run)
@@ -116,7 +125,7 @@ class DecodeTask:
         places = group_places(self.plan)
         groups = None if places is None else numbered([columns[i] for i in places], len(signs))
         numbers = numbered(columns, len(signs))
-        weighted = consolidated(run.ordinal, numbers, signs, groups)
+        weighted = consolidated(run.number, numbers, signs, groups)
         run.report.shipped = len(weighted.places)
         shipped = pa.array(weighted.places)
         return pa.RecordBatch.from_arrays(
@@ -136,32 +145,17 @@ class DecodeTask:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def messages_of(column: pa.Array) -> list[bytes | None]:
-    """The values of binary records; cut out of Arrow's buffer eight times faster than Arrow's own
-    way, which makes a scalar of each first."""
-    if column.type != pa.binary():
-        return column.to_pylist()  # type: ignore[no-any-return]
-    _, ends, data = column.buffers()
-    if data is None:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    places = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
-    low, high = int(places[0]), int(places[-1])
-    text = data[low:high].to_pybytes()
-    cuts = (places - low).tolist()
-    values: list[bytes | None] = [text[a:b] for a, b in pairwise(cuts)]
-    if column.null_count:
-        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-            values[index] = None
-    return values
-
-
-def _time_of(rules: SourceRules) -> TimeOf | None:
+def _time_of(rules: SourceRules) -> Callable[[Changes, Message], int | None] | None:
+    """How to read a message's time, where it has one."""
+    if rules.time == "kafka":
+        return lambda _, record: _stamp(record)
     return time_of(rules.time, rules.time_column)
 
 
-def _stamps(times: pa.Array) -> list[int | None]:
-    """Kafka's own timestamps in milliseconds."""
-    return [None if micros is None else micros // 1_000 for micros in times.to_pylist()]
+def _stamp(record: Message) -> int | None:
+    """Kafka's own timestamp, in epoch milliseconds."""
+    kind, stamp = record.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
 def _too_late(time: int) -> Rejected:
@@ -240,56 +234,48 @@ class _Range:
     writer: str
     report: RangeReport = field(init=False)
     signed_rows: SignedRows = field(init=False)
-    ordinal: int = -1
-    range: OffsetRange | None = None
     rejects: list[Reject] = field(default_factory=list)
     rejected_bytes: int = 0
-    kept: list[tuple[Decoded, bytes | None, int, int | None]] = field(default_factory=list)
+    kept: list[tuple[Decoded, Message]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.report = RangeReport(task=self.number)
+        planned = self.range
+        self.report = RangeReport(task=self.number, start=planned.start)
         self.signed_rows = SignedRows(self.task.plan.used)
 
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Decode one batch of records."""
-        if batch.num_rows == 0:
-            return
-        if self.range is None:
-            self._begin(batch)
+    @property
+    def range(self) -> OffsetRange:
+        return self.task.ranges[self.number]
+
+    def take(self, records: list[Message]) -> None:
+        """Decode some records."""
         task, report = self.task, self.report
+        report.topic, report.partition = self.range.topic, self.range.partition
         decode = _decoder(task.rules, task.plan.columns, task.plan.used).decode
-        values = messages_of(batch.column("value"))
-        offsets = batch.column("offset")
-        times = batch.column("timestamp").view(pa.int64())
         changes: list[tuple[int, Row]] = []
         take = changes.extend
         keep = bool(task.failing)
-        report.read += len(values)
-        largest = pc.max(pc.binary_length(batch.column("value"))).as_py()
-        report.bytes_max = max(report.bytes_max, largest or 0)
+        report.read += len(records)
         latest = NEVER if report.event_time_max is None else report.event_time_max
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
         time_of, by_es = _time_of(task.rules), task.rules.time == "es"
-        stamps = _stamps(times) if task.rules.time == "kafka" else repeat(None, len(values))
-        for index, (value, stamp) in enumerate(zip(values, stamps, strict=True)):
-            decoded = decode(value)
+        for record in records:
+            decoded = decode(record.value())
             if keep:
-                self.kept.append((decoded, value, offsets[index].as_py(), times[index].as_py()))
+                self.kept.append((decoded, record))
             elif type(decoded) is Changes:
-                time = decoded.es if by_es else time_of(decoded, stamp) if time_of else None
+                time = decoded.es if by_es else time_of(decoded, record) if time_of else None
                 if time is None:
                     report.event_times_missing += 1
                 elif time > latest:
                     if time > horizon:
-                        self._reject(
-                            _too_late(time), value, offsets[index].as_py(), times[index].as_py()
-                        )
+                        self._reject(_too_late(time), record)
                         continue
                     latest = time
                 report.decoded += 1
                 take(decoded.changes)
             else:
-                self._odd(decoded, value, offsets[index].as_py(), times[index].as_py())
+                self._odd(decoded, record)
         self.signed_rows.add(changes)
         report.event_time_max = None if latest == NEVER else latest
 
@@ -300,53 +286,36 @@ class _Range:
         self._write_rejects()
         self.report.rows = self.signed_rows.count
 
-    def _begin(self, batch: pa.RecordBatch) -> None:
-        topic = batch.column("topic")[0].as_py()
-        partition = batch.column("partition")[0].as_py()
-        offset = batch.column("offset")[0].as_py()
-        for ordinal, planned in enumerate(self.task.ranges):
-            same = (planned.topic, planned.partition) == (topic, partition)
-            if same and planned.start <= offset < planned.end:
-                self.range = planned
-                self.ordinal = ordinal
-                self.report.topic, self.report.partition = topic, partition
-                self.report.start = planned.start
-                return
-        raise ValueError(
-            f"a record of {topic}/{partition} at offset {offset} is in none of the planned ranges "
-            f"{', '.join(map(str, self.task.ranges))}"
-        )
-
-    def _odd(self, decoded: Decoded, value: bytes | None, offset: int, time: int | None) -> None:
+    def _odd(self, decoded: Decoded, record: Message) -> None:
         report = self.report
         if isinstance(decoded, Skipped):
             report.skipped += 1
         elif isinstance(decoded, Filtered):
             report.filtered += 1
         elif isinstance(decoded, Rejected):
-            self._reject(decoded, value, offset, time)
+            self._reject(decoded, record)
         elif isinstance(decoded, ColumnGone):
-            place = f"{report.topic}/{report.partition} offset {offset}"
+            place = f"{report.topic}/{report.partition} offset {record.offset()}"
             report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({place})"
             report.skipped += 1
         else:
             raise TypeError(f"{decoded!r} is not an outcome of decoding")
 
-    def _reject(self, why: Rejected, value: bytes | None, offset: int, time: int | None) -> None:
+    def _reject(self, why: Rejected, record: Message) -> None:
         report = self.report
         report.quarantined += 1
         reason = why.reason[:REASON_CHARACTERS_MAX]
+        offset, value, stamp = record.offset() or 0, record.value(), _stamp(record)
         if report.first_reject is None:
             report.first_reject = (
                 f"{report.topic}/{report.partition} offset {offset}: {reason} at {why.path}"
             )
         raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
         size = 0 if value is None else len(value)
-        assert self.range is not None
+        time_us = None if stamp is None else stamp * 1_000
+        place = self.range
         self.rejects.append(
-            Reject(
-                self.range.topic, self.range.partition, offset, time, reason, why.path, raw, size
-            )
+            Reject(place.topic, place.partition, offset, time_us, reason, why.path, raw, size)
         )
         self.rejected_bytes += min(size, QUARANTINE_BYTES_MAX)
         if self.rejected_bytes >= QUARANTINE_FILE_BYTES:
@@ -367,16 +336,16 @@ class _Range:
         """The second run of an epoch in which rows failed: find those rows by their positions,
         send every message that has one to quarantine whole, and take the others."""
         failing = self._failing_rows()
-        for decoded, value, offset, time in self.kept:
+        for decoded, record in self.kept:
             if not isinstance(decoded, Changes):
-                self._odd(decoded, value, offset, time)
+                self._odd(decoded, record)
                 continue
             bad = [row for _, row in decoded.changes if row in failing]
-            at = self._time(decoded, time)
+            at = self._time(decoded, record)
             if bad:
-                self._reject(Rejected(failing[bad[0]]), value, offset, time)
-            elif at is not None and self._beyond(decoded, time):
-                self._reject(_too_late(at), value, offset, time)
+                self._reject(Rejected(failing[bad[0]]), record)
+            elif at is not None and self._beyond(decoded, record):
+                self._reject(_too_late(at), record)
             else:
                 self.report.decoded += 1
                 self.signed_rows.add(decoded.changes)
@@ -386,22 +355,21 @@ class _Range:
                     latest = self.report.event_time_max
                     self.report.event_time_max = at if latest is None else max(at, latest)
 
-    def _time(self, changes: Changes, stamp_us: int | None) -> int | None:
+    def _time(self, changes: Changes, record: Message) -> int | None:
         time_of = _time_of(self.task.rules)
-        stamp = None if stamp_us is None else stamp_us // 1_000
-        return None if time_of is None else time_of(changes, stamp)
+        return None if time_of is None else time_of(changes, record)
 
-    def _beyond(self, changes: Changes, stamp_us: int | None) -> bool:
+    def _beyond(self, changes: Changes, record: Message) -> bool:
         """Whether a message's time is one that is not taken."""
-        time, horizon = self._time(changes, stamp_us), self.task.horizon_ms
+        time, horizon = self._time(changes, record), self.task.horizon_ms
         return time is not None and horizon is not None and time > horizon
 
     def _failing_rows(self) -> dict[Row, str]:
         wanted = {at if at >= 0 else ~at: reason for at, reason in self.task.failing}
-        position = self.ordinal << RUNNING_BITS
+        position = self.number << RUNNING_BITS
         failing: dict[Row, str] = {}
-        for decoded, _, _, time in self.kept:
-            if isinstance(decoded, Changes) and not self._beyond(decoded, time):
+        for decoded, record in self.kept:
+            if isinstance(decoded, Changes) and not self._beyond(decoded, record):
                 for _, row in decoded.changes:
                     if position in wanted:
                         failing[row] = f"{wanted[position]}; the row is {self._shown(row)}"

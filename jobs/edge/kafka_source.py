@@ -1,4 +1,7 @@
-"""Kafka source: the stream that Spark reads, and which offsets a micro-batch ends at."""
+"""Kafka source: the stream that Spark cuts into micro-batches, and where each of them ends.
+
+Only the offsets of a micro-batch are used: the records are read where they are decoded.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,6 @@ from schemas.epoch import Offsets, TopicIdentity
 from schemas.job import MiniBatch, StartAt
 
 NEW_PARTITION = -2  # Spark's word for "from its first record"
-
-FETCHING = {
-    "kafka.isolation.level": "read_committed",
-    # Fewer, larger fetches: a backfill is bound by the work per poll, not by its memory.
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
-    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
-    "kafka.receive.buffer.bytes": str(1024 * 1024),
-    # Behind the records of a small epoch the consumer asks for more at once, and its next question
-    # waits until the broker has answered that: with Kafka's 500 ms a live epoch took 0.7 to 1.1 s,
-    # so it takes 0.2 s. Nobody polls between epochs, so it costs the broker nothing.
-    "kafka.fetch.max.wait.ms": "10",
-}
-
 
 class SourceChanged(Exception):
     """The topic is not the one that the job's offsets belong to; going on would skip changes."""
@@ -50,7 +39,7 @@ def changes_stream(
         .option(which, json.dumps(names) if some else ",".join(sorted(starts)))
         .option("startingOffsets", json.dumps(starts))
         .option("failOnDataLoss", "true")
-        .options(**FETCHING)
+        .option("kafka.isolation.level", "read_committed")
         .option("maxOffsetsPerTrigger", str(minibatch.max_rows))
     )
     if minibatch.size is not None and minibatch.size > 1:

@@ -10,14 +10,11 @@ from pyspark.sql import SparkSession
 
 from jobs.edge.jars import spark_jars
 from schemas.connections import SPARK_REDACTION
-from schemas.limits import ARROW_BATCH_BYTES_MAX, ARROW_UNBOUNDED_MESSAGE_BYTES_MAX
+from schemas.limits import ARROW_BATCH_BYTES_MAX
 
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_UNBOUNDED = 2**31 - 1
 
 SETTINGS = {
     # Rules of the protocol: a task runs once unless it failed, and a plan is not changed under us.
@@ -31,7 +28,8 @@ SETTINGS = {
     "spark.redaction.regex": SPARK_REDACTION,
     # Speed of small epochs.
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.worker.reuse": "true",
@@ -74,16 +72,3 @@ def fast_directory(cache: Path) -> Path:
     """Where a throw-away checkpoint goes: memory where there is some, else the cache."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else cache
-
-
-def bound_batches(spark: SparkSession, message_bytes: int) -> None:
-    """Bound the bytes of Arrow batches, unless the messages seen last were small.
-
-    With a bound Spark adds up the size of all columns again after every row, half of the JVM's
-    time in a backfill; without one a batch of giants could take all memory. So a start has the
-    bound, and a crash by giants that come unannounced is followed by one.
-    """
-    small = message_bytes <= ARROW_UNBOUNDED_MESSAGE_BYTES_MAX
-    wanted = str(_UNBOUNDED if small else ARROW_BATCH_BYTES_MAX)
-    if spark.conf.get(_BATCH_BYTES) != wanted:
-        spark.conf.set(_BATCH_BYTES, wanted)

@@ -15,9 +15,10 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs import maintenance
 from jobs.clock import JobClock
@@ -87,6 +88,7 @@ class MaintainedJob:
         assert newest is not None
         self.pipeline = Pipeline(
             self.spec, self.made.plan, table, newest,
+            spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
             cache=self.place.cache, cores=1, committed=lambda row, files: None,
             clock=JobClock(self.spec, {}, newest, log_ends=dict),
         )  # fmt: skip

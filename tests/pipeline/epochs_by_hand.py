@@ -1,6 +1,6 @@
 """Epochs by hand: the pipeline itself, one epoch a call, with Kafka, Spark and Delta but no query.
 
-    produce ─► Kafka ─► a bounded read up to the end offsets ─► Pipeline.run_epoch ─► the table
+    produce ─► Kafka ─► Pipeline.run_epoch up to the end offsets ─► the table
                                                                       │
                               tests choose when an epoch ends ────────┘ and what happens between
 
@@ -10,7 +10,6 @@ broker, as Spark's plan has them, and never from rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,7 @@ from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files, opened
 from jobs.edge.epoch_files import CHANGELOG, QUARANTINE, TableLayout, now_ms
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
-from jobs.edge.kafka_source import FETCHING, first_offsets, topic_identities
+from jobs.edge.kafka_source import first_offsets, topic_identities
 from jobs.edge.ranges import ranges_between
 from jobs.edge.table_reading import TableReader
 from jobs.job import _write_spec
@@ -45,7 +44,7 @@ from tests.change_scripts import shown
 from tests.pipeline.running import produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 BUCKETS = 4  # few, because each touched one is an environment to open
 
@@ -91,6 +90,7 @@ class EpochsByHand:
         assert newest is not None
         self.pipeline = Pipeline(
             self.spec, self.plan, table, newest,
+            spark=self.spark, connection={"bootstrap.servers": self.brokers},
             cache=self.cache, cores=2, committed=lambda _row, _files: None,
             clock=JobClock(
                 self.spec,
@@ -129,8 +129,8 @@ class EpochsByHand:
         """One epoch over everything up to `ends` (now, if not told)."""
         pipeline = pipeline or self.pipeline
         ends = ends or self.ends()
-        changes = self._changes(pipeline.newest.offsets, ends)
-        return pipeline.run_epoch(changes, ends)
+        assert ranges_between(pipeline.newest.offsets, ends), "there is nothing new to read"
+        return pipeline.run_epoch(ends)
 
     def epoch_of(self, messages: Iterable[tuple[int, bytes | None]]) -> EpochRow:
         """Produce to the first topic, then one epoch over it."""
@@ -139,30 +139,7 @@ class EpochsByHand:
 
     def time_epoch(self) -> EpochRow:
         """What the clock does: an epoch without changes."""
-        return self.pipeline.run_epoch(None, self.pipeline.newest.offsets)
-
-    def _changes(self, starts: Offsets, ends: Offsets) -> DataFrame:
-        """A bounded read of what is new. Of partitions without anything new a query plans no
-        task, but a bounded read does: they are left out of it."""
-        ranges = ranges_between(starts, ends)
-        assert ranges, "there is nothing new to read"
-        partitions: dict[str, list[int]] = {}
-        first: Offsets = {}
-        last: Offsets = {}
-        for each in ranges:
-            partitions.setdefault(each.topic, []).append(each.partition)
-            first.setdefault(each.topic, {})[str(each.partition)] = each.start
-            last.setdefault(each.topic, {})[str(each.partition)] = each.end
-        return (
-            self.spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self.brokers)
-            .options(**FETCHING)
-            .option("assign", json.dumps(partitions))
-            .option("startingOffsets", json.dumps(first))
-            .option("endingOffsets", json.dumps(last))
-            .option("failOnDataLoss", "true")
-            .load()
-        )
+        return self.pipeline.run_epoch(self.pipeline.newest.offsets)
 
     # --- looking ------------------------------------------------------------------------------
 
