@@ -191,6 +191,9 @@ MERGE_RETRY_SECONDS = 60.0
 # that would fill half a page of LMDB has an entry for each value instead.
 HOT_STATE_SMALL_MULTISET_BYTES = 1_024
 
+# A group expires this part of its TTL late at most, so that many groups make few epochs.
+EXPIRY_LATE_PARTS = 100
+
 # Bytes in one batch of rows on their way to Python.
 ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 
