@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -11,7 +12,7 @@ from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
-from service import health_routes, job_routes, problems
+from service import health_routes, job_routes, problems, result_routes
 from service.access import SCHEME, needs
 from service.gate import Gate
 from service.runtime import Runtime
@@ -30,7 +31,7 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await run_in_threadpool(runtime.start)
+        await run_in_threadpool(runtime.start, asyncio.get_running_loop())
         yield
         await run_in_threadpool(runtime.close)
 
@@ -43,13 +44,12 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[],
     )
     app.state.runtime = runtime
     app.state.access = runtime.access
     problems.install(app)
     app.include_router(health_routes.router)
-    for router in (job_routes.router,):
+    for router in (job_routes.router, result_routes.router):
         app.include_router(router, dependencies=[Depends(SCHEME)])
 
     @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])

@@ -99,7 +99,7 @@ async def put_job(
     """Create a job, stopped, or change it. The same spec again changes nothing."""
     runtime = runtime_of(request)
     body = await request.body()
-    record, created = await run_in_threadpool(runtime.jobs.put, name, body, if_match, if_none_match)
+    record, created = await run_in_threadpool(runtime.put, name, body, if_match, if_none_match)
     headers = {"ETag": etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import threading
 from typing import Any
 
 from fastapi import Request
 
 from service.access import Access
-from service.jobs import Jobs
-from service.register import Register
+from service.follower import Follower
+from service.jobs import Jobs, instant
+from service.problems import Problem
+from service.register import JobRecord, Register
+from service.results import Results, TableReads
 from service.settings import Settings
 from service.supervisor import Supervisor
 from service.tokens import Tokens
@@ -26,20 +32,85 @@ class Runtime:
         self.register = Register(places.register)
         self.jobs = Jobs(settings, self.register)
         self.supervisor = Supervisor(self.register, places, settings.run_arguments)
+        self.table_reads = TableReads()
+        self.results = Results(self.table_reads)
+        self._lock = threading.Lock()
+        self._followers: dict[str, Follower] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """`loop` is that of the requests, which followers wake."""
+        self._loop = loop
+        for record in self.register.jobs():
+            self._follow(record)
         self.supervisor.start()
 
     def close(self) -> None:
         self.supervisor.close()
+        with self._lock:
+            followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.close()
         self.register.close()
 
-    def standing(self, name: str) -> dict[str, Any]:
-        """How far a job is, as its table says."""
-        return {}
+    # --- jobs -----------------------------------------------------------------------------------
+
+    def put(
+        self, name: str, body: bytes, if_match: str | None, if_none_match: str | None
+    ) -> tuple[JobRecord, bool]:
+        record, created = self.jobs.put(name, body, if_match, if_none_match)
+        self._follow(record)
+        return record, created
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
         self.jobs.delete(name, drop_data=drop_data, if_match=if_match)
+        with self._lock:
+            follower = self._followers.pop(name, None)
+        if follower is not None:
+            follower.close()
+        # Its follower may have made the index's directory anew while it was removed.
+        shutil.rmtree(self.jobs.places(name).own, ignore_errors=True)
+
+    def _follow(self, record: JobRecord) -> None:
+        spec = self.jobs.spec(record)
+        with self._lock:
+            known = self._followers.get(record.name)
+            if (
+                known is not None
+                and known.spec.query == spec.query
+                and (known.spec.columns == spec.columns)
+            ):
+                return
+            if known is not None:
+                known.close()
+            places = self.jobs.places(record.name)
+            self._followers[record.name] = Follower(places, spec, self._loop)
+
+    def follower(self, name: str) -> Follower:
+        """Who follows the table of a job that is there."""
+        record = self.jobs.record(name)
+        with self._lock:
+            follower = self._followers.get(record.name)
+        if follower is None:
+            raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
+        return follower
+
+    def standing(self, name: str) -> dict[str, Any]:
+        """How far a job is, as its table says."""
+        with self._lock:
+            follower = self._followers.get(name)
+        newest = None if follower is None else follower.newest
+        if follower is None or newest is None:
+            problem = None if follower is None else follower.problem
+            return {"epoch": None, "watermark": None, "groups": None, "table": problem}
+        return {
+            "epoch": newest.epoch,
+            "watermark": newest.watermarks.get("combined"),
+            "groups": newest.counters.get("groups"),
+            "committed_at": instant(newest.committed_at // 1_000),
+            "rates": follower.rates(),
+            "table": follower.problem,
+        }
 
 
 def runtime_of(request: Request) -> Runtime:

@@ -1,0 +1,195 @@
+"""The follower of a job's table: sees each new epoch, and hands it on.
+
+    next log entry there? ──► epochs and changelog after ours ──► results index
+         (a look every 20 ms)                                ├──► recent changes
+                                                             └──► whoever waits is woken
+
+One thread a job. It reads what is committed and nothing else; a job that is stopped, or dead, is
+only one whose next log entry does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.core.query import parse_query
+from schemas.epoch import EpochRow
+from schemas.job import JobSpec
+from schemas.limits import INDEX_LOOK_SECONDS
+from service.places import JobPlaces
+from service.recent import Recent, epoch_changes
+from service.results_index import ResultsIndex
+from service.row_shape import RowShape
+from service.table import NoTable, Table
+
+log = logging.getLogger(__name__)
+
+_ABSENT_LOOK_SECONDS = 0.1
+_REOPEN_SECONDS = 5.0  # the log is cleaned up: an entry may have come and gone between two looks
+_AGAIN_SECONDS = 1.0
+_CATCH_UP_ROWS = 200_000  # changelog rows in memory at once
+_RATE_SECONDS = 10.0
+
+
+class Follower:
+    """Of one job; started at once, until `close`."""
+
+    def __init__(
+        self, places: JobPlaces, spec: JobSpec, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self.places = places
+        self.spec = spec
+        self.shape = RowShape(parse_query(spec.query, spec.columns))
+        self.index = ResultsIndex(places.index, self.shape)
+        self.recent = Recent()
+        self.newest: EpochRow | None = None
+        self.problem: str | None = None
+        self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
+        self._loop = loop
+        self._pulse = asyncio.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"follower-{places.name}", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+        self._wake()
+        self.index.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    async def next_epoch(self, seconds: float) -> None:
+        """Until something was committed, or the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._pulse.wait(), seconds)
+
+    def rates(self) -> dict[str, float]:
+        """Over the last seconds."""
+        since = time.time() - _RATE_SECONDS
+        paces = [pace for pace in list(self._paces) if pace[0] >= since]
+        return {
+            "read_per_second": round(sum(pace[1] for pace in paces) / _RATE_SECONDS, 1),
+            "changes_per_second": round(sum(pace[2] for pace in paces) / _RATE_SECONDS, 1),
+            "epochs_per_second": round(len(paces) / _RATE_SECONDS, 2),
+        }
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._follow(Table(self.places.table))
+            except NoTable:
+                self._closed.wait(_ABSENT_LOOK_SECONDS)
+            except FileNotFoundError:  # compacted and swept away meanwhile
+                self._closed.wait(INDEX_LOOK_SECONDS)
+            except Exception as error:
+                if self._closed.is_set():
+                    return
+                log.exception("the table of job %s cannot be followed", self.places.name)
+                self.problem = type(error).__name__
+                self._closed.wait(_AGAIN_SECONDS)
+
+    def _follow(self, table: Table) -> None:
+        self._begin(table)
+        while not self._closed.is_set():
+            reopen = time.monotonic() + _REOPEN_SECONDS
+            following = table.following()
+            while not following.exists() and time.monotonic() < reopen:
+                if self._closed.wait(INDEX_LOOK_SECONDS):
+                    return
+            table.advance()
+            self._catch_up(table)
+
+    def _begin(self, table: Table) -> None:
+        """Bring the index to the table, from where it stands or from nothing."""
+        newest = table.newest
+        if newest.plan != self.shape.plan.fingerprint:
+            self.problem = "the table is of another query"
+            self._closed.wait(_AGAIN_SECONDS)
+            raise NoTable(self.problem)
+        standing = self.index.standing
+        known = False
+        if standing is not None and standing[0] <= newest.epoch:
+            rows = table.epochs(standing[0] - 1)
+            known = bool(rows) and (rows[0].epoch, rows[0].uuid) == standing
+        if not known:
+            self.recent.clear()
+            self.index.fill(table, table.epochs())
+        self.problem = None
+        self._reached(newest)
+        self._catch_up(table)
+
+    def _catch_up(self, table: Table) -> None:
+        """The epochs after ours, in pieces that fit the memory."""
+        standing = self.index.standing
+        assert standing is not None
+        rows = table.epochs(standing[0])
+        while rows:
+            if rows[0].epoch != standing[0] + 1 or not self._apply(table, rows):
+                # Retention has passed us: the changes between are gone, the state is not.
+                self.recent.clear()
+                self.index.fill(table, table.epochs())
+                self._reached(table.newest)
+                return
+            standing = self.index.standing
+            assert standing is not None
+            rows = [row for row in rows if row.epoch > standing[0]]
+
+    def _apply(self, table: Table, rows: list[EpochRow]) -> bool:
+        """The first of these epochs; False where their changelog is not complete any more."""
+        piece = [rows[0]]
+        total = int(rows[0].counters.get("changelog_rows", 0))
+        for row in rows[1:]:
+            total += int(row.counters.get("changelog_rows", 0))
+            if total > _CATCH_UP_ROWS:
+                break
+            piece.append(row)
+        changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch)
+        expected = sum(int(row.counters.get("changelog_rows", 0)) for row in piece)
+        if (0 if changelog is None else changelog.num_rows) != expected:
+            return False
+        for row in piece:
+            mine = _of_epoch(changelog, row.epoch)
+            self.recent.add(epoch_changes(row, mine, self.shape))
+            self.index.apply(row, mine)
+            self._reached(row)
+        return True
+
+    def _reached(self, row: EpochRow) -> None:
+        self.newest = row
+        counters = row.counters
+        pace = (row.committed_at / 1e6, counters.get("read", 0), counters.get("changelog_rows", 0))
+        self._paces.append(pace)
+        while len(self._paces) > 1 and self._paces[0][0] < time.time() - 2 * _RATE_SECONDS:
+            self._paces.popleft()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._beat)
+
+    def _beat(self) -> None:
+        self._pulse.set()
+        self._pulse = asyncio.Event()
+
+
+def _of_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:
+    if changelog is None:
+        return None
+    mine = changelog.filter(pc.equal(changelog["epoch"], epoch))
+    return mine if mine.num_rows else None

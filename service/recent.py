@@ -1,0 +1,139 @@
+"""Recent changes: the changelog of the newest epochs, rendered once for all who follow.
+
+    follower (thread) ──► EpochChanges ──► Recent (bounded by rows) ──► followers over HTTP
+                                              └ who is behind it reads the table
+
+An epoch is one piece: whoever sees a row of it can see all of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from schemas.epoch import EpochRow
+from schemas.limits import RECENT_CHANGES_ROWS_MAX
+from service.row_shape import RowShape
+from service.table import group_columns, result_columns, rows_of
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row of the changelog: its place, its group as bytes, and itself as JSON."""
+
+    seq: int
+    key: bytes
+    document: bytes
+
+
+@dataclass(slots=True)
+class EpochChanges:
+    """One epoch's changelog, complete."""
+
+    epoch: int
+    committed_at: int  # microseconds since 1970
+    watermark: int | None
+    status: str
+    changes: list[Change]
+    _events: bytes | None = field(default=None, repr=False)
+
+    @property
+    def last_seq(self) -> int:
+        return self.changes[-1].seq if self.changes else 0
+
+    def events(self, after: int = -1, key: bytes | None = None) -> bytes:
+        """As server-sent events, rows after a seq, of one group or of all; the whole is kept."""
+        if after < 0 and key is None:
+            if self._events is None:
+                self._events = b"".join(self._event(change) for change in self.changes)
+            return self._events
+        return b"".join(
+            self._event(change)
+            for change in self.changes
+            if change.seq > after and (key is None or change.key == key)
+        )
+
+    def _event(self, change: Change) -> bytes:
+        return b"event: change\nid: %d:%d\ndata: %b\n\n" % (
+            self.epoch, change.seq, change.document,
+        )  # fmt: skip
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "watermark": self.watermark,
+            "status": self.status,
+            "committed_at": self.committed_at // 1_000,
+            "changes": len(self.changes),
+        }
+
+    def progress_event(self) -> bytes:
+        """That the epoch is complete. Its id is the epoch's last, so that who filters by a key
+        that never changes still moves on."""
+        return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (
+            self.epoch, self.last_seq, _encode(self.progress),
+        )  # fmt: skip
+
+
+def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:
+    """An epoch's changelog rows, rendered."""
+    return EpochChanges(
+        row.epoch,
+        row.committed_at,
+        row.watermarks.get("combined"),
+        str(row.watermarks.get("status", "active")),
+        [] if changelog is None else list(_rendered(changelog, shape)),
+    )
+
+
+def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
+    rows = zip(
+        changelog["op"].to_pylist(), changelog["epoch"].to_pylist(), changelog["seq"].to_pylist(),
+        rows_of(changelog, group_columns(shape.plan)),
+        rows_of(changelog, result_columns(shape.plan)),
+        strict=True,
+    )  # fmt: skip
+    for op, epoch, seq, key, result in rows:
+        document = {"op": op, "epoch": epoch, "seq": seq, "row": shape.row(key, result)}
+        yield Change(seq, shape.key_bytes(key), _encode(document))
+
+
+class Recent:
+    """The newest epochs, oldest first, without a gap."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epochs: deque[EpochChanges] = deque()
+        self._rows = 0
+
+    def add(self, changes: EpochChanges) -> None:
+        with self._lock:
+            if self._epochs and self._epochs[-1].epoch + 1 != changes.epoch:
+                self._epochs.clear()
+                self._rows = 0
+            self._epochs.append(changes)
+            self._rows += len(changes.changes) + 1
+            while self._rows > RECENT_CHANGES_ROWS_MAX and len(self._epochs) > 1:
+                self._rows -= len(self._epochs.popleft().changes) + 1
+
+    def clear(self) -> None:
+        with self._lock:
+            self._epochs.clear()
+            self._rows = 0
+
+    def epoch(self, number: int) -> EpochChanges | None:
+        """One epoch, where it is still here."""
+        with self._lock:
+            if not self._epochs:
+                return None
+            index = number - self._epochs[0].epoch
+            return self._epochs[index] if 0 <= index < len(self._epochs) else None

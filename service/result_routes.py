@@ -1,0 +1,166 @@
+"""Routes of results: one group, pages of many; now, or as they were."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+from urllib.parse import unquote_to_bytes, urlencode
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
+from service.access import needs
+from service.examples import ROW, answers
+from service.follower import Follower
+from service.listing import listing
+from service.media import Media, accepted, csv, json_page, ndjson
+from service.problems import Problem
+from service.results import Page
+from service.runtime import runtime_of
+from service.table import Key
+from service.tokens import Role
+
+router = APIRouter(
+    prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(needs(Role.VIEWER))]
+)
+
+AsOf = Annotated[
+    str | None,
+    Query(description="epoch:N, time:2026-01-31T12:00:00Z or watermark:MS", max_length=80),
+]
+MinEpoch = Annotated[
+    int | None, Query(ge=0, le=2**62, description="wait until this epoch is there")
+]
+Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="seconds to wait at most")]
+IfNoneMatch = Annotated[str | None, Header()]
+
+_LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
+
+
+async def reached(follower: Follower, epoch: int | None, seconds: float) -> None:
+    """Wait until an epoch is in the index: a client reads what it knows to be written."""
+    deadline = time.monotonic() + seconds
+    while epoch is not None and (follower.newest is None or follower.newest.epoch < epoch):
+        left = deadline - time.monotonic()
+        if left <= 0 or follower.closed:
+            now = None if follower.newest is None else follower.newest.epoch
+            detail = f"epoch {epoch} was not reached within {seconds:g} s; the newest is {now}"
+            raise Problem("epoch-not-reached", 504, detail, newest=now)
+        await follower.next_epoch(left)
+
+
+def key_of(follower: Follower, raw: str) -> Key:
+    """The group that the last part of an address names; the gate has kept it encoded."""
+    try:
+        text = unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Problem("key-invalid", 422, "the key is not UTF-8") from None
+    return follower.shape.parse_key(text)
+
+
+def of_epoch(epoch: int, watermark: int | None = None, **further: str) -> dict[str, str]:
+    """The headers of what is true at an epoch."""
+    headers = {"ETag": f'W/"{epoch}"', "X-Epoch": str(epoch), "Cache-Control": "no-cache"}
+    if watermark is not None:
+        headers["X-Watermark"] = str(watermark)
+    return headers | further
+
+
+def unchanged(if_none_match: str | None, epoch: int) -> bool:
+    if if_none_match is None:
+        return False
+    tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    return "*" in tags or f'"{epoch}"' in tags
+
+
+@router.get(
+    "/results",
+    responses=answers(
+        _LISTING, 404, 406, 409, 410, 422, 429, 503, 504,
+        application__x_ndjson='{"name": "bolt", "sum_cnt": 36120}\n',
+        text__csv="name,sum_cnt,top,n\r\nbolt,36120,998,71\r\n",
+    ),
+)  # fmt: skip
+async def list_results(
+    request: Request,
+    name: str,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_DEFAULT,
+    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    order: Annotated[str | None, Query(description="as in -total,name: - descends")] = None,
+    where: Annotated[
+        list[str] | None, Query(description="total>=10, name^=bo, name is null; all must hold")
+    ] = None,
+    as_of: AsOf = None,
+    min_epoch: MinEpoch = None,
+    wait: Wait = 10.0,
+    accept: Annotated[str | None, Header()] = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """A page of the results, in the order of the groups or as asked. All pages of a listing are
+    of the epoch of its first, whatever is committed meanwhile."""
+    runtime = runtime_of(request)
+    follower = runtime.follower(name)
+    media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV)
+    asked = listing(follower.shape, where or [], order, as_of)
+    await reached(follower, min_epoch, wait)
+    now = follower.newest
+    if now is not None and as_of is None and cursor is None and unchanged(if_none_match, now.epoch):
+        return Response(status_code=304, headers=of_epoch(now.epoch))
+    page = await run_in_threadpool(runtime.results.page, follower, asked, limit, as_of, cursor)
+    if unchanged(if_none_match, page.epoch):
+        return Response(status_code=304, headers=of_epoch(page.epoch, page.watermark))
+    return await run_in_threadpool(_written, request, follower, page, media)
+
+
+def _written(request: Request, follower: Follower, page: Page, media: Media) -> Response:
+    headers = of_epoch(page.epoch, page.watermark, Vary="Accept")
+    if page.cursor is not None:
+        query = [(k, v) for k, v in request.query_params.multi_items() if k != "cursor"]
+        query.append(("cursor", page.cursor))
+        headers["Link"] = f'<{request.url.path}?{urlencode(query)}>; rel="next"'
+    if media is Media.JSON:
+        body = json_page(page.epoch, page.documents, page.cursor)
+    elif media is Media.NDJSON:
+        body = ndjson(page.documents)
+    else:
+        body = csv(follower.shape.names, page.documents)
+    return Response(body, headers=headers, media_type=str(media))
+
+
+@router.get(
+    "/results/{key}", responses=answers({"epoch": 41, "row": ROW}, 404, 409, 410, 422, 429, 504)
+)
+async def get_result(
+    request: Request,
+    name: str,
+    key: str,
+    as_of: AsOf = None,
+    min_epoch: MinEpoch = None,
+    wait: Wait = 10.0,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """One group. Its key is percent-encoded: the value of its column, or a JSON object of its
+    columns where it is NULL, has several, or begins with `{`."""
+    runtime = runtime_of(request)
+    follower = runtime.follower(name)
+    group = key_of(follower, key)
+    await reached(follower, min_epoch, wait)
+    watermark: int | None = None
+    if as_of is None:  # one look at a B-tree: not worth another thread
+        epoch, document = follower.index.lookup(follower.shape.key_bytes(group))
+        newest = follower.newest
+        watermark = None if newest is None else newest.watermarks.get("combined")
+    else:
+        epoch, watermark, document = await run_in_threadpool(
+            runtime.results.group, follower, follower.shape.key_bytes(group), as_of
+        )
+    if document is None:
+        detail = f"there is no such group at epoch {epoch}"
+        raise Problem("group-unknown", 404, detail, epoch=epoch, headers={"X-Epoch": str(epoch)})
+    headers = of_epoch(epoch, watermark)
+    if unchanged(if_none_match, epoch):
+        return Response(status_code=304, headers=headers)
+    body = b'{"epoch":%d,"row":%b}' % (epoch, document)
+    return Response(body, headers=headers, media_type="application/json")

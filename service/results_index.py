@@ -1,0 +1,237 @@
+"""The results index: one job's results as of its newest epochs, ready to be looked up.
+
+    follower (one thread) ──► begin, rows of an epoch, epoch number, commit
+    requests (any thread) ──► one read transaction each: rows and epoch belong together
+
+It is a cache: its file is named by the plan, its content is tied to the uuid of its epoch, and
+where either does not fit the table it is filled again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from schemas.epoch import EpochRow
+from schemas.limits import INDEX_HISTORY_SECONDS, QUERY_SECONDS_MAX
+from service.problems import Problem
+from service.row_shape import RowShape
+from service.row_store import STILL, RowStore
+from service.table import Table
+
+_FORMAT = 1
+_PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at the clock
+_FORGET_EVERY_SECONDS = 10.0
+
+
+class ResultsIndex:
+    """The index of one job; `apply` and `fill` belong to its one writer."""
+
+    def __init__(self, directory: Path, shape: RowShape) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.shape = shape
+        name = f"{shape.plan.fingerprint[:16]}-{_FORMAT}.sqlite"
+        self._path = directory / name
+        for other in directory.glob("*.sqlite*"):  # of another plan
+            if not other.name.startswith(name):
+                other.unlink(missing_ok=True)
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        try:
+            self._open()
+        except sqlite3.DatabaseError:  # damaged: it is made anew
+            for damaged in directory.glob(f"{name}*"):
+                damaged.unlink()
+            self._open()
+        self._applied: deque[tuple[float, int]] = deque()
+        self._forgot = time.monotonic()
+
+    def _open(self) -> None:
+        self._writer = self._connected()
+        self._store = RowStore(self._writer, self.shape)
+        self._store.create()
+        for statement in (
+            "CREATE TABLE IF NOT EXISTS standing (epoch INTEGER, oldest INTEGER, uuid TEXT)",
+            "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, committed_at INTEGER, "
+            "watermark INTEGER, changelog_rows INTEGER)",
+        ):
+            self._writer.execute(statement)
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        self._path.chmod(0o600)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")  # what is lost is filled again
+        connection.execute("PRAGMA busy_timeout = 5000")
+        return connection
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in (self._writer, *self._readers):
+                with suppress(sqlite3.Error):
+                    connection.close()
+
+    # --- the writer -----------------------------------------------------------------------------
+
+    @property
+    def standing(self) -> tuple[int, str] | None:
+        """The epoch that the rows are of, and its uuid; None for an index that is empty."""
+        row = self._writer.execute("SELECT epoch, uuid FROM standing").fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def fill(self, table: Table, rows: Sequence[EpochRow]) -> None:
+        """Everything anew from the table; `rows` are all of its epochs. Readers see the old rows
+        until this is done."""
+        newest = rows[-1]
+        with self._transaction():
+            self._store.fill(table, newest.epoch)
+            self._writer.execute("DELETE FROM epochs")
+            self._writer.execute("DELETE FROM standing")
+            self._writer.execute(
+                "INSERT INTO standing VALUES (?, ?, ?)", [newest.epoch, newest.epoch, newest.uuid]
+            )
+            self._tell(rows)
+        self._applied.clear()
+
+    def apply(self, row: EpochRow, changelog: pa.Table | None) -> None:
+        """The epoch after the newest one, in one transaction."""
+        with self._transaction():
+            self._store.apply(row.epoch, changelog)
+            self._writer.execute("UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid])
+            self._tell([row])
+        self._applied.append((time.monotonic(), row.epoch))
+        if time.monotonic() - self._forgot > _FORGET_EVERY_SECONDS:
+            self._forget(time.monotonic() - INDEX_HISTORY_SECONDS)
+
+    def _tell(self, rows: Sequence[EpochRow]) -> None:
+        self._writer.executemany(
+            "INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?)",
+            [
+                (
+                    row.epoch,
+                    row.committed_at // 1_000,
+                    row.watermarks.get("combined"),
+                    row.counters.get("changelog_rows", 0),
+                )
+                for row in rows
+            ],
+        )
+
+    def _forget(self, before: float) -> None:
+        """Let old versions go; the epoch after the last one forgotten is the oldest to ask for."""
+        self._forgot = time.monotonic()
+        oldest = None
+        while len(self._applied) > 1 and self._applied[0][0] < before:
+            oldest = self._applied.popleft()[1]
+        if oldest is not None:
+            with self._transaction():
+                self._store.forget(oldest)
+                self._writer.execute("UPDATE standing SET oldest = ?", [oldest])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._writer.execute("ROLLBACK")
+            raise
+        self._writer.execute("COMMIT")
+
+    # --- readers --------------------------------------------------------------------------------
+
+    def lookup(self, key: bytes) -> tuple[int, bytes | None]:
+        """The newest epoch, and the row of a group in it."""
+        row = (
+            self._reader()
+            .execute(
+                "SELECT epoch, (SELECT document FROM rows WHERE key = ? AND until = ?) "
+                "FROM standing",
+                [key, STILL],
+            )
+            .fetchone()
+        )
+        if row is None:
+            raise no_epoch()
+        return row[0], row[1]
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Several looks at one moment of the index."""
+        connection = self._reader()
+        deadline = time.monotonic() + QUERY_SECONDS_MAX
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, _PROGRESS_STEPS)
+        connection.execute("BEGIN")
+        try:
+            standing = connection.execute("SELECT epoch, oldest FROM standing").fetchone()
+            if standing is None:
+                raise no_epoch()
+            yield Reading(connection, *standing)
+        except sqlite3.OperationalError as error:
+            if "interrupted" not in str(error):
+                raise
+            raise too_slow() from None
+        finally:
+            connection.set_progress_handler(None, 0)
+            connection.execute("ROLLBACK")
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connected()
+            with self._lock:
+                self._readers.append(connection)
+        return connection
+
+
+class Reading:
+    """One moment of the index."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: int, oldest: int) -> None:
+        self.connection = connection
+        self.epoch = epoch
+        self.oldest = oldest
+
+    def rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with closing(self.connection.execute(statement, values)) as cursor:
+            return cursor.fetchall()
+
+    def epoch_at_time(self, milliseconds: int) -> int | None:
+        """The newest epoch that was committed by then."""
+        return self._epoch("SELECT max(epoch) FROM epochs WHERE committed_at <= ?", milliseconds)
+
+    def epoch_at_watermark(self, watermark: int) -> int | None:
+        """The first epoch that knew all rows up to that time."""
+        return self._epoch("SELECT min(epoch) FROM epochs WHERE watermark >= ?", watermark)
+
+    def watermark(self, epoch: int) -> int | None:
+        return self._epoch("SELECT watermark FROM epochs WHERE epoch = ?", epoch)
+
+    def epochs_after(self, epoch: int) -> list[tuple[int, int]]:
+        """Each later epoch with the number of its changelog rows, in order."""
+        statement = "SELECT epoch, changelog_rows FROM epochs WHERE epoch > ? ORDER BY epoch"
+        return [(number, count) for number, count in self.rows(statement, [epoch])]
+
+    def _epoch(self, statement: str, value: int) -> int | None:
+        found = self.rows(statement, [value])
+        return found[0][0] if found else None
+
+
+def no_epoch() -> Problem:
+    return Problem(
+        "job-has-no-table", 409, "the job has no epoch yet; start it, and wait for its first"
+    )
+
+
+def too_slow() -> Problem:
+    detail = f"it took more than {QUERY_SECONDS_MAX:.0f} s; ask for less, or read the table itself"
+    return Problem("query-too-slow", 503, detail)
