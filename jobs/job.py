@@ -309,6 +309,8 @@ class Job:
             pipeline.clock.tick()
             if pipeline.clock.due:
                 pipeline.run_epoch(pipeline.newest.offsets)
+            else:
+                pipeline.pass_time()
         finally:
             pipeline.epoch_lock.release()
 

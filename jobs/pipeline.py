@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.clock import JobClock
+from jobs.core.agenda import Agenda, Due
 from jobs.core.aggregate import rules_of
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
@@ -50,7 +51,14 @@ from jobs.edge.delta_epochs import EpochTable, epoch_rows
 from jobs.edge.epoch_files import STATE, AddedFile, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
-from jobs.edge.fold_task import BUCKET, OUTPUT, CommittedEpoch, FoldReport, FoldTask
+from jobs.edge.fold_task import (
+    BUCKET,
+    OUTPUT,
+    CommittedEpoch,
+    FoldReport,
+    FoldTask,
+    TimeTask,
+)
 from jobs.edge.ranges import OffsetRange, moved, ranges_between
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
@@ -117,6 +125,9 @@ class Pipeline:
         self.committed = committed
         self.clock = clock
         self.source_unchanged = source_unchanged
+        told = newest.watermarks.get("agenda")
+        fresh = newest.kind == "start"
+        self.agenda = Agenda(spec.minibatch, spec.state.ttl_ms, told, fresh=fresh)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
@@ -125,45 +136,92 @@ class Pipeline:
 
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
-        `ends`, which may be nothing."""
+        `ends`, which may be nothing. What time has made due in the state comes before new rows;
+        what they make due, in an epoch of its own after them."""
         with self.epoch_lock:
-            began = time.monotonic()
             ranges = ranges_between(self.newest.offsets, ends)
-            epoch, uuid = self.newest.epoch + 1, uuid4().hex
-            outcome = Outcome()
             if ranges:
-                horizon = self.clock.horizon
-                outcome = self._compute(ranges, epoch, uuid, (), horizon)
-                if outcome.failing:  # rare: once more, with their messages in quarantine
-                    failing, uuid = tuple(outcome.failing), uuid4().hex
-                    outcome = self._compute(ranges, epoch, uuid, failing, horizon)
-                    _none_failing(outcome)
-                self.source_unchanged()
-            counters = self._judge(outcome, ranges)
-            self.clock.observe(outcome.ranges, ends)
-            counters["compute_seconds"] = round(time.monotonic() - began, 4)
-            committed_ms = now_ms()
-            latest = _latest(outcome.ranges)
-            if latest is not None:  # from a row's own time to the moment its result stands
-                counters["event_lag_ms"] = committed_ms - latest
-            row = EpochRow(
-                epoch=epoch,
-                uuid=uuid,
-                generation=self.newest.generation,
-                kind="data" if ranges else "time",
-                committed_at=committed_ms * 1_000,
-                plan=self.plan.fingerprint,
-                offsets=moved(self.newest.offsets, ends),
-                topics=self.topics,
-                watermarks=self.clock.told(),
-                counters=counters,
-                files=_named(outcome.files),
-            )
-            self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
-            self.newest = row
-            self.line.append(_committed(row))
-            self.committed(row, outcome.files)
+                self.pass_time()
+            row = self._run(ranges, ends)
+            self.pass_time()
             return row
+
+    def pass_time(self) -> EpochRow | None:
+        """An epoch without data, if time has made anything due."""
+        with self.epoch_lock:
+            if self.agenda.due(self.clock.now) is None:
+                return None
+            return self._run((), self.newest.offsets)
+
+    def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
+        began = time.monotonic()
+        epoch, uuid = self.newest.epoch + 1, uuid4().hex
+        outcome = Outcome()
+        if ranges:
+            horizon = self.clock.horizon
+            outcome = self._compute(ranges, epoch, uuid, (), horizon)
+            if outcome.failing:  # rare: once more, with their messages in quarantine
+                failing, uuid = tuple(outcome.failing), uuid4().hex
+                outcome = self._compute(ranges, epoch, uuid, failing, horizon)
+                _none_failing(outcome)
+            self.source_unchanged()
+            counters = self._judge(outcome, ranges)
+            self.agenda.folded(counters["rows"], (fold.timers for fold in outcome.folds))
+        else:
+            due = self.agenda.due(self.clock.now)
+            if due is not None:
+                outcome = self._fold_time(due, epoch, uuid)
+                self.agenda.passed(due, (fold.timers for fold in outcome.folds))
+            counters = self._fold_counters(outcome)
+        self.clock.observe(outcome.ranges, ends)
+        self.agenda.heard(self.clock.time.watermark)
+        counters["compute_seconds"] = round(time.monotonic() - began, 4)
+        committed_ms = now_ms()
+        latest = _latest(outcome.ranges)
+        if latest is not None:  # from a row's own time to the moment its result stands
+            counters["event_lag_ms"] = committed_ms - latest
+        row = EpochRow(
+            epoch=epoch,
+            uuid=uuid,
+            generation=self.newest.generation,
+            kind="data" if ranges else "time",
+            committed_at=committed_ms * 1_000,
+            plan=self.plan.fingerprint,
+            offsets=moved(self.newest.offsets, ends),
+            topics=self.topics,
+            watermarks=self._told(),
+            counters=counters,
+            files=_named(outcome.files),
+        )
+        self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
+        self.newest = row
+        self.line.append(_committed(row))
+        self.committed(row, outcome.files)
+        return row
+
+    def _told(self) -> dict[str, Any]:
+        """What the epoch's row says of time, for who reads it and for a start."""
+        told, agenda = self.clock.told(), self.agenda.told()
+        return told if agenda is None else told | {"agenda": agenda}
+
+    def _fold_time(self, due: Due, epoch: int, uuid: str) -> Outcome:
+        """Every bucket, without rows."""
+        buckets = self.spec.state.buckets
+        task = TimeTask(self._fold_task(epoch, uuid, due.now_ms), due.release)
+        numbers = self.spark.range(0, buckets, 1, min(self.cores, buckets))
+        outcome = Outcome()
+        for _, payload in numbers.mapInArrow(task, _OUTPUT_SCHEMA).collect():
+            outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        failpoint("after_tasks")
+        return outcome
+
+    def _fold_task(self, epoch: int, uuid: str, now: int) -> FoldTask:
+        return FoldTask(
+            self.plan, self.table.root, self.cache, epoch, uuid,
+            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
+            rules=rules_of(self.spec.state, withhold=self.agenda.withholds), now_ms=now,
+            durable=self.spec.durable,
+        )  # fmt: skip
 
     def _compute(
         self,
@@ -177,12 +235,7 @@ class Pipeline:
             self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
             durable=self.spec.durable, horizon_ms=horizon_ms, failing=failing,
         )  # fmt: skip
-        fold = FoldTask(
-            self.plan, self.table.root, self.cache, epoch, uuid,
-            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
-            rules=rules_of(self.spec.state),
-            durable=self.spec.durable,
-        )  # fmt: skip
+        fold = self._fold_task(epoch, uuid, self.agenda.now(self.clock.now))
         ordinals = self.spark.range(0, len(ranges), 1, len(ranges))
         weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan))
         projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())
@@ -207,8 +260,6 @@ class Pipeline:
 
     def _judge(self, outcome: Outcome, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
         """The epoch's counters, or an exception and no commit."""
-        if not ranges and not outcome.ranges:
-            return {"groups": self.newest.counters.get("groups", 0)}
         unreadable = [report.unreadable for report in outcome.ranges if report.unreadable]
         if unreadable:
             raise InputRefused(unreadable[0])
@@ -262,6 +313,10 @@ class Pipeline:
         ):
             raise BrokenLaw(f"{counters['shipped']} weighted rows were sent, {arrived} arrived")
         counters["where_filtered"] = counters["shipped"] - arrived
+        return counters | self._fold_counters(outcome)
+
+    def _fold_counters(self, outcome: Outcome) -> dict[str, Any]:
+        counters: dict[str, Any] = {}
         for fold in outcome.folds:
             for name, count in fold.counters.items():
                 counters[name] = counters.get(name, 0) + count

@@ -7,7 +7,8 @@ commit ─► send ─► published, while the next epoch is computed
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jobs.core.plan import Plan
 from jobs.core.publisher_lines import Configuration, EpochToPublish, Ready, ResultColumns
@@ -126,7 +127,7 @@ class Publishing:
             epoch=row.epoch,
             files=[str(self._table.root / name) for name in names],
             rows=int(row.counters.get("changelog_rows", 0)),
-            watermark=row.watermarks.get("combined"),
+            watermark=told_watermark(row.watermarks),
             status=row.watermarks.get("status", "active"),
             offsets=row.offsets,
             committed_ms=row.committed_at // 1_000,
@@ -136,6 +137,16 @@ class Publishing:
         self._started.join()
         if self._failure is not None:
             raise self._failure
+
+
+def told_watermark(watermarks: Mapping[str, Any]) -> int | None:
+    """What an epoch lets readers of the topic know: results come first, so under the event clock
+    the watermark up to which nothing is withheld any more."""
+    agenda = watermarks.get("agenda", {})
+    told: int | None = watermarks.get("combined")
+    if "assigner" in agenda:
+        told = agenda.get("released")
+    return told
 
 
 def result_columns(plan: Plan) -> ResultColumns:

@@ -57,6 +57,7 @@ class EpochsByHand:
     brokers: str
     home: Path
     spec: JobSpec
+    now_ms: int | None = None  # where a test says what time it is
     plan: Plan = field(init=False)
     layout: TableLayout = field(init=False)
     pipeline: Pipeline = field(init=False)
@@ -92,12 +93,7 @@ class EpochsByHand:
             self.spec, self.plan, table, newest,
             spark=self.spark, connection={"bootstrap.servers": self.brokers},
             cache=self.cache, cores=2, committed=lambda _row, _files: None,
-            clock=JobClock(
-                self.spec,
-                {topic: newest.topics[topic].partitions for topic in self.spec.source.topics},
-                newest,
-                log_ends=self.ends,
-            ),
+            clock=ClockByHand(self, newest),
         )  # fmt: skip
         return self.pipeline
 
@@ -137,9 +133,17 @@ class EpochsByHand:
         produce(self.brokers, self.spec.source.topics[0], messages)
         return self.epoch()
 
-    def time_epoch(self) -> EpochRow:
-        """What the clock does: an epoch without changes."""
+    def time_epoch(self, ms: int = 0) -> EpochRow:
+        """What the clock does: an epoch without changes, after so much time by hand."""
+        if ms:
+            assert self.now_ms is not None
+            self.now_ms += ms
         return self.pipeline.run_epoch(self.pipeline.newest.offsets)
+
+    def release(self) -> EpochRow:
+        """End the bundle of the event clock, wherever its boundary is."""
+        self.pipeline.agenda._ending = True
+        return self.time_epoch()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -203,6 +207,19 @@ class EpochsByHand:
             for (name, kind), value in zip(columns, key + row, strict=True)
         }
         return [by_name[name] for name in self.plan.output]
+
+
+class ClockByHand(JobClock):
+    """A job's clock that stands still until a test moves it, if the test wants that."""
+
+    def __init__(self, job: EpochsByHand, newest: EpochRow) -> None:
+        self._job = job
+        partitions = {topic: newest.topics[topic].partitions for topic in job.spec.source.topics}
+        super().__init__(job.spec, partitions, newest, log_ends=job.ends)
+
+    @property
+    def now(self) -> int:
+        return super().now if self._job.now_ms is None else self._job.now_ms
 
 
 def spec_of(document: dict[str, Any]) -> JobSpec:

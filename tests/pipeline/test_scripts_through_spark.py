@@ -6,6 +6,8 @@ state is LMDB, and what is compared was read back from the table's Parquet files
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ import pytest
 
 from jobs.edge.broker import Broker
 from schemas.epoch import EpochRow
-from tests.change_scripts import Script, per_key, scripts
+from tests.change_scripts import Script, ScriptedBundle, per_key, scripts
 from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
 from tests.pipeline.running import create_topic, produce
 
@@ -32,23 +34,58 @@ def noticed(row: EpochRow) -> list[str]:
     return [f"{word} {count}" for word, count in counts.items() if count]
 
 
-# The pipeline does not let time pass by hand yet.
-TIMELESS = [script for script in scripts() if all(bundle.changes for bundle in script.bundles)]
+NOON = 1_767_268_800_000  # 2026-01-01 12:00:00
+TIMED = [script for script in scripts() if any(not each.changes for each in script.bundles)]
+TIMELESS = [script for script in scripts() if script not in TIMED]
+
+
+@pytest.fixture
+def open_script(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> Callable[[Script], EpochsByHand]:
+    def opened(script: Script) -> EpochsByHand:
+        partitions = {change.partition for bundle in script.bundles for change in bundle.changes}
+        create_topic(broker.address, topic, 1 + max(partitions))
+        document = script.spec(source={"topic": topic, "format": "changelog-json"})
+        if script.event_clock:  # the scripts say themselves when a bundle ends
+            document["minibatch"] = {"clock": "event", "interval": "9999d"}
+        return EpochsByHand(spark, broker.address, tmp_path, spec_of(document), now_ms=NOON)
+
+    return opened
+
+
+def run_bundle(job: EpochsByHand, script: Script, bundle: ScriptedBundle) -> None:
+    if bundle.changes:
+        produce(job.brokers, job.spec.source.topics[0], script.records(bundle))
+        row = job.epoch()
+        assert row.counters["rows"] == len(bundle.changes)
+    else:
+        row = job.release() if bundle.release else job.time_epoch(bundle.clock_ms)
+    lines = job.lines(row.epoch) + noticed(row)
+    key_columns = len(job.plan.group)
+    assert per_key(lines, key_columns) == per_key(bundle.expected, key_columns)
+    if script.emit_expired:  # else the changelog does not say which groups there are
+        job.results()
 
 
 @pytest.mark.parametrize("script", TIMELESS, ids=lambda script: script.name)
 def test_the_script_holds_through_kafka_spark_and_delta(
-    script: Script, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    script: Script, open_script: Callable[[Script], EpochsByHand]
 ) -> None:
-    partitions = {change.partition for bundle in script.bundles for change in bundle.changes}
-    create_topic(broker.address, topic, 1 + max(partitions))
-    document = script.spec(source={"topic": topic, "format": "changelog-json"})
-    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
-    key_columns = len(job.plan.group)
+    job = open_script(script)
     for bundle in script.bundles:
-        produce(broker.address, topic, script.records(bundle))
-        row = job.epoch()
-        lines = job.lines(row.epoch) + noticed(row)
-        assert per_key(lines, key_columns) == per_key(bundle.expected, key_columns)
-        assert row.counters["rows"] == len(bundle.changes)
-        job.results()
+        run_bundle(job, script, bundle)
+
+
+@pytest.mark.parametrize("script", TIMED, ids=lambda script: script.name)
+def test_the_script_holds_whatever_is_lost_between_its_bundles(
+    script: Script, open_script: Callable[[Script], EpochsByHand]
+) -> None:
+    """What time is to make due is in the table, and nowhere else."""
+    job = open_script(script)
+    for number, bundle in enumerate(script.bundles):
+        run_bundle(job, script, bundle)
+        if number % 3:
+            job.restart()
+        if number % 3 == 2:
+            shutil.rmtree(job.cache, ignore_errors=True)
