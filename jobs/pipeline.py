@@ -307,9 +307,12 @@ class Pipeline:
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in outcome.ranges) for name in names
         }
-        arrived = sum(fold.arrived for fold in outcome.folds)
-        if arrived > counters["shipped"] or (
-            self.plan.where is None and arrived != counters["shipped"]
+        # A row of a hopping window arrives once for each of its windows.
+        arrived, rest = divmod(sum(fold.arrived for fold in outcome.folds), self.plan.copies)
+        if (
+            rest
+            or arrived > counters["shipped"]
+            or (self.plan.where is None and arrived != counters["shipped"])
         ):
             raise BrokenLaw(f"{counters['shipped']} weighted rows were sent, {arrived} arrived")
         counters["where_filtered"] = counters["shipped"] - arrived

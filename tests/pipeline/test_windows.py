@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.core.laws import BrokenLaw
 from jobs.edge.broker import Broker
 from jobs.replay import replay
 from tests.change_scripts import per_key, shown
@@ -63,12 +62,7 @@ def steps_of(epochs: list[list[Message]]) -> list[dict[str, Any]]:
     return steps
 
 
-STOPS = pytest.mark.xfail(raises=BrokenLaw, reason="rows that hop arrive as several; see copies")
-
-
-@pytest.mark.parametrize(
-    "window", [pytest.param(TUMBLE, id="tumble"), pytest.param(HOP, id="hop", marks=STOPS)]
-)
+@pytest.mark.parametrize("window", [pytest.param(TUMBLE, id="tumble"), pytest.param(HOP, id="hop")])
 def test_windows_are_those_of_the_replay(
     window: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
