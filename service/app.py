@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
-from service import health_routes, job_routes, problems, result_routes
+from service import change_routes, health_routes, job_routes, problems, result_routes
 from service.access import SCHEME, needs
 from service.gate import Gate
 from service.runtime import Runtime
@@ -49,7 +49,7 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     app.state.access = runtime.access
     problems.install(app)
     app.include_router(health_routes.router)
-    for router in (job_routes.router, result_routes.router):
+    for router in (job_routes.router, result_routes.router, change_routes.router):
         app.include_router(router, dependencies=[Depends(SCHEME)])
 
     @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])

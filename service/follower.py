@@ -71,10 +71,15 @@ class Follower:
     def closed(self) -> bool:
         return self._closed.is_set()
 
-    async def next_epoch(self, seconds: float) -> None:
+    @property
+    def pulse(self) -> asyncio.Event:
+        """Set when something is committed after it was taken."""
+        return self._pulse
+
+    async def next_epoch(self, seconds: float, pulse: asyncio.Event | None = None) -> None:
         """Until something was committed, or the time is over."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._pulse.wait(), seconds)
+            await asyncio.wait_for((pulse or self._pulse).wait(), seconds)
 
     def rates(self) -> dict[str, float]:
         """Over the last seconds."""

@@ -7,6 +7,7 @@ hole would fold to something that never was.
 from __future__ import annotations
 
 from service.problems import Problem
+from service.recent import WHOLE
 from service.table import Table
 
 
@@ -43,5 +44,5 @@ def gone(epoch: int, oldest: int) -> Problem:
         410,
         f"the history after epoch {epoch} is gone; the oldest epoch to go back to is {oldest}",
         oldest=oldest,
-        oldest_id=str(oldest),
+        oldest_id=f"{oldest}:{WHOLE}",
     )

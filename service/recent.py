@@ -22,6 +22,9 @@ from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from service.row_shape import RowShape
 from service.table import group_columns, result_columns, rows_of
 
+# The seq of no row: a place with it is the end of its epoch. Seqs are below 2^45.
+WHOLE = 2**53 - 1
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,21 +48,18 @@ class EpochChanges:
     changes: list[Change]
     _events: bytes | None = field(default=None, repr=False)
 
-    @property
-    def last_seq(self) -> int:
-        return self.changes[-1].seq if self.changes else 0
-
     def events(self, after: int = -1, key: bytes | None = None) -> bytes:
         """As server-sent events, rows after a seq, of one group or of all; the whole is kept."""
         if after < 0 and key is None:
             if self._events is None:
                 self._events = b"".join(self._event(change) for change in self.changes)
             return self._events
-        return b"".join(
-            self._event(change)
-            for change in self.changes
-            if change.seq > after and (key is None or change.key == key)
-        )
+        return b"".join(self._event(change) for change in self.after(after, key))
+
+    def after(self, seq: int, key: bytes | None) -> Iterator[Change]:
+        for change in self.changes:
+            if change.seq > seq and (key is None or change.key == key):
+                yield change
 
     def _event(self, change: Change) -> bytes:
         return b"event: change\nid: %d:%d\ndata: %b\n\n" % (
@@ -75,13 +75,6 @@ class EpochChanges:
             "committed_at": self.committed_at // 1_000,
             "changes": len(self.changes),
         }
-
-    def progress_event(self) -> bytes:
-        """That the epoch is complete. Its id is the epoch's last, so that who filters by a key
-        that never changes still moves on."""
-        return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (
-            self.epoch, self.last_seq, _encode(self.progress),
-        )  # fmt: skip
 
 
 def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:

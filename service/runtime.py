@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import Request
 
+from schemas.limits import FOLLOWERS_MAX
 from service.access import Access
 from service.follower import Follower
 from service.jobs import Jobs, instant
@@ -34,6 +35,7 @@ class Runtime:
         self.supervisor = Supervisor(self.register, places, settings.run_arguments)
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
+        self.following = 0
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,6 +96,19 @@ class Runtime:
         if follower is None:
             raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
         return follower
+
+    # --- those who follow changes ---------------------------------------------------------------
+
+    def follower_comes(self) -> None:
+        """Refused where there are too many; on the event loop, like `follower_goes`."""
+        if self.following >= FOLLOWERS_MAX:
+            detail = f"{FOLLOWERS_MAX} follow changes already; try again later"
+            headers = {"Retry-After": "5"}
+            raise Problem("too-many-followers", 429, detail, headers=headers)
+        self.following += 1
+
+    def follower_goes(self) -> None:
+        self.following -= 1
 
     def standing(self, name: str) -> dict[str, Any]:
         """How far a job is, as its table says."""
