@@ -49,7 +49,7 @@ class JobClock:
             self.time.restore(newest.watermarks, self.now)
         self._seen: dict[str, int] = dict(newest.watermarks.get("event_time_max", {}))
         self._ends = newest.offsets
-        self._changed = False
+        self.changed = False  # in what others are told
         self._told_ms = self.now
         # Read by the thread that runs no epoch, so never looked up while an epoch changes time.
         self.paused: frozenset[Place] = self.time.paused
@@ -70,7 +70,7 @@ class JobClock:
     @property
     def due(self) -> bool:
         """Whether something that nobody was told yet has changed for long enough."""
-        return self._changed and self.now - self._told_ms >= self._latency_ms
+        return self.changed and self.now - self._told_ms >= self._latency_ms
 
     def observe(self, reports: Sequence[RangeReport], ends: Offsets) -> None:
         """An epoch was computed: what its ranges have read, and where it ends."""
@@ -106,7 +106,7 @@ class JobClock:
 
     def told(self) -> dict[str, Any]:
         """For the row of an epoch that is about to be committed: everything about time."""
-        self._changed, self._told_ms = False, self.now
+        self.changed, self._told_ms = False, self.now
         told = self.time.snapshot()
         told["event_time_max"] = self._seen
         held = [str(partition) for partition in self.time.held_by()]
@@ -123,7 +123,7 @@ class JobClock:
         self.time.pass_time(self.now, others)
         if epoch:  # it is there to be told at once, however short ago the last emission was
             self.time.emit()
-        self._changed = self._changed or before != self._outcome
+        self.changed = self.changed or before != self._outcome
         self.paused = self.time.paused
         if self._group:
             self._group.report(self.time.reported(), self.now)

@@ -278,6 +278,8 @@ class Job:
                 self._raise_failures(reading.query, publishing)
                 done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
+                    if done:
+                        self._look_once_more(pipeline)
                     break
                 reading.leave_out(pipeline.clock.paused)
                 self._pass_time(pipeline)
@@ -313,6 +315,18 @@ class Job:
                 pipeline.pass_time()
         finally:
             pipeline.epoch_lock.release()
+
+    def _look_once_more(self, pipeline: Pipeline) -> None:
+        """The last rows may have ended a bundle of the event clock, which the next emission of the
+        watermark says."""
+        clock = pipeline.clock
+        if pipeline.agenda.withholds and clock.time.wakes_at is not None:
+            time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
+        with pipeline.epoch_lock:
+            clock.tick()
+            if pipeline.agenda.withholds and clock.changed:
+                pipeline.run_epoch(pipeline.newest.offsets)
+            pipeline.pass_time()
 
     def _end(self, reading: Reading, pipeline: Pipeline) -> None:
         """Let the running epoch finish; a batch that begins from now on refuses itself."""

@@ -9,11 +9,6 @@ def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
     """The keys of a spec that would do nothing in a running job yet, each with the reason."""
     watermark = spec.watermark
     reasons = {
-        ("state", "ttl"): (spec.state.ttl_ms > 0, "groups do not expire yet; remove it"),
-        ("minibatch", "clock"): (
-            spec.minibatch.clock == "event",
-            "bundles on the event clock do not exist yet; use processing",
-        ),
         ("watermark", "generator"): (
             watermark.generator == "punctuated" or isinstance(watermark.generator, GeneratorClass),
             "a running job knows bounded, monotonous, lag and automatic; retally watermarks knows "

@@ -104,7 +104,6 @@ def test_validate_speaks_json(retally: Retally, spec: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "path"),
     [
-        ("state: {ttl: 1h}", "state.ttl"),
         ("watermark: {generator: punctuated, marker: cnt = 0}", "watermark.generator"),
     ],
 )
