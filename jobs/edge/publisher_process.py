@@ -91,6 +91,7 @@ _PRODUCER_OPTIONS: dict[str, Any] = {
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": limits.PUBLISH_BUFFER_KIBIBYTES,
+    "log_level": 0,  # what matters reaches us as an error of a call
 }
 _PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 
