@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jobs.core.generators import later
 from jobs.core.job_time import JobTime, Place
 from jobs.core.time_view import PartitionTime
 from jobs.edge.alignment_group import AlignmentGroup
@@ -75,15 +76,18 @@ class JobClock:
     def observe(self, reports: Sequence[RangeReport], ends: Offsets) -> None:
         """An epoch was computed: what its ranges have read, and where it ends."""
         self._ends = moved(self._ends, ends)
-        found = {(r.topic, r.partition): r for r in reports if r.topic is not None}
+        read: dict[Place, tuple[int, int | None]] = {}  # records, greatest time
+        for report in reports:  # a long range comes in several
+            if report.topic is not None:
+                place = (report.topic, report.partition)
+                records, latest = read.get(place, (0, None))
+                read[place] = (records + report.read, later(latest, report.event_time_max))
         unread = self._unread()
         for topic, partitions in self._ends.items():
             for text in partitions:
                 place = (topic, int(text))
-                latest, records = None, 0
-                if place in found:
-                    latest, records = found[place].event_time_max, found[place].read
-                    self._see(topic, text, latest)
+                records, latest = read.get(place, (0, None))
+                self._see(topic, text, latest)
                 self.time.observe(*place, latest, records, unread=place in unread)
         self._pass_time(epoch=True)
 

@@ -59,7 +59,7 @@ from jobs.edge.fold_task import (
     FoldTask,
     TimeTask,
 )
-from jobs.edge.ranges import OffsetRange, moved, ranges_between
+from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import (
@@ -139,7 +139,7 @@ class Pipeline:
         `ends`, which may be nothing. What time has made due in the state comes before new rows;
         what they make due, in an epoch of its own after them."""
         with self.epoch_lock:
-            ranges = ranges_between(self.newest.offsets, ends)
+            ranges = shared_out(ranges_between(self.newest.offsets, ends), self.cores)
             if ranges:
                 self.pass_time()
             row = self._run(ranges, ends)
@@ -235,7 +235,7 @@ class Pipeline:
             self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
             durable=self.spec.durable, horizon_ms=horizon_ms, failing=failing,
         )  # fmt: skip
-        fold = self._fold_task(epoch, uuid, self.agenda.now(self.clock.now))
+        fold = self._fold_task(epoch, uuid, self.agenda.advance(self.clock.now))
         ordinals = self.spark.range(0, len(ranges), 1, len(ranges))
         weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan))
         projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())

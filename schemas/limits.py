@@ -281,3 +281,6 @@ KAFKA_READ_SECONDS_MAX = 60.0
 RANGE_RECORDS_AT_ONCE = 4_000
 RANGE_FETCH_BYTES = 1024 * 1024
 RANGE_QUEUE_KIB = 2_048
+
+# A range is cut into pieces for several tasks, but not into smaller ones than so many offsets.
+RANGE_PIECE_RECORDS_MIN = 20_000

@@ -36,7 +36,7 @@ class Generator:
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
         """A range of records that was read: its greatest time, and the greatest one up to its last
         mark; None where no record has a time, or none is marked."""
-        self.seen = _later(self.seen, latest)
+        self.seen = later(self.seen, latest)
         return None
 
     def emit(self, now: int) -> int | None:
@@ -84,7 +84,7 @@ class Punctuated(Generator):
         self._delay = delay
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        at_mark = None if marked is None else _later(self.seen, marked)
+        at_mark = None if marked is None else later(self.seen, marked)
         super().observe(latest, None, now)
         return self._risen(None if at_mark is None else at_mark - self._delay)
 
@@ -116,7 +116,7 @@ class Automatic(Generator):
         self._every = every
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        self.seen = _later(self.seen, now)
+        self.seen = later(self.seen, now)
         return self.emit(now)
 
     def _candidate(self, now: int) -> int | None:
@@ -140,7 +140,8 @@ def generator(watermark: Watermark) -> Generator:
             raise ValueError(f"{path} is the operator's to make; hand it in")
 
 
-def _later(one: int | None, other: int | None) -> int | None:
+def later(one: int | None, other: int | None) -> int | None:
+    """The greater of two times, of which either may be unknown."""
     if one is None or other is None:
         return one if other is None else other
     return max(one, other)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from schemas.epoch import Offsets
+from schemas.limits import RANGE_PIECE_RECORDS_MIN
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,6 +33,21 @@ def ranges_between(starts: Offsets, ends: Offsets) -> tuple[OffsetRange, ...]:
             if end > start:
                 ranges.append(OffsetRange(topic, int(partition), start, end))
     return tuple(sorted(ranges))
+
+
+def shared_out(ranges: tuple[OffsetRange, ...], tasks: int) -> tuple[OffsetRange, ...]:
+    """The same offsets in pieces, so that one long range does not keep one core busy alone; their
+    order, which gives rows their positions, stays."""
+    planned = sum(each.end - each.start for each in ranges)
+    most = max(RANGE_PIECE_RECORDS_MIN, -(-planned // max(1, tasks)))
+    return tuple(piece for each in ranges for piece in _pieces(each, most))
+
+
+def _pieces(whole: OffsetRange, most: int) -> list[OffsetRange]:
+    size = whole.end - whole.start
+    count = -(-size // most)
+    cuts = [whole.start + size * number // count for number in range(count + 1)]
+    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(cuts)]
 
 
 def moved(starts: Offsets, ends: Offsets) -> Offsets:

@@ -495,6 +495,30 @@ def spoil(job: EpochsByHand, change: Callable[[bytes], bytes]) -> None:
         fresh.replace(path)
 
 
+def test_a_range_in_pieces_is_folded_as_the_whole(
+    open_job: OpenJob,
+    broker: Broker,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys: dict[str, Any] = {
+        "columns": dict(COLUMNS),
+        "partitions": 4,
+        "source": {"database": DATABASE, "table": TABLE},
+    }
+    whole, cut = (open_job(EXTREMES, home=home, **keys) for home in ("whole", "cut"))
+    for number, messages in enumerate(parts_of(history(8, messages=240).messages, 3), start=1):
+        produce(broker.address, topic, [(each.partition, each.value) for each in messages])
+        ends = whole.ends()
+        left = whole.epoch(ends)
+        with monkeypatch.context() as patch:
+            patch.setattr("jobs.edge.ranges.RANGE_PIECE_RECORDS_MIN", 7)
+            right = cut.epoch(ends)
+        assert cut.changelog(number) == whole.changelog(number), f"epoch {number}"
+        assert right.counters["rows"] == left.counters["rows"]
+    assert repr(cut.results()) == repr(whole.results())
+
+
 def parts_of(messages: list[Message], count: int) -> Iterator[list[Message]]:
     size = len(messages) // count
     for number in range(count):
