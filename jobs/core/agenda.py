@@ -54,15 +54,16 @@ class Agenda:
         elif self._withheld:  # by a spec of before
             self._ending = True
 
-    def now(self, now_ms: int) -> int:
-        """The time that an epoch has; a restart may find the machine's clock set back."""
+    def advance(self, now_ms: int) -> int:
+        """Let time go on, and say what time an epoch has: a restart may find the machine's clock
+        set back."""
         self._now = max(self._now, now_ms)
         return self._now
 
     def due(self, now_ms: int) -> Due | None:
         """What time has made due. That a group expires is looked at now and then only, so that
         many groups make few epochs."""
-        now = self.now(now_ms)
+        now = self.advance(now_ms)
         first: int | None = 0
         if self._timers is not None:
             first = self._timers.get(Clock.PROCESSING)

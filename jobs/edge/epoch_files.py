@@ -37,18 +37,7 @@ import pyarrow.parquet as pq
 from jobs.core.aggregate import ChangelogRow
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.state import (
-    SHOWN,
-    UNSHOWN,
-    WITHHELD,
-    Counts,
-    Group,
-    GroupTimer,
-    Key,
-    Upserts,
-    gathered,
-)
-from jobs.core.timers import Clock
+from jobs.core.state import Counts, Group, GroupTimer, Key, Upserts, gathered
 from jobs.edge.columns import (
     arrow_type,
     cell_type,
@@ -57,6 +46,7 @@ from jobs.edge.columns import (
     from_arrow,
     to_arrow,
 )
+from jobs.edge.time_columns import groups_of, time_columns, timer_columns, timers_of
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.types import SqlType
 
@@ -222,8 +212,7 @@ class TableLayout:
             [
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(buckets, pa.int32()),
-                pa.array([group is None or group.held == UNSHOWN for group in groups], pa.bool_()),
-                *_times(groups),
+                *time_columns(groups),
                 *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
                 *_transposed(results, [kind for _, kind in self.results]),
                 *(
@@ -272,10 +261,7 @@ class TableLayout:
             [
                 pa.repeat(pa.scalar(epoch, pa.int64()), len(timers)),
                 pa.array(buckets, pa.int32()),
-                pa.array([not is_set for _, is_set in timers], pa.bool_()),
-                pa.array([str(timer.clock) for timer, _ in timers], pa.string()),
-                pa.array([timer.namespace for timer, _ in timers], pa.string()),
-                pa.array([timer.time for timer, _ in timers], pa.int64()),
+                *timer_columns(timers),
                 *_transposed([timer.key for timer, _ in timers], [kind for _, kind in self.group]),
             ],
             schema=self.schema(TIMERS),
@@ -317,40 +303,18 @@ class TableLayout:
         return Upserts(
             [] if accumulators is None else self._groups(accumulators),
             changed,
-            [] if timers is None else self._timers(timers),
+            [] if timers is None else timers_of(timers, self.keys(timers)),
         )
 
     def _groups(self, accumulators: pa.Table) -> list[tuple[Key, Group | None]]:
         if not accumulators.num_rows:
             return []
-        gone = accumulators["tombstone"].to_pylist()
-        keys = self.keys(accumulators)
         results = _rows(accumulators, self.results)
         cells = zip(
             *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells), strict=True
         )
-        marks = [accumulators[name] for name in ("withheld", "written_ms", "timer_ms")]
-        if all(column.null_count == accumulators.num_rows for column in marks):
-            return [
-                (key, None if dead else Group(cell, result))
-                for key, dead, cell, result in zip(keys, gone, cells, results, strict=True)
-            ]
-        times = zip(*(column.to_pylist() for column in marks), strict=True)
-        return [
-            (key, _group(cell, result, dead, *time))
-            for key, dead, cell, result, time in zip(keys, gone, cells, results, times, strict=True)
-        ]
-
-    def _timers(self, timers: pa.Table) -> list[tuple[GroupTimer, bool]]:
-        rows = zip(
-            timers["timer_clock"].to_pylist(),
-            timers["timer_ms"].to_pylist(),
-            timers["timer_namespace"].to_pylist(),
-            self.keys(timers),
-            timers["tombstone"].to_pylist(),
-            strict=True,
-        )
-        return [(GroupTimer(Clock(clock), *rest), not gone) for clock, *rest, gone in rows]
+        groups = groups_of(accumulators, cells, results)
+        return list(zip(self.keys(accumulators), groups, strict=True))
 
     def keys(self, table: pa.Table) -> list[Key]:
         return _rows(table, self.group)
@@ -373,30 +337,6 @@ class TableLayout:
         for position, (name, key, multiplicity) in enumerate(rows):
             argument = index_of[name]
             yield argument, key, columns[slot_of[argument]][position], multiplicity
-
-
-def _times(groups: Sequence[Group | None]) -> list[pa.Array]:
-    """What accumulators say of time: withheld, written_ms, timer_ms; NULL of most."""
-    if all(group is None or (group.written is None and not group.held) for group in groups):
-        return [pa.nulls(len(groups), kind) for kind in (pa.bool_(), pa.int64(), pa.int64())]
-    return [
-        pa.array([None if group is None else group.held != SHOWN for group in groups], pa.bool_()),
-        pa.array([None if group is None else group.written for group in groups], pa.int64()),
-        pa.array([None if group is None else group.timer for group in groups], pa.int64()),
-    ]
-
-
-def _group(
-    cells: tuple[Any, ...],
-    result: tuple[Any, ...],
-    gone: bool,
-    withheld: bool | None,
-    written: int | None,
-    timer: int | None,
-) -> Group | None:
-    if not withheld:
-        return None if gone else Group(cells, result, SHOWN, written, timer)
-    return Group(cells, result, UNSHOWN if gone else WITHHELD, written, timer)
 
 
 def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:

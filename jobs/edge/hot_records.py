@@ -41,6 +41,7 @@ from jobs.core.state import (
     rank,
 )
 from jobs.core.timers import Clock
+from jobs.edge import timer_records
 from jobs.edge.columns import WORD_DIGITS_MAX
 from schemas import limits
 from schemas.types import BIGINT, Kind, SqlType
@@ -54,13 +55,6 @@ KEY_BYTES_MAX = limits.KEY_PREFIX_BYTES_MAX
 # LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
 ONLY_GROUP = b"\x01"
 PAST_EVERY_VALUE = b"\xff"
-
-# A timer's key begins with its clock and its time.
-CLOCKS = {Clock.PROCESSING: b"p", Clock.EVENT: b"e"}
-_TIME_KEY = struct.Struct(">Q")
-_TIME_BIAS = 1 << 63
-_TIME_MAX = _TIME_BIAS - 1
-_TIME_END = 1 + _TIME_KEY.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,6 @@ _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
 _decode_multiplicity = msgspec.msgpack.Decoder(int).decode
 _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 _decode_written = msgspec.msgpack.Decoder(list[bytes]).decode
-_decode_timer = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
 SPILLED = encode(None)  # in the place of a multiset that has an entry for each value
 
 
@@ -146,8 +139,13 @@ class Records(msgspec.Struct, array_like=True):
     timers: dict[bytes, bytes | None] = {}
     withheld: dict[bytes, bytes | None] = {}
 
+    @property
+    def kinds(self) -> tuple[dict[bytes, bytes | None], ...]:
+        """In the order of `Databases`."""
+        return self.groups, self.entries, self.timers, self.withheld
+
     def __len__(self) -> int:
-        return len(self.groups) + len(self.entries) + len(self.timers) + len(self.withheld)
+        return sum(map(len, self.kinds))
 
 
 class Databases(NamedTuple):
@@ -237,10 +235,7 @@ class Keys:
         self._decoders = tuple(map(_checked, layout.group_types))
 
     def timer(self, timer: GroupTimer) -> bytes:
-        """In the order of clocks, times and purposes."""
-        time = _TIME_KEY.pack(timer.time + _TIME_BIAS)
-        namespace = timer.namespace.encode() + b"\0"
-        return CLOCKS[timer.clock] + time + namespace + self.group(timer.key)
+        return timer_records.key(timer, self.group(timer.key))
 
     def written(self, key: Key) -> list[bytes]:
         """A group's values in full, for records whose keys may be cut."""
@@ -363,7 +358,9 @@ class Snapshot:
                 record = SPILLED
             entries[start] = record if small else None
         timers = {
-            self._keys.timer(timer): _timer_record(timer, self._keys) if is_set else None
+            self._keys.timer(timer): timer_records.encode(timer, self._keys.written(timer.key))
+            if is_set
+            else None
             for timer, is_set in upserts.timers
         }
         return Records(groups, entries, timers, self._withheld_after(upserts))
@@ -385,29 +382,19 @@ class Snapshot:
 
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
         timers = []
-        for key, data in self._timers(clock):
-            at = _time_of(key)
+        for at, data in self._timers(clock):
             if at > time:
                 break
-            namespace, written = _decode_timer(data)
+            namespace, written = timer_records.decode(data)
             timers.append(GroupTimer(clock, at, namespace, self._keys.read(written)))
         return timers
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
-        return next((_time_of(key) for key, _ in self._timers(clock, after)), None)
+        return next((at for at, _ in self._timers(clock, after)), None)
 
-    def _timers(self, clock: Clock, after: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """The records of a clock's timers, from the first one later than `after` on."""
-        if after == _TIME_MAX:
-            return
-        prefix = CLOCKS[clock]
-        start = prefix if after is None else prefix + _TIME_KEY.pack(after + 1 + _TIME_BIAS)
+    def _timers(self, clock: Clock, after: int | None = None) -> Iterator[tuple[int, bytes]]:
         with self._txn.cursor(self._databases.timers) as cursor:
-            if cursor.set_range(start):
-                for key, data in cursor:
-                    if not key.startswith(prefix):
-                        return
-                    yield key, data
+            yield from timer_records.walk(cursor, clock, after)
 
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
@@ -473,18 +460,6 @@ def _in_order(
     run.sort(reverse=descending)
     for value, multiplicity in run:
         yield decode(value), multiplicity
-
-
-def _timer_record(timer: GroupTimer, keys: Keys) -> bytes:
-    return encode((timer.namespace, keys.written(timer.key)))
-
-
-def _time_of(key: bytes) -> int:
-    """The time in a timer's key."""
-    if len(key) < _TIME_END:
-        raise lmdb.CorruptedError(f"{key!r} is not the key of a timer")
-    time: int = _TIME_KEY.unpack_from(key, 1)[0]
-    return time - _TIME_BIAS
 
 
 def _multiplicity(entry: bytes, data: bytes) -> int:

@@ -28,15 +28,7 @@ import lmdb
 import msgspec
 
 from jobs.core.state import Stamp, Upserts
-from jobs.edge.hot_records import (
-    Databases,
-    Keys,
-    Layout,
-    Records,
-    Snapshot,
-    decode_records,
-    encode,
-)
+from jobs.edge.hot_records import Databases, Keys, Layout, Records, Snapshot, decode_records, encode
 from jobs.edge.lmdb_frame import sound
 from schemas import limits
 
@@ -274,10 +266,8 @@ class HotState:
                     for part in parts:
                         if isinstance(part, Upserts):
                             part = Snapshot(self._keys, txn, self._databases, before).after(part)
-                        _write(txn, self._databases.groups, part.groups)
-                        _write(txn, self._databases.entries, part.entries)
-                        _write(txn, self._databases.timers, part.timers)
-                        _write(txn, self._databases.withheld, part.withheld)
+                        for database, records in zip(self._databases, part.kinds, strict=True):
+                            _write(txn, database, records)
                     if after is not None:
                         txn.put(STAMP_KEY, encode(_StampRecord(*after, self._identity)))
                 break
@@ -397,9 +387,7 @@ class HotState:
             readahead=READAHEAD,
         )
         self._env.reader_check()
-        self._databases = Databases(
-            *(self._env.open_db(name.encode()) for name in Databases._fields)
-        )
+        self._databases = Databases(*map(self._env.open_db, map(str.encode, Databases._fields)))
         with self._transaction() as txn:
             self._read_stamp(txn)
         self._inode = self._data.stat().st_ino

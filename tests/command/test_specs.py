@@ -130,17 +130,6 @@ def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
     ]
 
 
-def test_the_event_clock_is_refused_by_run(retally: Retally, spec: Path, tmp_path: Path) -> None:
-    text = spec.read_text().replace(
-        "minibatch: {size: 40, latency: 100ms, max_rows: 100}",
-        "minibatch: {clock: event, interval: 10s}",
-    )
-    spec.write_text(text)
-    code, _, err = retally("run", str(spec), "--data", str(tmp_path))
-    assert code == 2
-    assert ":5:13: minibatch.clock: " in err
-
-
 def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path) -> None:
     code, out, _ = retally("plan", str(spec))
     assert code == 0

@@ -80,8 +80,8 @@ def test_what_nobody_knows_is_looked_at_once() -> None:
 
 def test_time_does_not_go_back_over_a_restart() -> None:
     agenda = fresh(ttl_ms=TTL_MS)
-    assert agenda.now(500) == 500
-    assert restarted(agenda, PROCESSING, TTL_MS).now(400) == 500
+    assert agenda.advance(500) == 500
+    assert restarted(agenda, PROCESSING, TTL_MS).advance(400) == 500
 
 
 @pytest.mark.parametrize("again", [False, True])
