@@ -12,13 +12,29 @@ from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
-from service import change_routes, health_routes, job_routes, problems, result_routes
+from service import (
+    change_routes,
+    group_routes,
+    health_routes,
+    job_routes,
+    problems,
+    result_routes,
+    standing_routes,
+)
 from service.access import SCHEME, needs
 from service.gate import Gate
 from service.runtime import Runtime
 from service.settings import Settings
 from service.tokens import Role
 
+# Jobs come last: POST /v1/jobs/{name}/{action} would take what has a name of its own.
+_ROUTERS = (
+    result_routes.router,
+    change_routes.router,
+    group_routes.router,
+    standing_routes.router,
+    job_routes.router,
+)
 _ABOUT = (
     "Jobs that keep GROUP BY aggregates over a change stream: run them, read their results, follow "
     "their changes. Errors are problem+json with a stable `code`."
@@ -49,7 +65,7 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     app.state.access = runtime.access
     problems.install(app)
     app.include_router(health_routes.router)
-    for router in (job_routes.router, result_routes.router, change_routes.router):
+    for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(SCHEME)])
 
     @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])

@@ -1,12 +1,16 @@
-"""Routes for those who look after the service: alive, ready. Both tell nothing else, to anyone."""
+"""Routes for those who look after the service. Alive and ready tell nothing else, to anyone."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse, Response
 
+from service import metrics
+from service.access import needs
 from service.job_routes import answer
 from service.runtime import runtime_of
+from service.tokens import Role
 
 router = APIRouter(tags=["service"])
 
@@ -24,3 +28,15 @@ async def ready(request: Request) -> Response:
     if not runtime.supervisor.healthy:
         return answer({"status": "not ready", "reason": "the supervisor does not look"}, 503)
     return answer({"status": "ready"})
+
+
+@router.get(
+    "/metrics",
+    dependencies=[Depends(needs(Role.VIEWER))],
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"example": "retally_followers 3\n"}}}},
+)
+async def show_metrics(request: Request) -> Response:
+    """Metrics in Prometheus' text format."""
+    text = await run_in_threadpool(metrics.text, runtime_of(request))
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

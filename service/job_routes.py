@@ -36,8 +36,8 @@ _SPEC_BODY: dict[str, Any] = {
 }
 
 
-def answer(document: Any, status: int = 200, **headers: str) -> Response:
-    headers.setdefault("Cache-Control", "no-store")
+def answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    headers = {"Cache-Control": "no-store"} | (headers or {})
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
@@ -88,7 +88,7 @@ async def list_jobs(
     "/jobs/{name}",
     dependencies=[_admin],
     openapi_extra=_SPEC_BODY,
-    responses={201: {"description": "Created"}, **answers(JOB, 409, 412, 413, 422)},
+    responses={**answers(JOB, 409, 412, 413, 422), **answers(JOB, status=201)},
 )
 async def put_job(
     request: Request,
@@ -103,7 +103,7 @@ async def put_job(
     headers = {"ETag": etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"
-    return answer(_document(runtime, record), 201 if created else 200, **headers)
+    return answer(_document(runtime, record), 201 if created else 200, headers)
 
 
 @router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(JOB, 404))
@@ -111,7 +111,7 @@ async def get_job(request: Request, name: str) -> Response:
     """A job: what is desired, what is so since when and why, how far it is."""
     runtime = runtime_of(request)
     record = runtime.jobs.record(name)
-    return answer(_document(runtime, record), ETag=etag(record))
+    return answer(_document(runtime, record), headers={"ETag": etag(record)})
 
 
 @router.delete(

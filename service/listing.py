@@ -49,24 +49,10 @@ class Listing:
     asked: bytes  # a digest: a cursor belongs to one listing
 
     def cursor(self, epoch: int, last: Sequence[bytes]) -> str:
-        place = msgspec.msgpack.encode(Place(epoch, self.asked, list(last)))
-        return base64.urlsafe_b64encode(place).decode().rstrip("=")
+        return page_cursor(epoch, self.asked, last)
 
     def place(self, cursor: str) -> Place:
-        """A cursor read back; it is the client's word, so its form is checked."""
-        refused = Problem("cursor-invalid", 422, "begin the listing again without the cursor")
-        if len(cursor) > _CURSOR_CHARACTERS_MAX:
-            raise refused
-        try:
-            raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
-            place = msgspec.msgpack.decode(raw, type=Place)
-        except ValueError:
-            raise refused from None
-        if place.asked != self.asked or len(place.values) != len(self.order) + 1:
-            raise refused
-        if not 0 <= place.epoch < 2**62:
-            raise refused
-        return place
+        return page_place(cursor, self.asked, len(self.order) + 1)
 
     def select(self, epoch: int, limit: int, after: Place | None) -> tuple[str, list[Any]]:
         """document, and the row's place; of `limit` + 1 rows, so that one knows if more follow."""
@@ -88,6 +74,27 @@ class Listing:
             f"ORDER BY {order} LIMIT ?",
             [*values, limit + 1],
         )
+
+
+def page_cursor(epoch: int, asked: bytes, last: Sequence[bytes]) -> str:
+    """Where a page ended, for the client to bring back."""
+    place = msgspec.msgpack.encode(Place(epoch, asked, list(last)))
+    return base64.urlsafe_b64encode(place).decode().rstrip("=")
+
+
+def page_place(cursor: str, asked: bytes, count: int) -> Place:
+    """A cursor read back; it is the client's word, so its form is checked."""
+    refused = Problem("cursor-invalid", 422, "begin the listing again without the cursor")
+    if len(cursor) > _CURSOR_CHARACTERS_MAX:
+        raise refused
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
+        place = msgspec.msgpack.decode(raw, type=Place)
+    except ValueError:
+        raise refused from None
+    if place.asked != asked or len(place.values) != count or not 0 <= place.epoch < 2**62:
+        raise refused
+    return place
 
 
 def _beyond(columns: Sequence[tuple[str, bool]], place: list[bytes]) -> tuple[str, list[bytes]]:

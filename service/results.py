@@ -92,6 +92,12 @@ class Results:
             found = self._past_rows(follower, epoch, statement, [key, 0, 0])
         return epoch, watermark, found[0][0] if found else None
 
+    @staticmethod
+    def known_epoch(epoch: int, newest: int) -> None:
+        if epoch > newest:
+            detail = f"there is no epoch {epoch} yet; the newest is {newest}"
+            raise Problem("epoch-unknown", 404, detail, newest=newest)
+
     def _past_rows(
         self, follower: Follower, epoch: int, statement: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
@@ -124,9 +130,7 @@ def wanted_epoch(reading: Reading, as_of: str | None) -> int:
     kind, text = found.groups()
     if kind == "epoch":
         epoch = _number(text)
-        if epoch > reading.epoch:
-            detail = f"there is no epoch {epoch} yet; the newest is {reading.epoch}"
-            raise Problem("epoch-unknown", 404, detail, newest=reading.epoch)
+        Results.known_epoch(epoch, reading.epoch)
         return epoch
     if kind == "time":
         at = reading.epoch_at_time(_instant(text))

@@ -9,12 +9,16 @@ from typing import Any
 
 from fastapi import Request
 
+from schemas.epoch import EpochRow
+from schemas.job import JobSpec
 from schemas.limits import FOLLOWERS_MAX
 from service.access import Access
 from service.follower import Follower
 from service.jobs import Jobs, instant
+from service.lags import Lags
+from service.operations import Operations
 from service.problems import Problem
-from service.register import JobRecord, Register
+from service.register import Desired, JobRecord, Register
 from service.results import Results, TableReads
 from service.settings import Settings
 from service.supervisor import Supervisor
@@ -35,6 +39,8 @@ class Runtime:
         self.supervisor = Supervisor(self.register, places, settings.run_arguments)
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
+        self.operations = Operations(self.register, settings)
+        self.lags = Lags(settings.connections, self._to_be_asked)
         self.following = 0
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
@@ -46,8 +52,12 @@ class Runtime:
         for record in self.register.jobs():
             self._follow(record)
         self.supervisor.start()
+        self.operations.start()
+        self.lags.start()
 
     def close(self) -> None:
+        self.lags.close()
+        self.operations.close()
         self.supervisor.close()
         with self._lock:
             followers, self._followers = self._followers, {}
@@ -110,6 +120,19 @@ class Runtime:
     def follower_goes(self) -> None:
         self.following -= 1
 
+    # --- where jobs stand -----------------------------------------------------------------------
+
+    def followers_with_epochs(self) -> list[tuple[str, Follower, EpochRow]]:
+        with self._lock:
+            followers = sorted(self._followers.items())
+        return [(name, each, each.newest) for name, each in followers if each.newest is not None]
+
+    def _to_be_asked(self) -> list[tuple[str, JobSpec, EpochRow]]:
+        """Whose lag is worth a question: jobs that are to run."""
+        wanted = {job.name for job in self.register.jobs() if job.desired == Desired.RUNNING}
+        found = self.followers_with_epochs()
+        return [(name, each.spec, newest) for name, each, newest in found if name in wanted]
+
     def standing(self, name: str) -> dict[str, Any]:
         """How far a job is, as its table says."""
         with self._lock:
@@ -117,12 +140,20 @@ class Runtime:
         newest = None if follower is None else follower.newest
         if follower is None or newest is None:
             problem = None if follower is None else follower.problem
-            return {"epoch": None, "watermark": None, "groups": None, "table": problem}
+            return {
+                "epoch": None,
+                "watermark": None,
+                "groups": None,
+                "lag": None,
+                "rates": None,
+                "table": problem,
+            }
         return {
             "epoch": newest.epoch,
             "watermark": newest.watermarks.get("combined"),
             "groups": newest.counters.get("groups"),
             "committed_at": instant(newest.committed_at // 1_000),
+            "lag": self.lags.of(name, newest),
             "rates": follower.rates(),
             "table": follower.problem,
         }

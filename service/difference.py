@@ -1,0 +1,51 @@
+"""The difference between two epochs: what a fold of the changelog between them comes to.
+
+Of each group its first row in between says how it was before, its last how it is after; groups
+that ended as they began are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.core.change import Row
+from service.history import complete_after
+from service.row_shape import RowShape
+from service.table import Key, Table, group_columns, result_columns, rows_of
+
+
+def difference(
+    table: Table, shape: RowShape, first: int, last: int
+) -> list[tuple[bytes, dict[str, Any]]]:
+    """Per group, in their order: its key as bytes, and {"key", "before", "after"}."""
+    complete_after(table, first)
+    before: dict[Key, Row | None] = {}
+    after: dict[Key, Row | None] = {}
+    changelog = table.changelog(first, last)
+    if changelog is None:
+        return []
+    rows = zip(
+        changelog["op"].to_pylist(),
+        rows_of(changelog, group_columns(shape.plan)),
+        rows_of(changelog, result_columns(shape.plan)),
+        strict=True,
+    )
+    for op, key, result in rows:
+        before.setdefault(key, None if op == "+I" else result)
+        after[key] = None if op == "-D" else result
+    changed = sorted((shape.key_bytes(key), key) for key in after if before[key] != after[key])
+    return [
+        (
+            place,
+            {
+                "key": shape.key(key),
+                "before": _row(shape, key, before[key]),
+                "after": _row(shape, key, after[key]),
+            },
+        )
+        for place, key in changed
+    ]
+
+
+def _row(shape: RowShape, key: Key, result: Row | None) -> dict[str, Any] | None:
+    return None if result is None else shape.row(key, result)

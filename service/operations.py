@@ -1,0 +1,207 @@
+"""Operations: commands that take a while, run as processes of their own, remembered for good.
+
+    POST ──► register: WAITING ──► `retally audit ... --json` ──► RUNNING ──► DONE, with its result
+                                        │ output to a file                └─► FAILED, with why
+                                        └ service gone and back: found by pid, or by what it wrote
+
+The result is what the command printed as JSON; an audit that finds differences is DONE.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from schemas import limits
+from service import job_process
+from service.jobs import instant
+from service.register import OperationRecord, Register, now_ms
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.2
+WAITING, RUNNING, DONE, FAILED = "WAITING", "RUNNING", "DONE", "FAILED"
+_COMMAND_SECONDS_MAX = 120.0
+
+
+class Operations:
+    """One thread that starts them and sees them end."""
+
+    def __init__(self, register: Register, settings: Settings) -> None:
+        self._register = register
+        self._settings = settings
+        self._home = settings.places.home / "operations"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="operations", daemon=True)
+
+    def start(self) -> None:
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """What runs goes on; the next service finds it."""
+        self._closed.set()
+        self._wake.set()
+        self._thread.join()
+
+    def ask(
+        self, job: str, kind: str, arguments: dict[str, Any], request_key: str | None
+    ) -> OperationRecord:
+        """A new operation; the one of before where the client sends its key again."""
+        with self._register.transaction():
+            if request_key is not None:
+                known = self._register.operation_of_request(job, request_key)
+                if known is not None:
+                    return known
+            record = OperationRecord(
+                id=uuid4().hex,
+                job=job,
+                kind=kind,
+                state=WAITING,
+                arguments=msgspec.json.encode(arguments).decode(),
+                created_at=now_ms(),
+                request_key=request_key,
+            )
+            self._register.add_operation(record)
+        self._wake.set()
+        return record
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._tick()
+            except Exception:
+                log.exception("operations")
+            self._wake.wait(_TICK_SECONDS)
+            self._wake.clear()
+
+    def _tick(self) -> None:
+        unfinished = sorted(self._register.unfinished(), key=lambda each: each.created_at)
+        running = [each for each in unfinished if each.state == RUNNING]
+        for each in running:
+            self._look(each)
+        free = limits.OPERATIONS_AT_ONCE_MAX - len(running)
+        for each in [each for each in unfinished if each.state == WAITING][: max(free, 0)]:
+            self._begin(each)
+
+    def _begin(self, record: OperationRecord) -> None:
+        command = self._command(record)
+        with (
+            (self._home / f"{record.id}.json").open("wb") as out,
+            (self._home / f"{record.id}.err").open("wb") as err,
+        ):
+            child = subprocess.Popen(
+                [sys.executable, "-m", "jobs.command", *command],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+        self._children[record.id] = child
+        self._register.change_operation(
+            record.id,
+            state=RUNNING,
+            began_at=now_ms(),
+            pid=child.pid,
+            pid_born=job_process.birth(child.pid),
+        )
+
+    def _command(self, record: OperationRecord) -> list[str]:
+        arguments = msgspec.json.decode(record.arguments)
+        command = [record.kind, record.job, "--data", str(self._settings.places.data), "--json"]
+        if record.kind == "rewind":
+            return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
+        return [*command, *self._settings.run_arguments]
+
+    def _look(self, record: OperationRecord) -> None:
+        child = self._children.get(record.id)
+        if child is not None:
+            ended = child.poll() is not None
+        else:
+            ended = record.pid is None or not job_process.alive(record.pid, record.pid_born)
+        if not ended:
+            ran = now_ms() - (record.began_at or 0)
+            if ran > limits.OPERATION_SECONDS_MAX * 1_000 and record.pid is not None:
+                job_process.kill(record.pid)
+            return
+        self._children.pop(record.id, None)
+        result = _json(self._home / f"{record.id}.json")
+        reason = None if result else _sentence(self._home / f"{record.id}.err")
+        self._register.change_operation(
+            record.id,
+            state=DONE if result else FAILED,
+            ended_at=now_ms(),
+            pid=None,
+            pid_born=None,
+            result=result,
+            reason=reason,
+        )
+        for ending in ("json", "err"):
+            (self._home / f"{record.id}.{ending}").unlink(missing_ok=True)
+
+
+def described(record: OperationRecord) -> dict[str, Any]:
+    def moment(at: int | None) -> str | None:
+        return None if at is None else instant(at)
+
+    return {
+        "id": record.id,
+        "job": record.job,
+        "kind": record.kind,
+        "state": record.state,
+        "arguments": msgspec.json.decode(record.arguments),
+        "created_at": moment(record.created_at),
+        "began_at": moment(record.began_at),
+        "ended_at": moment(record.ended_at),
+        "result": None if record.result is None else msgspec.json.decode(record.result),
+        "reason": record.reason,
+    }
+
+
+def command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str]:
+    """A command that is done in a moment: exit code, output, its sentence on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.command", *arguments, "--data", str(settings.places.data)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_COMMAND_SECONDS_MAX,
+        env={**os.environ, "PYTHONUTF8": "1"},
+        check=False,
+    )
+    errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    said = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
+    return done.returncode, done.stdout.decode("utf-8", "replace"), said
+
+
+def _json(path: Path) -> str | None:
+    """What a command printed, where that is JSON."""
+    try:
+        if path.stat().st_size > limits.OPERATION_OUTPUT_BYTES_MAX:
+            return None
+        text = path.read_text().strip()
+        msgspec.json.decode(text)
+    except (OSError, ValueError):
+        return None
+    return text
+
+
+def _sentence(path: Path) -> str:
+    try:
+        text = path.read_bytes()[-4_096:].decode("utf-8", "replace")
+    except OSError:
+        return "it left no word"
+    lines = [line for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("retally: ")]
+    said = (own or lines or ["it ended without a word"])[-1]
+    return said.removeprefix("retally: ")[: limits.REASON_CHARACTERS_MAX]

@@ -1,0 +1,326 @@
+"""Routes of where a job stands: offsets and lag, watermarks; savepoints, rewind, audit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from schemas.epoch import EpochRow
+from service import operations
+from service.access import needs
+from service.examples import answers
+from service.follower import Follower
+from service.job_routes import answer
+from service.jobs import instant
+from service.problems import Problem
+from service.register import OperationRecord
+from service.results_index import no_epoch
+from service.runtime import Runtime, runtime_of
+from service.tokens import Role
+
+router = APIRouter(prefix="/v1")
+
+_viewer = Depends(needs(Role.VIEWER))
+_operator = Depends(needs(Role.OPERATOR))
+_admin = Depends(needs(Role.ADMIN))
+
+_SAVEPOINT = {
+    "name": "before-import",
+    "epoch": 41,
+    "committed_at": "2026-01-31T12:00:00.000Z",
+    "groups": 13,
+    "offsets": {"shop.product": {"0": 131}},
+}
+_OPERATION = {
+    "id": "0f3a",
+    "job": "items",
+    "kind": "audit",
+    "state": "DONE",
+    "arguments": {},
+    "created_at": "2026-01-31T12:00:00.000Z",
+    "began_at": "2026-01-31T12:00:00.000Z",
+    "ended_at": "2026-01-31T12:00:20.000Z",
+    "result": {"verdict": "equal", "epoch": 41, "groups": 13, "differing": 0},
+    "reason": None,
+}
+_WATERMARKS = {
+    "epoch": 41,
+    "combined": 1769860799999,
+    "status": "active",
+    "held_by": [],
+    "topics": {"shop.product": {"partitions": {"0": {"watermark": 1769860799999}}}},
+}
+_OFFSETS = {
+    "epoch": 41,
+    "topics": {"shop.product": {"0": {"next": 131, "end": 140, "lag": 9}}},
+    "lag": {"records": 9},
+}
+_SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_REQUEST_KEY_MAX = 200
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+RequestKey = Annotated[
+    str | None, Header(alias="Idempotency-Key", max_length=_REQUEST_KEY_MAX, min_length=1)
+]
+
+
+class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+
+
+class RewindBody(msgspec.Struct, forbid_unknown_fields=True):
+    to: str | int
+
+
+class _Savepoint(msgspec.Struct):
+    """The file of a savepoint; its list of files is not of interest here."""
+
+    name: str
+    row: EpochRow
+
+
+def _body_schema(properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {
+        "requestBody": {"content": {"application/json": {"schema": schema, "example": example}}}
+    }
+
+
+async def _body(request: Request, form: type[Body], empty: bytes = b"{}") -> Body:
+    try:
+        return msgspec.json.decode(await request.body() or empty, type=form)
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = str(error)[:300]
+        raise Problem(
+            "body-invalid", 422, reason, errors=[{"path": "body", "message": reason}]
+        ) from None
+
+
+def _newest(follower: Follower) -> EpochRow:
+    if follower.newest is None:
+        raise no_epoch()
+    return follower.newest
+
+
+# --- where it is --------------------------------------------------------------------------------
+
+
+@router.get(
+    "/jobs/{name}/watermarks",
+    tags=["time"],
+    dependencies=[_viewer],
+    responses=answers(_WATERMARKS, 404, 409),
+)
+async def watermarks(request: Request, name: str) -> Response:
+    """The job's watermark as of its newest epoch, each partition's, and whom it waits for."""
+    newest = _newest(runtime_of(request).follower(name))
+    told = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
+    document = {"epoch": newest.epoch, "committed_at": instant(newest.committed_at // 1_000)}
+    return answer(document | told)
+
+
+@router.get(
+    "/jobs/{name}/offsets",
+    tags=["jobs"],
+    dependencies=[_viewer],
+    responses=answers(_OFFSETS, 404, 409),
+)
+async def offsets(request: Request, name: str) -> Response:
+    """Where the job goes on in each partition, and how far that is from the end, where the
+    broker says."""
+    runtime = runtime_of(request)
+    newest = _newest(runtime.follower(name))
+    ends = runtime.lags.ends(name)
+    topics = {
+        topic: {
+            partition: _of_partition(at, ends.get(topic, {}).get(partition))
+            for partition, at in partitions.items()
+        }
+        for topic, partitions in newest.offsets.items()
+    }
+    return answer({"epoch": newest.epoch, "topics": topics, "lag": runtime.lags.of(name, newest)})
+
+
+def _of_partition(at: int, end: int | None) -> dict[str, int | None]:
+    return {"next": at, "end": end, "lag": None if end is None else max(0, end - at)}
+
+
+# --- savepoints ---------------------------------------------------------------------------------
+
+
+@router.get(
+    "/jobs/{name}/savepoints",
+    tags=["savepoints"],
+    dependencies=[_viewer],
+    responses=answers({"savepoints": [_SAVEPOINT]}, 404),
+)
+async def list_savepoints(request: Request, name: str) -> Response:
+    """Named epochs, which can be gone back to; the oldest first."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    return answer({"savepoints": await run_in_threadpool(_savepoints, runtime, name)})
+
+
+def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
+    home: Path = runtime.jobs.places(name).savepoints
+    found = []
+    for path in home.glob("*.json") if home.is_dir() else ():
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=_Savepoint))
+        except FileNotFoundError:  # deleted since
+            continue
+    found.sort(key=lambda each: (each.row.epoch, each.name))
+    return [
+        {
+            "name": each.name,
+            "epoch": each.row.epoch,
+            "committed_at": instant(each.row.committed_at // 1_000),
+            "groups": each.row.counters.get("groups", 0),
+            "offsets": each.row.offsets,
+        }
+        for each in found
+    ]
+
+
+@router.post(
+    "/jobs/{name}/savepoints",
+    tags=["savepoints"],
+    dependencies=[_operator],
+    status_code=201,
+    openapi_extra=_body_schema({"name": {"type": "string"}}, {"name": "before-import"}),
+    responses=answers(_SAVEPOINT, 404, 409, 422, status=201),
+)
+async def make_savepoint(request: Request, name: str) -> Response:
+    """Name the newest epoch, while the job runs or not; `epoch-N` without a name."""
+    runtime = runtime_of(request)
+    follower = runtime.follower(name)
+    asked = (await _body(request, SavepointBody)).name
+    if asked is not None:
+        _check_savepoint_name(asked)
+        if any(each["name"] == asked for each in _savepoints(runtime, name)):
+            detail = f"job {name!r} has a savepoint {asked!r}; choose another name"
+            raise Problem("savepoint-exists", 409, detail)
+    _newest(follower)
+    arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
+    code, out, said = await run_in_threadpool(operations.command, runtime.settings, arguments)
+    if code != 0:
+        raise Problem("operation-failed", 409, said[:500])
+    document = msgspec.json.decode(out)
+    place = f"/v1/jobs/{name}/savepoints/{document['name']}"
+    return answer(document, 201, {"Location": place})
+
+
+@router.delete(
+    "/jobs/{name}/savepoints/{savepoint}",
+    tags=["savepoints"],
+    dependencies=[_admin],
+    status_code=204,
+    response_class=Response,
+    responses=answers(None, 404, 409),
+)
+async def delete_savepoint(request: Request, name: str, savepoint: str) -> Response:
+    """Let go of a savepoint; the files that only it has kept are swept later."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    known = await run_in_threadpool(_savepoints, runtime, name)
+    if not any(each["name"] == savepoint for each in known):
+        raise Problem("savepoint-unknown", 404, f"job {name!r} has no savepoint {savepoint[:80]!r}")
+    arguments = ["savepoint", name, "--delete", savepoint]
+    code, _, said = await run_in_threadpool(operations.command, runtime.settings, arguments)
+    if code != 0:
+        raise Problem("operation-failed", 409, said[:500])
+    return Response(status_code=204)
+
+
+def _check_savepoint_name(name: str) -> None:
+    if _SAVEPOINT_NAME.fullmatch(name) is None or name.isdigit():
+        detail = "a savepoint's name is up to 63 letters, digits, . _ -, and not only digits"
+        errors = [{"path": "body.name", "message": detail}]
+        raise Problem("body-invalid", 422, detail, errors=errors)
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+
+def _accepted(record: OperationRecord) -> Response:
+    place = f"/v1/operations/{record.id}"
+    return answer(operations.described(record), 202, {"Location": place})
+
+
+@router.post(
+    "/jobs/{name}/audit",
+    tags=["operations"],
+    dependencies=[_operator],
+    status_code=202,
+    responses=answers(_OPERATION, 404, 409, status=202),
+)
+async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+    """Recompute the job's results from its topic and compare; the report is the result of the
+    operation. The job may run meanwhile."""
+    runtime = runtime_of(request)
+    _newest(runtime.follower(name))
+    ask = runtime.operations.ask
+    return _accepted(await run_in_threadpool(ask, name, "audit", {}, idempotency_key))
+
+
+@router.post(
+    "/jobs/{name}/rewind",
+    tags=["operations"],
+    dependencies=[_admin],
+    status_code=202,
+    openapi_extra=_body_schema({"to": {"type": ["string", "integer"]}}, {"to": "before-import"}),
+    responses=answers(_OPERATION, 404, 409, 422, status=202),
+)
+async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+    """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
+    changes follow."""
+    runtime = runtime_of(request)
+    _newest(runtime.follower(name))
+    to = str((await _body(request, RewindBody)).to)
+    if _SAVEPOINT_NAME.fullmatch(to) is None:
+        detail = "to is a savepoint's name, or an epoch"
+        errors = [{"path": "body.to", "message": detail}]
+        raise Problem("body-invalid", 422, detail, errors=errors)
+    runtime.jobs.require_stopped(name)
+    ask = runtime.operations.ask
+    return _accepted(await run_in_threadpool(ask, name, "rewind", {"to": to}, idempotency_key))
+
+
+@router.get(
+    "/operations/{id}",
+    tags=["operations"],
+    dependencies=[_viewer],
+    responses=answers(_OPERATION, 404),
+)
+async def get_operation(request: Request, id: str) -> Response:
+    """An operation: waiting, running, or done with its result; kept for good."""
+    record = runtime_of(request).register.operation(id)
+    if record is None:
+        raise Problem("operation-unknown", 404, "there is no such operation")
+    return answer(operations.described(record))
+
+
+@router.get(
+    "/jobs/{name}/operations",
+    tags=["operations"],
+    dependencies=[_viewer],
+    responses=answers({"operations": [_OPERATION]}, 404),
+)
+async def list_operations(
+    request: Request,
+    name: str,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    state: Annotated[Literal["WAITING", "RUNNING", "DONE", "FAILED"] | None, Query()] = None,
+) -> Response:
+    """The operations of a job, the newest first."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    found = runtime.register.operations(name, limit)
+    shown = [operations.described(each) for each in found if state in (None, each.state)]
+    return answer({"operations": shown})
