@@ -56,6 +56,7 @@ class Follower:
         self._loop = loop
         self._pulse = asyncio.Event()
         self._closed = threading.Event()
+        self._released = False
         self._thread = threading.Thread(
             target=self._run, name=f"follower-{places.name}", daemon=True
         )
@@ -67,9 +68,15 @@ class Follower:
         self._wake()
         self.index.close()
 
+    def release(self) -> None:
+        """Let go of whoever waits for more, for the service is about to end."""
+        self._released = True
+        self._wake()
+
     @property
     def closed(self) -> bool:
-        return self._closed.is_set()
+        """Whether nothing more will come from here."""
+        return self._released or self._closed.is_set()
 
     @property
     def pulse(self) -> asyncio.Event:

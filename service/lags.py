@@ -24,6 +24,7 @@ from schemas.job import JobSpec
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 5.0
+_FIRST_SECONDS = 0.5
 _ANSWER_MS_MAX = 5_000
 _STALE_SECONDS = 30.0
 _AFTER_FAILURE_SECONDS = 30.0  # a broker that did not answer is left alone for so long
@@ -72,12 +73,15 @@ class Lags:
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._closed.wait(0 if not self._found else _EVERY_SECONDS):
-            for name, spec, newest in self._jobs():
-                if self._closed.is_set():
-                    return
-                self._ask(name, spec, newest)
-            self._closed.wait(0.5)
+        while not self._closed.wait(_EVERY_SECONDS if self._found else _FIRST_SECONDS):
+            try:
+                for name, spec, newest in self._jobs():
+                    if self._closed.is_set():
+                        return
+                    self._ask(name, spec, newest)
+            except Exception:
+                if not self._closed.is_set():
+                    log.exception("lags")
 
     def _ask(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
         connection = spec.source.connection

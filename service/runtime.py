@@ -120,6 +120,13 @@ class Runtime:
     def follower_goes(self) -> None:
         self.following -= 1
 
+    def release(self) -> None:
+        """End all streams, so that their clients come back to the next service at once."""
+        with self._lock:
+            followers = list(self._followers.values())
+        for follower in followers:
+            follower.release()
+
     # --- where jobs stand -----------------------------------------------------------------------
 
     def followers_with_epochs(self) -> list[tuple[str, Follower, EpochRow]]:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import uvicorn
 
-from schemas.limits import FOLLOWERS_MAX
+from schemas.limits import FOLLOWER_STALL_SECONDS_MAX, FOLLOWERS_MAX
 from service import app
 from service.access import Access
 from service.places import ServicePlaces
+from service.runtime import Runtime
 from service.settings import Settings
 from service.tokens import Tokens
 
@@ -28,6 +29,7 @@ log = logging.getLogger("service")
 
 _KEEP_ALIVE_SECONDS = 30
 _GRACE_SECONDS = 5
+_SEND_BUFFER_BYTES = 128 * 1024
 
 
 class CannotServe(Exception):
@@ -59,7 +61,7 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
             )
         log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
     with _only_service(settings.places.lock):
-        _, gated = app.create(settings)
+        application, gated = app.create(settings)
         server = _Server(
             uvicorn.Config(
                 gated,
@@ -72,7 +74,8 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
                 lifespan="on",
                 proxy_headers=False,
                 ws="none",
-            )
+            ),
+            application.state.runtime,
         )
         listener = _listening(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
@@ -81,7 +84,16 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit code 0 when it is told to end; uvicorn's own dies by the signal again."""
+    """Lets go of streams first, and ends with exit code 0; uvicorn's own waits for them, and dies
+    by the signal again."""
+
+    def __init__(self, config: uvicorn.Config, runtime: Runtime) -> None:
+        super().__init__(config)
+        self._runtime = runtime
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._runtime.release()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -102,11 +114,21 @@ def _listening(host: str, port: int) -> socket.socket:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bound_stalls(listener)
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
         raise CannotServe(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return listener
+
+
+def _bound_stalls(listener: socket.socket) -> None:
+    """What every connection inherits: a small buffer for a client that does not read, and its end
+    by the kernel when it goes on so; a server in user space cannot end what it cannot write to."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        stalled = int(2 * FOLLOWER_STALL_SECONDS_MAX * 1_000)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled)
 
 
 @contextmanager

@@ -266,6 +266,29 @@ def test_who_does_not_read_holds_up_nobody(watched: WatchedTable) -> None:
         sleeper.close()
 
 
+@pytest.mark.slow
+def test_who_never_reads_is_let_go(watched: WatchedTable) -> None:
+    for value in range(10):
+        watched.write({f"g{n}": (value,) for n in range(700)})
+    watched.seen()
+    place = urlsplit(watched.served.address)
+    with socket.socket() as sleeper, watched.served.client() as client:
+        sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        sleeper.connect((str(place.hostname), int(place.port or 0)))
+        request = f"GET {CHANGES}?since=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        sleeper.sendall(request.encode())
+        eventually(lambda: "retally_followers 1\n" in client.get("/metrics").text)
+        eventually(lambda: "retally_followers 0\n" in client.get("/metrics").text, 40)
+
+
+def test_streams_end_at_once_with_the_service(watched: WatchedTable) -> None:
+    with following(watched.served) as stream:
+        began = time.monotonic()
+        assert watched.served.stop() == 0
+        assert time.monotonic() - began < 4
+        assert list(stream) == []
+
+
 def test_a_change_reaches_its_follower_soon_after_the_commit(watched: WatchedTable) -> None:
     """The median over twenty epochs; the bound is generous, for machines that do other things."""
     waits = []
