@@ -87,7 +87,7 @@ def audit(
     """Recompute the newest epoch of a job. It may be running: what it commits meanwhile is not
     looked at."""
     reader = TableReader.open(place)
-    first, newest = start_row(reader.root, reader.handle), reader.newest
+    first, newest = start_row(reader.root, reader.handle), _shown(reader)
     if first is None:
         raise CannotAudit(f"job {place.name!r} no longer knows where it began")
     if reader.spec.state.ttl_ms:
@@ -101,6 +101,18 @@ def audit(
     finally:
         spark.stop()
     return _report(reader, stored, recomputed, beyond, _ranges(starts, ends))
+
+
+def _shown(reader: TableReader) -> EpochRow:
+    """The epoch whose results the table shows: under the event clock those after it are withheld
+    until their bundle ends."""
+    for row in reversed(reader.epochs):
+        if not row.watermarks.get("agenda", {}).get("withheld"):
+            return row
+    raise CannotAudit(
+        f"what job {reader.place.name!r} shows is older than the epochs that retention has left; "
+        "audit it again when the watermark has ended its bundle"
+    )
 
 
 # --- what is read -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 from jobs.core.accumulators import Count, Sum
 from jobs.core.accumulators.numbers import float_total
 from jobs.core.accumulators.sum import FloatSum
-from jobs.core.state import Key
+from jobs.core.state import SHOWN, UNSHOWN, Key
 from jobs.core.values import render, renderer
 from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
 from schemas.epoch import EpochRow, Offsets
@@ -30,7 +30,10 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
     if state.group is None and not history:
         named = json.dumps(table.shape.key(key), ensure_ascii=False)
         raise UnknownGroup(f"there is no group {named} at epoch {table.newest.epoch}, nor was one")
-    row = None if state.group is None else table.shape.row(key, state.group.result)
+    group = state.group
+    row = None
+    if group is not None and group.held != UNSHOWN:
+        row = table.shape.row(key, group.result)
     by_epoch = {row.epoch: row for row in table.epochs}
     epochs: dict[int, dict[str, Any]] = {}
     for change in history:
@@ -49,6 +52,8 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
         "row": row,
         "row_count": None if state.group is None else state.group.cells[0],
         "changed": state.changed,
+        "withheld": group is not None and group.held != SHOWN,
+        "written_ms": None if group is None else group.written,
         "arguments": _arguments(table, state),
         "epochs": list(epochs.values()),
         "history_complete": _complete(table),

@@ -62,8 +62,10 @@ class Mirror:
         standing = self.standing()
         if standing == newest:
             return newest
+        state = self.pipeline.spec.state
+        untold = state.ttl_ms > 0 and not state.emit_expired  # groups that left without a word
         first_kept = min((f.epoch_min for f in files if f.part == CHANGELOG), default=newest + 1)
-        if standing is None or standing > newest or (standing > 0 and first_kept > standing + 1):
+        if standing is None or untold or standing > newest or 0 < standing < first_kept - 1:
             self._replace([f.path for f in files if f.part == ACCUMULATORS], newest)
         else:
             names = [f.path for f in files if f.part == CHANGELOG and f.epoch_max > standing]

@@ -30,11 +30,15 @@ def run(options: argparse.Namespace) -> None:
 def _print(document: dict[str, Any]) -> None:
     group, row = _text(document["group"]), document["row"]
     print(f"{document['job']} {group} at epoch {document['epoch']}")
-    if row is None:
-        print("The group is gone: its last row was taken away.")
+    if document["row_count"] is None:
+        print("The group is gone: its last row was taken away, or it expired.")
+    elif row is None:
+        print(f"made of {document['row_count']} rows; it has no result yet")
     else:
         print(f"row  {_text(row)}")
         print(f"made of {document['row_count']} rows, last changed in epoch {document['changed']}")
+    if document["withheld"]:
+        print("Changes since then are withheld until the watermark ends their bundle.")
     for argument in document["arguments"]:
         _print_argument(argument)
     if negative(document):

@@ -17,6 +17,7 @@ from schemas.job import MiniBatch, StartAt
 
 NEW_PARTITION = -2  # Spark's word for "from its first record"
 
+
 class SourceChanged(Exception):
     """The topic is not the one that the job's offsets belong to; going on would skip changes."""
 

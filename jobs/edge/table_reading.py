@@ -169,6 +169,12 @@ class TableReader:
     def _changes_after(self, epoch: int, key: Key | None) -> Iterable[ChangeRow]:
         table = self._changelog(epoch)
         self._require_complete(table, epoch)
+        silent = [row.epoch for row in self.epochs if row.counters.get("expired_silently")]
+        if silent and silent[-1] > epoch:
+            raise HistoryGone(
+                f"groups of job {self.place.name!r} have expired without a word up to epoch "
+                f"{silent[-1]} (state.emit_expired: false); nobody knows what they were before"
+            )
         rows = self._change_rows(table)
         return rows if key is None else (row for row in rows if row.key == key)
 

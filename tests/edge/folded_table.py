@@ -110,7 +110,10 @@ class FoldedTable:
         for task in range(tasks):
             mine = range(task, self.buckets, tasks)
             files += self._files(number, uuid, f"f{task}", mine, folded)
-        row = epoch_row(number, self.plan, uuid=uuid, **fields)
+        named: dict[str, list[str]] = {}
+        for file in files:
+            named.setdefault(file.part, []).append(file.path)
+        row = epoch_row(number, self.plan, **{"uuid": uuid, "files": named, **fields})
         self.table.commit_epoch(row, files)
         self.newest = row
         return row
