@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -83,10 +83,10 @@ def _local_only(request: Request) -> None:
         raise Problem("host-refused", 403, "without tokens, pages of other sites are refused")
 
 
-def needs(role: Role) -> Callable[..., None]:
+def needs(role: Role) -> Callable[..., Awaitable[None]]:
     """The dependency of a route: who may use it."""
 
-    def dependency(request: Request) -> None:
+    async def dependency(request: Request) -> None:  # async: else it would go to a thread
         access: Access = request.app.state.access
         access.check(request, role)
 
