@@ -29,7 +29,6 @@ MEDIA_TYPE = "application/problem+json"
 # What each code means, in the words that never change with the case.
 TITLES = {
     "accept-unsupported": "None of the accepted media types is served here",
-    "audit-unavailable": "The job cannot be audited",
     "body-invalid": "The body is not what is expected here",
     "body-too-large": "The body is too large",
     "column-unknown": "The results have no such column",
