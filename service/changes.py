@@ -65,6 +65,12 @@ def check_place(follower: Follower, at: Place) -> None:
     at_newest(follower.places.table, lambda table: complete_after(table, first - 1))
 
 
+def behind(follower: Follower, at: Place) -> bool:
+    """Whether there is an epoch after a place."""
+    newest = follower.newest
+    return newest is not None and (at.epoch + 1 if at.whole else at.epoch) <= newest.epoch
+
+
 def next_epochs(follower: Follower, at: Place) -> list[EpochChanges]:
     """The epochs after a place that are there, some at a time; none when it is the newest.
 

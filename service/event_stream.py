@@ -24,7 +24,7 @@ from schemas.limits import (
     HEARTBEAT_SECONDS,
     PAGE_ROWS_MAX,
 )
-from service.changes import Place, next_epochs, recent_epochs
+from service.changes import Place, behind, next_epochs, recent_epochs
 from service.follower import Follower
 from service.listing import listing
 from service.problems import Problem
@@ -183,7 +183,7 @@ class EventStream:
         while not self._follower.closed:
             pulse = self._follower.pulse  # before the look, so that nothing between is missed
             epochs = recent_epochs(self._follower, at)
-            if not epochs:
+            if not epochs and behind(self._follower, at):
                 epochs = await run_in_threadpool(next_epochs, self._follower, at)
             for epoch in epochs:
                 yield await self._events(epoch, at)

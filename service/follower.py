@@ -28,7 +28,7 @@ from service.places import JobPlaces
 from service.recent import Recent, epoch_changes
 from service.results_index import ResultsIndex
 from service.row_shape import RowShape
-from service.table import NoTable, Table
+from service.table import FormatUnknown, NoTable, Table
 
 log = logging.getLogger(__name__)
 
@@ -108,12 +108,19 @@ class Follower:
                 self._closed.wait(_ABSENT_LOOK_SECONDS)
             except FileNotFoundError:  # compacted and swept away meanwhile
                 self._closed.wait(INDEX_LOOK_SECONDS)
+            except FormatUnknown as error:
+                self._cannot_follow(str(error), error)
             except Exception as error:
-                if self._closed.is_set():
-                    return
-                log.exception("the table of job %s cannot be followed", self.places.name)
-                self.problem = type(error).__name__
-                self._closed.wait(_AGAIN_SECONDS)
+                self._cannot_follow(f"{type(error).__name__}; see the service's log", error)
+
+    def _cannot_follow(self, problem: str, error: Exception) -> None:
+        """Say it once, and try again: the table may be damaged, or in the middle of something."""
+        if self._closed.is_set():
+            return
+        if problem != self.problem:
+            log.error("the table of job %s cannot be followed", self.places.name, exc_info=error)
+        self.problem = problem
+        self._closed.wait(_AGAIN_SECONDS)
 
     def _follow(self, table: Table) -> None:
         self._begin(table)
@@ -177,6 +184,7 @@ class Follower:
         for row in piece:
             mine = _of_epoch(changelog, row.epoch)
             self.recent.add(epoch_changes(row, mine, self.shape))
+            self._wake()  # who follows changes need not wait for the index
             self.index.apply(row, mine)
             self._reached(row)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated
 from urllib.parse import unquote_to_bytes, urlencode
@@ -33,22 +34,57 @@ AsOf = Annotated[
 MinEpoch = Annotated[
     int | None, Query(ge=0, le=2**62, description="wait until this epoch is there")
 ]
+AfterOffset = Annotated[
+    str | None,
+    Query(description="PARTITION:OFFSET or TOPIC/PARTITION:OFFSET; wait until it is counted"),
+]
 Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="seconds to wait at most")]
 IfNoneMatch = Annotated[str | None, Header()]
 
+_RECORD = re.compile(r"(?:([A-Za-z0-9._-]{1,249})/)?([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 _LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
 
 
-async def reached(follower: Follower, epoch: int | None, seconds: float) -> None:
-    """Wait until an epoch is in the index: a client reads what it knows to be written."""
+async def reached(
+    follower: Follower, epoch: int | None, after_offset: str | None, seconds: float
+) -> None:
+    """Wait until an epoch, or the record at an offset, is in the index: a client reads what it
+    knows to be written."""
+    record = None if after_offset is None else _record(follower, after_offset)
     deadline = time.monotonic() + seconds
-    while epoch is not None and (follower.newest is None or follower.newest.epoch < epoch):
+    while not _is_there(follower, epoch, record):
         left = deadline - time.monotonic()
         if left <= 0 or follower.closed:
             now = None if follower.newest is None else follower.newest.epoch
-            detail = f"epoch {epoch} was not reached within {seconds:g} s; the newest is {now}"
+            wanted = f"epoch {epoch}" if record is None else f"the record at {after_offset}"
+            detail = f"{wanted} was not reached within {seconds:g} s; the newest epoch is {now}"
             raise Problem("epoch-not-reached", 504, detail, newest=now)
         await follower.next_epoch(left)
+
+
+def _is_there(follower: Follower, epoch: int | None, record: tuple[str, str, int] | None) -> bool:
+    newest = follower.newest
+    if epoch is not None and (newest is None or newest.epoch < epoch):
+        return False
+    if record is None:
+        return True
+    topic, partition, offset = record
+    return newest is not None and newest.offsets.get(topic, {}).get(partition, 0) > offset
+
+
+def _record(follower: Follower, text: str) -> tuple[str, str, int]:
+    """Topic, partition and offset of PARTITION:OFFSET, or TOPIC/PARTITION:OFFSET."""
+    topics = follower.spec.source.topics
+    found = _RECORD.fullmatch(text)
+    if (
+        found is None
+        or (found[1] is None and len(topics) > 1)
+        or (found[1] is not None and found[1] not in topics)
+    ):
+        reason = f"write PARTITION:OFFSET or TOPIC/PARTITION:OFFSET, of {', '.join(topics)}"
+        errors = [{"path": "query.after_offset", "message": reason}]
+        raise Problem("parameter-invalid", 422, reason, errors=errors)
+    return found[1] or topics[0], str(int(found[2])), int(found[3])
 
 
 def key_of(follower: Follower, raw: str) -> Key:
@@ -94,6 +130,7 @@ async def list_results(
     ] = None,
     as_of: AsOf = None,
     min_epoch: MinEpoch = None,
+    after_offset: AfterOffset = None,
     wait: Wait = 10.0,
     accept: Annotated[str | None, Header()] = None,
     if_none_match: IfNoneMatch = None,
@@ -104,7 +141,7 @@ async def list_results(
     follower = runtime.follower(name)
     media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV)
     asked = listing(follower.shape, where or [], order, as_of)
-    await reached(follower, min_epoch, wait)
+    await reached(follower, min_epoch, after_offset, wait)
     now = follower.newest
     if now is not None and as_of is None and cursor is None and unchanged(if_none_match, now.epoch):
         return Response(status_code=304, headers=of_epoch(now.epoch))
@@ -138,6 +175,7 @@ async def get_result(
     key: str,
     as_of: AsOf = None,
     min_epoch: MinEpoch = None,
+    after_offset: AfterOffset = None,
     wait: Wait = 10.0,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -146,7 +184,7 @@ async def get_result(
     runtime = runtime_of(request)
     follower = runtime.follower(name)
     group = key_of(follower, key)
-    await reached(follower, min_epoch, wait)
+    await reached(follower, min_epoch, after_offset, wait)
     watermark: int | None = None
     if as_of is None:  # one look at a B-tree: not worth another thread
         epoch, document = follower.index.lookup(follower.shape.key_bytes(group))

@@ -49,6 +49,7 @@ class Runtime:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """`loop` is that of the requests, which followers wake."""
         self._loop = loop
+        shutil.rmtree(self.settings.places.trash, ignore_errors=True)
         for record in self.register.jobs():
             self._follow(record)
         self.supervisor.start()

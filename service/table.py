@@ -42,8 +42,8 @@ class NoTable(LookupError):
     """The job has not begun yet: there is no table, or no epoch in it."""
 
 
-class FormatTooNew(Exception):
-    """The table was written by a newer retally."""
+class FormatUnknown(Exception):
+    """The table was written by a retally of another format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Table:
         except (TableNotFoundError, FileNotFoundError) as error:
             raise NoTable(f"there is no table at {root}") from error
         written = int(self.handle.metadata().configuration.get(_VERSION_PROPERTY) or 1)
-        if written > FORMAT_VERSION:
-            raise FormatTooNew(f"{root} has format version {written}; install the newer retally")
+        if written != FORMAT_VERSION:
+            raise FormatUnknown(f"the table has format {written}, this retally {FORMAT_VERSION}")
 
     @property
     def version(self) -> int:

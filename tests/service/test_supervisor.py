@@ -75,6 +75,40 @@ def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> 
         served.stop()
 
 
+def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = "canary-c4f1"
+    monkeypatch.setenv("CANARY", canary)
+    file = data / "connections.yaml"
+    file.write_text(
+        "main: {bootstrap: '127.0.0.1:9', security: SASL_PLAINTEXT,"
+        " sasl: {mechanism: PLAIN, username: u, password_env: CANARY}}\n"
+    )
+    served = Served.start(data, "--connections", str(file), "--verbose")
+    spec = SPEC.replace("{topic: t}", "{topic: t, connection: main}")
+    told = ""
+    try:
+        with served.client() as client:
+            assert client.put("/v1/jobs/items", content=spec).status_code == 201
+            client.post("/v1/jobs/items/start")
+            pid = eventually(lambda: holder(data, "items"))
+            changed = client.put("/v1/jobs/items", content=spec + "retention: 1d\n").json()
+            assert (changed["revision"], changed["restart_needed"]) == (2, True)
+            for path in ("/v1/jobs/items", "/v1/jobs/items/logs", "/openapi.json", "/metrics"):
+                told += client.get(path).text
+            told += Path(f"/proc/{pid}/cmdline").read_text()
+            told += Path(f"/proc/{served.process.pid}/cmdline").read_text()
+    finally:
+        served.stop()
+    for left in (data / "service").rglob("*"):
+        if left.is_file():
+            assert left.stat().st_mode & 0o077 == 0, left
+            told += left.read_bytes().decode("latin-1")
+    assert canary not in told
+    assert "connections.yaml" in told
+
+
 def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:
     served = Served.start(data)
     try:
