@@ -85,6 +85,8 @@ def test_withheld_results_come_out_once_after_a_crash_and_without_the_cache(
     job.must_run()
     assert results(job) == {"a": 1, "b": 1}, "a caught up job is not at the end of its input"
     assert job.epochs()[-1].watermarks["agenda"]["withheld"] == 1
+    (report,) = job.ask("audit", "timed", "--brokers", broker.address)
+    assert (report["verdict"], report["groups"]) == ("equal", 2), "held to what is shown"
     lose_the_cache()
     late, boundary = inserted(NOON, "c"), inserted(NOON + MINUTE, "b")
     produce(broker.address, topic, [(0, late), (0, boundary)])
