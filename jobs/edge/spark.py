@@ -32,6 +32,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.codegen.wholeStage": "true",
+    "spark.python.daemon.module": "jobs.edge.python_daemon",
     "spark.python.worker.reuse": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
