@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.core.aggregate import Rules
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Op, Row, Value
 from jobs.core.fold import fold_changelog
@@ -34,10 +35,12 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.job_directory import JobDirectory, UnknownJob, existing_job
 from jobs.edge.table_reading import ChangeRow, HistoryGone, TableReader, reading
+from jobs.explain import explained
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.spec_file import load_spec, spec_text
 from schemas.types import BIGINT, INT, STRING
+from tests.edge.folded_table import COLUMNS, QUERY, FoldedTable, insert
 
 NAMES: list[Value] = ["a", "b", "", "ü", None, "z"]
 BUCKETS = 4
@@ -333,3 +336,49 @@ def test_unknown_jobs_and_paths_that_are_none_are_refused(written: WrittenTable)
     for name in ("item", "../jobs/items", "", "."):
         with pytest.raises(UnknownJob):
             existing_job(data, name)
+
+
+# --- what time does ---------------------------------------------------------------------------
+
+
+def timed(data: Path, rules: Rules) -> tuple[FoldedTable, TableReader]:
+    """A table of real folds under these rules, and how to read it."""
+    place = JobDirectory(data, "items")
+    document = {
+        "name": "items",
+        "source": {"topic": "t"},
+        "columns": {name: str(kind) for name, kind in COLUMNS.items()},
+        "query": QUERY,
+        "state": {"buckets": BUCKETS},
+    }
+    place.home.mkdir(parents=True)
+    place.spec.write_text(spec_text(load_spec(document)))
+    made = FoldedTable(place.table, buckets=BUCKETS, rules=rules)
+    return made, TableReader.open(place)
+
+
+def test_results_are_those_last_emitted_whatever_is_withheld(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(withhold=True))
+    made.epoch(insert("a", 1), counters={"changelog_rows": 0})
+    assert TableReader.open(reader.place).results().rows == []
+    made.time_epoch(release=True, counters={"changelog_rows": 1})
+    made.epoch(insert("a", 5) + insert("b", 2), counters={"changelog_rows": 0})
+    reader = TableReader.open(reader.place)
+    assert reader.results().rows == [(("a",), (1, 1, 1))]
+    assert reader.results(1).rows == []
+    seen, unseen = explained(reader, ("a",)), explained(reader, ("b",))
+    assert (seen["withheld"], seen["row_count"], seen["row"]["n"]) == (True, 2, 1)
+    assert (unseen["withheld"], unseen["row_count"], unseen["row"]) == (True, 1, None)
+
+
+def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(ttl_ms=10, emit_expired=False))
+    made.epoch(insert("a", 1), counters={"changelog_rows": 1})
+    silent = {"changelog_rows": 0, "expired_silently": 1}
+    made.time_epoch(10, counters=silent)
+    made.epoch(insert("b", 1), counters={"changelog_rows": 1})
+    reader = TableReader.open(reader.place)
+    assert [key for key, _ in reader.results().rows] == [("b",)]
+    assert reader.results(2).rows == []
+    with pytest.raises(HistoryGone, match="without a word up to epoch 2"):
+        reader.results(1)
