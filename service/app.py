@@ -27,7 +27,6 @@ from service.runtime import Runtime
 from service.settings import Settings
 from service.tokens import Role
 
-# Jobs come last: POST /v1/jobs/{name}/{action} would take what has a name of its own.
 _ROUTERS = (
     result_routes.router,
     change_routes.router,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-SPEC = """\
-source: {topic: shop.product}
-columns: {id: BIGINT, name: STRING, cnt: INT}
-query: SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name
-sink: {topic: items-changes}
-"""
+SPEC_DOCUMENT = {
+    "name": "items",
+    "source": {"topic": "shop.product"},
+    "columns": {"id": "BIGINT", "name": "STRING", "cnt": "INT"},
+    "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
+    "sink": {"topic": "items-changes"},
+}
 ROW = {"name": "bolt", "sum_cnt": 36120, "top": 998, "n": 71}
 _JOB = {
     "name": "items",
@@ -68,7 +69,7 @@ def answers(example: Any, *problems: int, status: int = 200, **media: Any) -> di
     found: dict[int | str, Any] = {}
     if example is not None:
         found[status] = {"description": "Success", "content": content}
-    for each in (401, 403, *problems):
+    for each in sorted({401, 403, 422, *problems}):
         words = {401: "No valid token", 403: "The token's role does not allow it"}
         found[each] = {
             "description": {**_STATUS, **words}[each],

@@ -145,7 +145,7 @@ async def diff(
         newest = table.newest.epoch
         asked = msgspec.json.encode([name, first])
         to, after = newest if last is None else last, b""
-        if cursor is not None:
+        if cursor:
             place = page_place(cursor, asked, 1)
             to, after = place.epoch, place.values[0]
         Results.known_epoch(max(first, to), newest)
@@ -153,7 +153,7 @@ async def diff(
         if first > to:
             for _, each in found:
                 each["before"], each["after"] = each["after"], each["before"]
-        rows = [(place, each) for place, each in found if place > after or cursor is None]
+        rows = [(place, each) for place, each in found if place > after or not cursor]
         more = None if len(rows) <= limit else page_cursor(to, asked, [rows[limit - 1][0]])
         page = [each for _, each in rows[:limit]]
         return {"from": first, "to": to, "rows": page, "next_cursor": more}
@@ -176,7 +176,7 @@ async def list_quarantine(
     """Messages that were not taken, oldest first, with the reason and the beginning of each."""
     runtime = runtime_of(request)
     follower = runtime.follower(name)
-    after = None if cursor is None else place_of(cursor)
+    after = place_of(cursor) if cursor else None
     found = await run_in_threadpool(
         _read, runtime, follower, lambda table: messages(table, after, limit + 1)
     )

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service import job_log
 from service.access import needs
-from service.examples import JOB, JOBS, LOGS, SPEC, VALID, answers
+from service.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, answers
 from service.jobs import described, etag
 from service.problems import Problem
 from service.register import Desired, JobRecord
@@ -25,12 +25,17 @@ _viewer = Depends(needs(Role.VIEWER))
 _operator = Depends(needs(Role.OPERATOR))
 _admin = Depends(needs(Role.ADMIN))
 
+_SPEC_SCHEMA = {
+    "type": "object",
+    "required": ["source", "columns", "query"],
+    "description": "docs/job-spec.md has every key",
+}
 _SPEC_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/yaml": {"schema": {"type": "string"}, "example": SPEC},
-            "application/json": {"schema": {"type": "object"}},
+            "application/yaml": {"schema": _SPEC_SCHEMA, "example": SPEC_DOCUMENT},
+            "application/json": {"schema": _SPEC_SCHEMA, "example": SPEC_DOCUMENT},
         },
     }
 }
@@ -142,23 +147,31 @@ async def delete_job(
     return Response(status_code=204)
 
 
-@router.post(
-    "/jobs/{name}/{action}",
-    dependencies=[_operator],
-    status_code=202,
-    responses=answers(JOB, 404, status=202),
-)
-async def act(
-    request: Request,
-    name: str,
-    action: Literal["start", "pause", "resume", "stop", "restart"],
-) -> Response:
-    """Set what is desired of a job; it is remembered, and done soon. Doing it twice is no error."""
-    runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    desired = {"pause": Desired.PAUSED, "stop": Desired.STOPPED}.get(action, Desired.RUNNING)
-    await run_in_threadpool(runtime.supervisor.ask, name, desired, again=action == "restart")
-    return answer(_document(runtime, runtime.jobs.record(name)), 202)
+def _add_action(action: str, desired: Desired, summary: str) -> None:
+    async def act(request: Request, name: str) -> Response:
+        runtime = runtime_of(request)
+        runtime.jobs.record(name)
+        again = action == "restart"
+        await run_in_threadpool(runtime.supervisor.ask, name, desired, again=again)
+        return answer(_document(runtime, runtime.jobs.record(name)), 202)
+
+    router.add_api_route(
+        f"/jobs/{{name}}/{action}",
+        act,
+        methods=["POST"],
+        name=f"{action} a job",
+        description=f"{summary} It is remembered, and done soon; asking twice is no error.",
+        dependencies=[_operator],
+        status_code=202,
+        responses=answers(JOB, 404, status=202),
+    )
+
+
+_add_action("start", Desired.RUNNING, "The job is to run.")
+_add_action("resume", Desired.RUNNING, "The job is to run again, from where it stands.")
+_add_action("restart", Desired.RUNNING, "A running job ends its epoch and starts again.")
+_add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come back later.")
+_add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
 
 
 @router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(LOGS, 404))

@@ -10,6 +10,7 @@ stack, a path of this machine or a value of a secret.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -119,6 +120,15 @@ def spec_problem(error: spec_file.SpecError) -> Problem:
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 400: "body-invalid"}
 
 
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """What a path takes; a route knows only its own method."""
+    found: set[str] = set()
+    for pattern, methods in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(pattern)), path):
+            found |= {method.upper() for method in methods}
+    return sorted(found)
+
+
 def install(app: FastAPI) -> None:
     """Whatever a handler raises becomes a problem."""
 
@@ -134,7 +144,10 @@ def install(app: FastAPI) -> None:
             "not-found": f"there is nothing at {path}",
             "method-not-allowed": f"{path} does not take {request.method[:20]}",
         }.get(code, "the request cannot be read")
-        return Problem(code, error.status_code, detail, headers=error.headers).response()
+        headers = dict(error.headers or {})
+        if code == "method-not-allowed":
+            headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return Problem(code, error.status_code, detail, headers=headers).response()
 
     async def on_parameters(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -140,7 +140,8 @@ async def list_results(
     runtime = runtime_of(request)
     follower = runtime.follower(name)
     media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV)
-    asked = listing(follower.shape, where or [], order, as_of)
+    cursor = cursor or None  # as a form sends it for the first page
+    asked = listing(follower.shape, [each for each in where or [] if each], order, as_of)
     await reached(follower, min_epoch, after_offset, wait)
     now = follower.newest
     if now is not None and as_of is None and cursor is None and unchanged(if_none_match, now.epoch):

@@ -62,6 +62,7 @@ _OFFSETS = {
     "lag": {"records": 9},
 }
 _SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
 _REQUEST_KEY_MAX = 200
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -85,8 +86,11 @@ class _Savepoint(msgspec.Struct):
     row: EpochRow
 
 
-def _body_schema(properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+def _body_schema(
+    properties: dict[str, Any], example: dict[str, Any], required: list[str] | None = None
+) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema |= {"additionalProperties": False, "required": required or []}
     return {
         "requestBody": {"content": {"application/json": {"schema": schema, "example": example}}}
     }
@@ -193,7 +197,9 @@ def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
     tags=["savepoints"],
     dependencies=[_operator],
     status_code=201,
-    openapi_extra=_body_schema({"name": {"type": "string"}}, {"name": "before-import"}),
+    openapi_extra=_body_schema(
+        {"name": {"type": "string", "pattern": _NAME_PATTERN}}, {"name": "before-import"}
+    ),
     responses=answers(_SAVEPOINT, 404, 409, 422, status=201),
 )
 async def make_savepoint(request: Request, name: str) -> Response:
@@ -274,7 +280,9 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     tags=["operations"],
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=_body_schema({"to": {"type": ["string", "integer"]}}, {"to": "before-import"}),
+    openapi_extra=_body_schema(
+        {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
+    ),
     responses=answers(_OPERATION, 404, 409, 422, status=202),
 )
 async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:

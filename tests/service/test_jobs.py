@@ -135,5 +135,8 @@ def test_what_is_not_there_is_a_problem_too(client: httpx.Client) -> None:
     problem(client.patch("/v1/jobs"), 405, "method-not-allowed")
     problem(client.post("/v1/jobs/absent/start"), 404, "job-unknown")
     client.put("/v1/jobs/verbs", content=SPEC)
-    problem(client.post("/v1/jobs/verbs/explode"), 422, "parameter-invalid")
+    problem(client.post("/v1/jobs/verbs/explode"), 404, "not-found")
+    wrong = client.post("/v1/jobs/verbs")
+    problem(wrong, 405, "method-not-allowed")
+    assert wrong.headers["allow"] == "DELETE, GET, PUT"
     problem(client.get("/v1/jobs?limit=0"), 422, "parameter-invalid")
