@@ -21,12 +21,17 @@ _BIAS = 1 << 63
 _TIME_MAX = _BIAS - 1
 _TIME_END = 1 + _TIME.size
 
+NAMESPACE_BYTES_MAX = 64  # beside a cut group it fits LMDB's 511 bytes
+
 _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
 
 
 def key(timer: GroupTimer, group: bytes) -> bytes:
-    return _start(timer.clock, timer.time) + timer.namespace.encode() + b"\0" + group
+    namespace = timer.namespace.encode()
+    if len(namespace) > NAMESPACE_BYTES_MAX:
+        raise ValueError(f"{timer.namespace!r} is too long for a timer's namespace")
+    return _start(timer.clock, timer.time) + namespace + b"\0" + group
 
 
 def encode(timer: GroupTimer, written: Sequence[bytes]) -> bytes:

@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given, settings
 
 from jobs.core.change import Value
-from jobs.core.state import Group, Key, Stamp, Upserts, gathered
+from jobs.core.state import Group, GroupTimer, Key, Stamp, Upserts, gathered
+from jobs.core.timers import Clock
 from jobs.edge import hot_state
 from jobs.edge.hot_records import LAYOUT_VERSION, Layout
 from jobs.edge.hot_state import (
@@ -35,6 +36,7 @@ from jobs.edge.hot_state import (
     catch_up,
     opened,
 )
+from jobs.edge.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
 from schemas.types import BIGINT, INT, STRING
 from tests.core.test_state import ARGUMENT_TYPES, History, NaiveState, histories, require_equal
@@ -165,6 +167,19 @@ def test_groups_that_begin_alike_keep_their_entries_apart(tmp_path: Path) -> Non
     state.advance([(stamp(1), Upserts([], gathered(entries)))], since=None)
     with state.view() as view:
         assert [view.entries(0, key) for key in keys] == [[(n, 1)] for n in range(len(keys))]
+    state.close()
+
+
+def test_a_timer_of_a_long_group_is_kept_and_a_namespace_is_bounded(tmp_path: Path) -> None:
+    state = HotState.open(tmp_path / "bucket", LAYOUT)
+    longest = GroupTimer(Clock.EVENT, 7, "n" * NAMESPACE_BYTES_MAX, ("x" * 5_000,))
+    state.advance([(stamp(0), Upserts(timers=[(longest, True)]))], since=None)
+    with state.view() as view:
+        assert view.due(Clock.EVENT, 7) == [longest]
+        assert view.due(Clock.PROCESSING, 7) == []
+    longer = longest._replace(namespace=longest.namespace + "n")
+    with pytest.raises(ValueError, match="too long"):
+        state.advance([(stamp(1), Upserts(timers=[(longer, True)]))], since=stamp(0))
     state.close()
 
 
