@@ -28,6 +28,8 @@ from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
     MULTISETS,
+    STATE,
+    TIMERS,
     AddedFile,
     TableLayout,
     file_name,
@@ -36,6 +38,7 @@ from jobs.edge.epoch_files import (
 from jobs.edge.job_directory import JobDirectory, UnknownJob, existing_job
 from jobs.edge.table_reading import ChangeRow, HistoryGone, TableReader, reading
 from jobs.explain import explained
+from jobs.rewind import _commit
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.spec_file import load_spec, spec_text
@@ -382,3 +385,18 @@ def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Pat
     assert reader.results(2).rows == []
     with pytest.raises(HistoryGone, match="without a word up to epoch 2"):
         reader.results(1)
+
+
+def test_a_savepoint_keeps_the_timers_and_a_rewind_brings_them_back(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(ttl_ms=10))
+    made.epoch(insert("a", 1) + insert("b", 1), counters={"changelog_rows": 2, "groups": 2})
+    savepoint = keep_newest(reader.place, "before")
+    assert {file.part for file in savepoint.files} == set(STATE)
+    made.time_epoch(10, counters={"changelog_rows": 2, "groups": 0})
+    reader = TableReader.open(reader.place)
+    assert reader.results().rows == []
+    _commit(reader, savepoint)
+    reader = TableReader.open(reader.place)
+    timers = [row for row in reader.part(TIMERS) if not row["tombstone"]]
+    assert sorted((row["name"], row["timer_ms"]) for row in timers) == [("a", 10), ("b", 10)]
+    assert len(reader.results().rows) == len(timers)
