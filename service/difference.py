@@ -18,7 +18,7 @@ def difference(
     table: Table, shape: RowShape, first: int, last: int
 ) -> list[tuple[bytes, dict[str, Any]]]:
     """Per group, in their order: its key as bytes, and {"key", "before", "after"}."""
-    complete_after(table, first)
+    complete_after(table, first, results=True)
     before: dict[Key, Row | None] = {}
     after: dict[Key, Row | None] = {}
     changelog = table.changelog(first, last)

@@ -57,9 +57,11 @@ class GroupHistory:
         if state is None and not changes:
             detail = f"there is no such group at epoch {newest.epoch}, nor is one remembered"
             raise Problem("group-unknown", 404, detail, epoch=newest.epoch)
-        alive = state is not None and not state["tombstone"][0].as_py()
+        shown = state is not None and not state["tombstone"][0].as_py()
+        withheld = state is not None and bool(state["withheld"][0].as_py())
+        alive = shown or withheld  # one that was never shown has a tombstone, and is withheld
         row = None
-        if alive:
+        if shown:
             assert state is not None
             row = self._shape.row(self._key, rows_of(state, result_columns(self._shape.plan))[0])
         rows = self._table.epochs()
@@ -69,6 +71,8 @@ class GroupHistory:
             "row": row,
             "row_count": _cells(state, program.cells)[0] if alive else None,
             "changed": state["epoch"][0].as_py() if alive and state is not None else None,
+            "withheld": withheld,
+            "written_ms": state["written_ms"][0].as_py() if alive and state is not None else None,
             "arguments": self._arguments(program, state) if alive else [],
             "epochs": _by_epoch(changes, {row.epoch: row for row in rows}),
             "history_complete": bool(rows) and self.complete(rows),

@@ -169,7 +169,7 @@ class Follower:
             rows = [row for row in rows if row.epoch > standing[0]]
 
     def _apply(self, table: Table, rows: list[EpochRow]) -> bool:
-        """The first of these epochs; False where their changelog is not complete any more."""
+        """The first of these epochs; False where the table does not have all of them any more."""
         piece = [rows[0]]
         total = int(rows[0].counters.get("changelog_rows", 0))
         for row in rows[1:]:
@@ -183,9 +183,15 @@ class Follower:
             return False
         for row in piece:
             mine = _of_epoch(changelog, row.epoch)
+            buried = None
+            silent = int(row.counters.get("expired_silently", 0))
+            if silent:  # groups went without a word; only the state says which
+                buried = table.buried(row.epoch)
+                if buried is None or buried.num_rows < silent + _deletions(mine):
+                    return False
             self.recent.add(epoch_changes(row, mine, self.shape))
             self._wake()  # who follows changes need not wait for the index
-            self.index.apply(row, mine)
+            self.index.apply(row, mine, buried)
             self._reached(row)
         return True
 
@@ -213,3 +219,10 @@ def _of_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:
         return None
     mine = changelog.filter(pc.equal(changelog["epoch"], epoch))
     return mine if mine.num_rows else None
+
+
+def _deletions(changelog: pa.Table | None) -> int:
+    """How many groups an epoch's changelog ends with -D."""
+    if changelog is None:
+        return 0
+    return int(pc.sum(pc.equal(changelog["op"], "-D")).as_py() or 0)

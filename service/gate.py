@@ -58,11 +58,12 @@ class Gate:
                 raise
             await problem.response()(scope, receive, sending)
         finally:
-            # Without the query: what is asked for may be somebody's data.
-            log.info(
-                "%s %s %d %.1f ms", scope["method"], _printable(scope["path"]), status,
-                (time.monotonic() - began) * 1_000,
-            )  # fmt: skip
+            if log.isEnabledFor(logging.INFO):
+                # Without the query: what is asked for may be somebody's data.
+                log.info(
+                    "%s %s %d %.1f ms", scope["method"], _printable(scope["path"]), status,
+                    (time.monotonic() - began) * 1_000,
+                )  # fmt: skip
 
 
 def _with_encoded_key(scope: Scope) -> Scope:

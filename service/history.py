@@ -11,9 +11,10 @@ from service.recent import WHOLE
 from service.table import Table
 
 
-def complete_after(table: Table, epoch: int) -> list[tuple[int, int]]:
+def complete_after(table: Table, epoch: int, *, results: bool = False) -> list[tuple[int, int]]:
     """The epochs after one, each with its number of changelog rows; all of them are there, or it
-    is a Problem that names the oldest epoch to go back to."""
+    is a Problem that names the oldest epoch to go back to. With `results` the changelog must also
+    tell all that happened: groups that expired without a word are not in it."""
     rows = table.epochs()
     if not rows:
         raise Problem("job-has-no-table", 409, "the job has no epoch yet")
@@ -30,6 +31,8 @@ def complete_after(table: Table, epoch: int) -> list[tuple[int, int]]:
             break
         expected = int(row.counters.get("changelog_rows", 0))
         if counts.get(row.epoch, 0) != expected:
+            raise gone(epoch, row.epoch)
+        if results and row.counters.get("expired_silently"):
             raise gone(epoch, row.epoch)
         later.append((row.epoch, expected))
     # Before the first epoch that is known there was nothing only where that is the job's start.

@@ -36,7 +36,7 @@ class PastEpoch:
         self._connection.execute("PRAGMA synchronous = OFF")
         store = RowStore(self._connection, shape)
         store.create()
-        later = complete_after(table, epoch)
+        later = complete_after(table, epoch, results=True)
         self._connection.execute("BEGIN")
         store.fill(table, 0)
         for first, last in _pieces_backwards(later):

@@ -102,10 +102,12 @@ class ResultsIndex:
             self._tell(rows)
         self._applied.clear()
 
-    def apply(self, row: EpochRow, changelog: pa.Table | None) -> None:
+    def apply(
+        self, row: EpochRow, changelog: pa.Table | None, buried: pa.Table | None = None
+    ) -> None:
         """The epoch after the newest one, in one transaction."""
         with self._transaction():
-            self._store.apply(row.epoch, changelog)
+            self._store.apply(row.epoch, changelog, buried)
             self._writer.execute("UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid])
             self._tell([row])
         self._applied.append((time.monotonic(), row.epoch))

@@ -96,9 +96,12 @@ class RowStore:
             else:
                 yield (self.shape.key_bytes(key), epoch, 0, *self._row(key, result))
 
-    def apply(self, epoch: int, changelog: pa.Table | None) -> None:
-        """What an epoch changed: of each group the last of its rows says how it is now."""
+    def apply(self, epoch: int, changelog: pa.Table | None, buried: pa.Table | None = None) -> None:
+        """What an epoch changed: of each group the last of its rows says how it is now. Groups
+        that were buried without a word in the changelog (state.emit_expired: false) go too."""
         last: dict[Key, Row | None] = {}
+        if buried is not None:
+            last = dict.fromkeys(rows_of(buried, self._group))
         for op, key, result in self._changes(changelog):
             if op in _BEGINNING:
                 last[key] = result

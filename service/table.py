@@ -139,6 +139,17 @@ class Table:
         table = pa.concat_tables(pieces)
         return table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
 
+    def buried(self, epoch: int) -> pa.Table | None:
+        """The accumulators that an epoch has put a tombstone on, as far as no merge has dropped
+        them."""
+        wanted = (pc.field("epoch") == epoch) & pc.field("tombstone")
+        pieces = [
+            pq.read_table(self.root / file.path, filters=wanted, partitioning=None)
+            for file in self.of_part(ACCUMULATORS, epoch - 1)
+            if file.epoch_min <= epoch
+        ]
+        return pa.concat_tables(pieces) if pieces else None
+
     def changelog_counts(self, after: int) -> dict[int, int]:
         """How many changelog rows of each epoch after one are still there."""
         counts: dict[int, int] = {}
