@@ -63,15 +63,15 @@ class RowStore:
         )
         marks = ", ".join("?" for _ in range(len(self._columns) + 4))
         for file in table.of_part(ACCUMULATORS):
-            state = table.read(file, ["epoch", "tombstone", *self.shape.columns])
-            for start in range(0, state.num_rows, _SLICE_ROWS):
+            wanted = ["epoch", "tombstone", *self.shape.columns]
+            for state in table.batches(file, wanted, _SLICE_ROWS):
                 self.connection.executemany(
                     f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET "
                     "epoch = excluded.epoch, tombstone = excluded.tombstone, "
                     "document = excluded.document, "
                     + ", ".join(f"{name} = excluded.{name}" for name in self._columns)
                     + " WHERE excluded.epoch >= epoch",
-                    self._upserts(state.slice(start, _SLICE_ROWS)),
+                    self._upserts(state),
                 )
         self.connection.execute("DELETE FROM rows")
         self.connection.execute(

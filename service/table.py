@@ -100,6 +100,12 @@ class Table:
     def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
         return pq.ParquetFile(self.root / file.path).read(columns)
 
+    def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """A file piece by piece: one that was merged may be larger than the memory."""
+        with pq.ParquetFile(self.root / file.path) as parquet:
+            for batch in parquet.iter_batches(rows, columns=list(columns)):
+                yield pa.Table.from_batches([batch])
+
     def epochs(self, after: int = -1) -> list[EpochRow]:
         """The rows of the epochs after one, in order and without a gap up to the newest."""
         rows = [row for file in self.of_part(EPOCHS, after) for row in self._epoch_rows(file)]
