@@ -52,7 +52,7 @@ def test_other_values_are_refused(path: Path, rest: str) -> None:
 
 @pytest.mark.parametrize("rest", ["emit: final", "allowed_lateness: 0s"])
 def test_what_belongs_to_windows_is_refused_without_them(path: Path, rest: str) -> None:
-    key = rest.split(":")[0]
+    key, _, _ = rest.partition(":")
     (problem,) = refused(path, "", rest + "\n")
     assert problem.startswith(f"5:1: {key}: belongs to a query with windows")
 
