@@ -284,3 +284,7 @@ RANGE_QUEUE_KIB = 2_048
 
 # A range is cut into pieces for several tasks, but not into smaller ones than so many offsets.
 RANGE_PIECE_RECORDS_MIN = 20_000
+
+# Columns of a job's results that get an index of their own once somebody orders or filters by
+# them: each costs some time for every changed row.
+INDEXED_COLUMNS_MAX = 4

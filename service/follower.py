@@ -128,6 +128,7 @@ class Follower:
             reopen = time.monotonic() + _REOPEN_SECONDS
             following = table.following()
             while not following.exists() and time.monotonic() < reopen:
+                self.index.make_wanted()
                 if self._closed.wait(INDEX_LOOK_SECONDS):
                     return
             table.advance()

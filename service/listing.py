@@ -46,6 +46,7 @@ class Listing:
 
     conditions: tuple[tuple[str, tuple[bytes, ...]], ...]  # SQL over our own names, and its values
     order: tuple[tuple[str, bool], ...]  # column, descending; the key comes last by itself
+    columns: tuple[str, ...]  # which an index would help: the first of the order, or an equal one
     asked: bytes  # a digest: a cursor belongs to one listing
 
     def cursor(self, epoch: int, last: Sequence[bytes]) -> str:
@@ -68,7 +69,6 @@ class Listing:
             values += place
         names = ", ".join(name for name, _ in columns)
         order = ", ".join(f"{name} DESC" if descending else name for name, descending in columns)
-        # By key there is an index that is in the order already; the unary + would hide it.
         return (
             f"SELECT document, {names} FROM rows WHERE {' AND '.join(parts)} "
             f"ORDER BY {order} LIMIT ?",
@@ -100,13 +100,16 @@ def page_place(cursor: str, asked: bytes, count: int) -> Place:
 def _beyond(columns: Sequence[tuple[str, bool]], place: list[bytes]) -> tuple[str, list[bytes]]:
     """Rows after a place in an order of several directions: greater in the first column that
     differs."""
+    first, descending = columns[0]
+    # Says nothing new, but an index can begin there.
+    start = f"{first} {'<=' if descending else '>='} ?"
     alternatives = []
-    values: list[bytes] = []
+    values: list[bytes] = [place[0]]
     for index, (name, descending) in enumerate(columns):
         same = [f"{before} = ?" for before, _ in columns[:index]]
         alternatives.append(" AND ".join([*same, f"{name} {'<' if descending else '>'} ?"]))
         values += place[: index + 1]
-    return f"({' OR '.join(f'({each})' for each in alternatives)})", values
+    return f"{start} AND ({' OR '.join(f'({each})' for each in alternatives)})", values
 
 
 def listing(shape: RowShape, where: Sequence[str], order: str | None, as_of: str | None) -> Listing:
@@ -116,7 +119,10 @@ def listing(shape: RowShape, where: Sequence[str], order: str | None, as_of: str
     conditions = tuple(_condition(shape, text) for text in where)
     columns = tuple(_ordered(shape, order)) if order else ()
     text = msgspec.json.encode([list(where), order or "", as_of or "", shape.plan.fingerprint])
-    return Listing(conditions, columns, hashlib.blake2b(text, digest_size=8).digest())
+    asked = hashlib.blake2b(text, digest_size=8).digest()
+    equal = [sql.removesuffix(" = ?") for sql, _ in conditions if sql.endswith(" = ?")]
+    helped = [columns[0][0]] if columns else equal[:1]
+    return Listing(conditions, columns, tuple(helped), asked)
 
 
 def _condition(shape: RowShape, text: str) -> tuple[str, tuple[bytes, ...]]:

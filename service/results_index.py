@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.epoch import EpochRow
-from schemas.limits import INDEX_HISTORY_SECONDS, QUERY_SECONDS_MAX
+from schemas.limits import INDEX_HISTORY_SECONDS, INDEXED_COLUMNS_MAX, QUERY_SECONDS_MAX
 from service.problems import Problem
 from service.row_shape import RowShape
 from service.row_store import STILL, RowStore
@@ -52,6 +52,8 @@ class ResultsIndex:
             for damaged in directory.glob(f"{name}*"):
                 damaged.unlink()
             self._open()
+        self._wanted: set[str] = set()
+        self._indexed = self._store.indexed()
         self._applied: deque[tuple[float, int]] = deque()
         self._forgot = time.monotonic()
 
@@ -149,7 +151,21 @@ class ResultsIndex:
             raise
         self._writer.execute("COMMIT")
 
+    def make_wanted(self) -> None:
+        """Indexes of columns that somebody asked by; the question itself did not wait for them."""
+        while self._wanted:
+            column = self._wanted.pop()
+            self._store.index(column)
+            self._indexed.add(column)
+
     # --- readers --------------------------------------------------------------------------------
+
+    def want(self, columns: Iterable[str]) -> None:
+        """Columns by which rows are asked for, by the index's own names."""
+        for column in columns:
+            known = self._indexed | self._wanted
+            if column not in known and len(known) < INDEXED_COLUMNS_MAX:
+                self._wanted.add(column)
 
     def lookup(self, key: bytes) -> tuple[int, bytes | None]:
         """The newest epoch, and the row of a group in it."""

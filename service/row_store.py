@@ -51,6 +51,16 @@ class RowStore:
         ):
             self.connection.execute(statement)
 
+    def index(self, column: str) -> None:
+        """An index over one of our own columns, for rows in its order and ranges of it."""
+        assert column in self._columns
+        self.connection.execute(f"CREATE INDEX IF NOT EXISTS by_{column} ON rows ({column}, key)")
+
+    def indexed(self) -> set[str]:
+        statement = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'rows'"
+        names = {name for (name,) in self.connection.execute(statement)}
+        return {column for column in self._columns if f"by_{column}" in names}
+
     # --- writing; the caller has begun a transaction --------------------------------------------
 
     def fill(self, table: Table, epoch: int) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -274,6 +275,24 @@ def test_who_has_written_reads_what_was_written(served: Served, watched: Watched
             problem(client.get(RESULTS, params={"after_offset": text}), 422, "parameter-invalid")
         late = client.get(RESULTS, params={"min_epoch": waiting + 1, "wait": 0.1})
         assert problem(late, 504, "epoch-not-reached")["newest"] == waiting
+
+
+def test_a_column_that_is_asked_by_gets_an_index(
+    client: httpx.Client, watched: WatchedTable
+) -> None:
+    (file,) = (watched.served.data / "service" / "jobs" / "items" / "index").glob("*.sqlite")
+    expected = shown(client.get(RESULTS, params={"order": "-top"}))
+
+    def plan() -> str:
+        with sqlite3.connect(file) as index:
+            return str(
+                index.execute("EXPLAIN QUERY PLAN SELECT * FROM rows ORDER BY c2").fetchall()
+            )
+
+    eventually(lambda: "by_c2" in plan())
+    assert shown(client.get(RESULTS, params={"order": "-top"})) == expected
+    low = client.get(RESULTS, params={"order": "top,-name", "where": "top<=1"})
+    assert shown(low) == {n: v for n, v in watched.live().items() if v[1] <= 1}
 
 
 def test_a_job_without_epochs_says_so(client: httpx.Client) -> None:
