@@ -147,12 +147,10 @@ class DecodeTask:
 
 def _time_of(rules: SourceRules) -> Callable[[Changes, Message], int | None] | None:
     """How to read a message's time, where it has one."""
-    if rules.time == "kafka":
-        return lambda _, record: _stamp(record)
-    return time_of(rules.time, rules.time_column)
+    return _stamp if rules.time == "kafka" else time_of(rules.time, rules.time_column)
 
 
-def _stamp(record: Message) -> int | None:
+def _stamp(_: Changes | None, record: Message) -> int | None:
     """Kafka's own timestamp, in epoch milliseconds."""
     kind, stamp = record.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
@@ -305,7 +303,7 @@ class _Range:
         report = self.report
         report.quarantined += 1
         reason = why.reason[:REASON_CHARACTERS_MAX]
-        offset, value, stamp = record.offset() or 0, record.value(), _stamp(record)
+        offset, value, stamp = record.offset() or 0, record.value(), _stamp(None, record)
         if report.first_reject is None:
             report.first_reject = (
                 f"{report.topic}/{report.partition} offset {offset}: {reason} at {why.path}"
