@@ -247,9 +247,12 @@ class Supervisor:
         if record.desired != Desired.RUNNING:
             self._register.tell(name, Actual(record.desired))
             return
-        said = job_log.reason(self._places.job(name).log)
-        why = said or _code_text(code)
+        places = self._places.job(name)
+        why = job_log.reason(places.log) or _code_text(code)
         if code == BAD_SPEC:  # another try would end the same way
+            said = job_log.tail(places.log, 1)
+            if said:  # FILE:LINE:COL: key: reason, of a file that is ours
+                why = said[0]["message"].replace(str(places.spec), "spec")
             log.warning("job %s failed: %s", name, why)
             self._register.tell(name, Actual.FAILED, why, failures=record.failures + 1)
             return

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service import job_process
-from tests.service.served import SPEC, Served, eventually
+from tests.service.served import CHECKOUT, SPEC, Served, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -109,10 +111,30 @@ def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
     assert "connections.yaml" in told
 
 
+def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> None:
+    served = Served.start(data)
+    try:
+        with served.client() as client:
+            spec = SPEC + "watermark: {generator: {class: 'mine:Generator'}}\n"
+            assert client.put("/v1/jobs/items", content=spec).status_code == 201
+            client.post("/v1/jobs/items/start")
+            failed = eventually(lambda: (job := served.job("items"))["actual"] == "FAILED" and job)
+        assert failed["retry_at"] is None
+        assert failed["reason"].startswith("spec:")
+        assert "watermark.generator" in failed["reason"]
+        assert str(data) not in failed["reason"]
+    finally:
+        served.stop()
+
+
 def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:
     served = Served.start(data)
     try:
-        with pytest.raises(AssertionError):
-            Served.start(data)
+        command = [sys.executable, "-m", "jobs.command", "serve", "--data", str(data)]
+        second = subprocess.run(
+            [*command, "--port", "0"], capture_output=True, text=True, cwd=CHECKOUT, check=False
+        )
+        assert (second.returncode, second.stdout) == (75, "")
+        assert "another service owns" in second.stderr
     finally:
         served.stop()
