@@ -9,14 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.core.accumulators import Count, Sum
-from jobs.core.accumulators.numbers import float_total
-from jobs.core.accumulators.sum import FloatSum
+from jobs.core.explanation import numbers, offsets_read
 from jobs.core.state import SHOWN, UNSHOWN, Key
-from jobs.core.values import render, renderer
+from jobs.core.values import renderer
 from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
-from schemas.epoch import EpochRow, Offsets
-from schemas.types import DECIMAL_PRECISION_MAX, DOUBLE, Kind, decimal
 
 
 class UnknownGroup(LookupError):
@@ -41,7 +37,7 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
             epochs[change.epoch] = {
                 "epoch": change.epoch,
                 "changes": [],
-                "offsets": _offsets_read(by_epoch, change.epoch),
+                "offsets": offsets_read(by_epoch, change.epoch),
             }
         shown = table.shape.row(change.key, change.result)
         epochs[change.epoch]["changes"].append({"op": change.op, "row": shown})
@@ -88,7 +84,7 @@ def _arguments(table: TableReader, state: GroupState) -> list[dict[str, Any]]:
         for accumulator in kept:
             cells = state.group.cells[at : at + len(accumulator.cells)]
             at += len(accumulator.cells)
-            found |= _cells(accumulator, cells)
+            found |= numbers(accumulator, cells)
         if index in program.multisets:
             write = renderer(argument.type)
             found["multiset"] = [
@@ -98,42 +94,6 @@ def _arguments(table: TableReader, state: GroupState) -> list[dict[str, Any]]:
             ]
         described.append(found)
     return described
-
-
-def _cells(accumulator: object, cells: tuple[Any, ...]) -> dict[str, Any]:
-    """The numbers of one accumulator, readable."""
-    if isinstance(accumulator, Count):
-        return {"count": cells[0]}
-    if isinstance(accumulator, FloatSum):
-        finite, nan, inf, neginf = cells
-        total = render(float_total(finite, 0, 0, 0), DOUBLE)
-        return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
-    if isinstance(accumulator, Sum):
-        if accumulator.type.kind is Kind.DECIMAL:
-            shape = decimal(DECIMAL_PRECISION_MAX, accumulator.type.scale or 0)
-            return {"sum": render(cells[0], shape)}
-        return {"sum": cells[0]}
-    return {}
-
-
-def _offsets_read(rows: dict[int, EpochRow], epoch: int) -> dict[str, dict[str, list[int]]] | None:
-    """The offsets [from, to) that an epoch read; None where the epoch is not known any more, or
-    read nothing of its own (a rewind)."""
-    row, before = rows.get(epoch), rows.get(epoch - 1)
-    if row is None or before is None or row.kind == "rewind":
-        return None
-    return ranges_read(before.offsets, row.offsets)
-
-
-def ranges_read(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
-    """Per topic and partition [from, to), where they differ."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for topic, partitions in after.items():
-        for partition, end in partitions.items():
-            start = before.get(topic, {}).get(partition, 0)
-            if start != end:
-                found.setdefault(topic, {})[partition] = [start, end]
-    return found
 
 
 def negative(document: dict[str, Any]) -> bool:

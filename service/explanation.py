@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.core.accumulators import Cell, Count, Storage, Sum
-from jobs.core.accumulators.numbers import float_total
-from jobs.core.accumulators.sum import FloatSum
+from jobs.core.accumulators import Cell, Storage
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Value
+from jobs.core.explanation import numbers, offsets_read
 from jobs.core.program import Program
 from jobs.core.state import rank
-from jobs.core.values import render
-from schemas.epoch import EpochRow, Offsets
-from schemas.types import DECIMAL_PRECISION_MAX, DOUBLE, Kind, SqlType, decimal
+from schemas.epoch import EpochRow
+from schemas.types import Kind
 from service.problems import Problem
 from service.row_shape import RowShape, safe_renderer
 from service.table import (
@@ -169,7 +167,7 @@ class GroupHistory:
                 ],
             }
             for accumulator in kept:
-                found |= _numbers(accumulator, cells[at : at + len(accumulator.cells)])
+                found |= numbers(accumulator, cells[at : at + len(accumulator.cells)])
                 at += len(accumulator.cells)
             if index in program.multisets:
                 write = safe_renderer(argument.type)
@@ -221,49 +219,12 @@ def _cell(state: pa.Table, cell: Cell) -> int:
     return int(column[0].as_py())
 
 
-def _numbers(accumulator: object, cells: Sequence[int]) -> dict[str, Any]:
-    """The numbers of one accumulator, readable; whole numbers may be of any size."""
-    if isinstance(accumulator, Count):
-        return {"count": cells[0]}
-    if isinstance(accumulator, FloatSum):
-        finite, nan, inf, neginf = cells
-        total = render(float_total(finite, 0, 0, 0), DOUBLE)
-        return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
-    if isinstance(accumulator, Sum):
-        shape: SqlType = decimal(DECIMAL_PRECISION_MAX, accumulator.type.scale or 0)
-        total = render(cells[0], shape)
-        if accumulator.type.kind is Kind.DECIMAL or abs(cells[0]) > 2**53 - 1:
-            return {"sum": total}
-        return {"sum": cells[0]}
-    return {}
-
-
 def _by_epoch(changes: Sequence[dict[str, Any]], rows: dict[int, EpochRow]) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for change in changes:
         epoch = change["epoch"]
         entry = found.setdefault(
-            epoch, {"epoch": epoch, "changes": [], "offsets": _offsets_read(rows, epoch)}
+            epoch, {"epoch": epoch, "changes": [], "offsets": offsets_read(rows, epoch)}
         )
         entry["changes"].append({"op": change["op"], "row": change["row"]})
     return list(found.values())
-
-
-def _offsets_read(rows: dict[int, EpochRow], epoch: int) -> dict[str, Any] | None:
-    """The offsets [from, to) that an epoch read; None where nobody knows any more, and for an
-    epoch that read none of its own."""
-    row, before = rows.get(epoch), rows.get(epoch - 1)
-    if row is None or before is None or row.kind == "rewind":
-        return None
-    return ranges(before.offsets, row.offsets)
-
-
-def ranges(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
-    """Per topic and partition [from, to), where they differ."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for topic, partitions in after.items():
-        for partition, end in partitions.items():
-            start = before.get(topic, {}).get(partition, 0)
-            if start != end:
-                found.setdefault(topic, {})[partition] = [start, end]
-    return found
