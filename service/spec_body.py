@@ -14,6 +14,7 @@ from typing import Any
 from jobs.core.marker import parse_marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
+from jobs.core.window_rules import window_problems
 from schemas.connections import Connections, UnknownConnectionError
 from schemas.job import JobSpec
 from schemas.spec_file import Document, Problem, SpecError, read_text, validated
@@ -48,6 +49,9 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
         plan = parse_query(spec.query, spec.columns)
     except QueryError as error:
         problems += _of_query(document, ("query",), error)
+    else:
+        wrong = window_problems(spec, plan)
+        problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
     if spec.watermark.marker is not None:
         try:
             parse_marker(spec.watermark.marker, spec.columns)

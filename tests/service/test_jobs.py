@@ -84,6 +84,11 @@ def test_a_body_with_another_name_is_refused(client: httpx.Client) -> None:
     assert (told["errors"][0]["path"], told["errors"][0]["line"]) == ("name", 1)
 
 
+def test_what_belongs_to_windows_is_refused_without_them(client: httpx.Client) -> None:
+    told = problem(client.put("/v1/jobs/a", content=SPEC + "emit: final\n"), 422, "spec-invalid")
+    assert told["errors"][0]["path"] == "emit"
+
+
 def test_an_address_of_a_broker_is_no_connection(client: httpx.Client) -> None:
     body = SPEC.replace("{topic: t}", "{topic: t, connection: evil}")
     told = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
