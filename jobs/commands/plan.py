@@ -8,9 +8,9 @@ from typing import Any
 from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
 from jobs.core.accumulators import Storage
-from jobs.core.expressions import expression_sql, window_sql
 from jobs.core.plan import Plan, Window
 from jobs.core.program import Program
+from jobs.core.sql_text import expression_sql, window_sql
 from jobs.core.window_rules import closes
 from schemas.duration import duration_text
 from schemas.job import JobSpec

@@ -14,8 +14,9 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from jobs.core.expressions import INTERVAL_UNITS_MS, TypeProblem, window_sql
 from jobs.core.plan import Column, Expression, Window, WindowBound
+from jobs.core.sql_text import INTERVAL_UNITS_MS, window_sql
+from jobs.core.typing_rules import TypeProblem
 from schemas.duration import duration_text
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
 from schemas.types import BIGINT, Kind, SqlType, timestamp

@@ -15,8 +15,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from jobs.core.change import Row
-from jobs.core.expressions import window_sql
 from jobs.core.plan import Column, Plan, Window, WindowBound
+from jobs.core.sql_text import window_sql
 from jobs.core.window_query import bounds
 from schemas.types import Kind
 

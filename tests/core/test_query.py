@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.expressions import expression_sql, plan_sql
 from jobs.core.plan import Call, Case, Cast, Column, Compare, Constant, Logical, Plan
 from jobs.core.query import QueryError, QueryProblem, parse_query
+from jobs.core.sql_text import expression_sql, plan_sql
 from schemas.limits import QUERY_CHARACTERS_MAX
 from schemas.types import (
     BIGINT,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobs.core.consolidate import group_places
-from jobs.core.expressions import plan_fails, plan_sql
+from jobs.core.expressions import plan_fails
 from jobs.core.plan import Column, Plan, Window
 from jobs.core.query import QueryError, QueryProblem, parse_query
+from jobs.core.sql_text import plan_sql
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
 from schemas.types import BIGINT, INT, STRING, TIME, SqlType, timestamp
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.expressions import expression_sql
 from jobs.core.plan import Column, Window
 from jobs.core.query import parse_query
+from jobs.core.sql_text import expression_sql
 from jobs.core.windows import (
     END,
     START,

@@ -1,0 +1,186 @@
+"""Plans and expressions as SQL that reads back to the same plan: for messages, and for tests."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+from jobs.core.literals import EPOCH
+from jobs.core.plan import (
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Compare,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Logical,
+    Negate,
+    Not,
+    Plan,
+    Window,
+    WindowBound,
+)
+from schemas.types import Kind
+
+# Largest first, so that a length is written in the largest unit that holds it exactly.
+INTERVAL_UNITS_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_PRECEDENCE = {"OR": 1, "AND": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
+_NOT, _PREDICATE, _SIGN, _LEAF = 3, 4, 7, 9
+
+
+def expression_sql(expression: Expression) -> str:
+    """An expression as SQL that reads back to the same expression."""
+    return _sql(expression)[0]
+
+
+def _wrapped(expression: Expression, least: int) -> str:
+    text, precedence = _sql(expression)
+    return text if precedence >= least else f"({text})"
+
+
+def _sql(expression: Expression) -> tuple[str, int]:
+    """Text and how strongly its outermost operator binds."""
+    match expression:
+        case Column():
+            return identifier_sql(expression.name), _LEAF
+        case Constant():
+            return _constant_sql(expression)
+        case Cast():
+            word = "TRY_CAST" if expression.lenient else "CAST"
+            return f"{word}({expression_sql(expression.operand)} AS {expression.type})", _LEAF
+        case Arithmetic() | Logical():
+            strength = _PRECEDENCE[expression.op]
+            left = _wrapped(expression.left, strength)
+            return f"{left} {expression.op} {_wrapped(expression.right, strength + 1)}", strength
+        case Negate():
+            return f"-{_wrapped(expression.operand, _LEAF)}", _SIGN
+        case Compare():
+            left = _wrapped(expression.left, _PREDICATE + 1)
+            right = _wrapped(expression.right, _PREDICATE + 1)
+            return f"{left} {expression.op} {right}", _PREDICATE
+        case Not():
+            return f"NOT {_wrapped(expression.operand, _PREDICATE)}", _NOT
+        case IsNull():
+            return f"{_wrapped(expression.operand, _PREDICATE + 1)} IS NULL", _PREDICATE
+        case In():
+            choices = ", ".join(map(expression_sql, expression.choices))
+            return f"{_wrapped(expression.operand, _PREDICATE + 1)} IN ({choices})", _PREDICATE
+        case Like():
+            escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
+            operand = _wrapped(expression.operand, _PREDICATE + 1)
+            return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
+        case Case():
+            whens = "".join(
+                f" WHEN {expression_sql(when)} THEN {expression_sql(value)}"
+                for when, value in expression.branches
+            )
+            rest = expression.otherwise
+            last = "" if rest is None else f" ELSE {expression_sql(rest)}"
+            return f"CASE{whens}{last} END", _LEAF
+        case Call():
+            arguments = ", ".join(map(expression_sql, expression.arguments))
+            return f"{expression.function}({arguments})", _LEAF
+        case WindowBound():
+            return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
+
+
+def window_sql(window: Window, bound: str = "") -> str:
+    """A window as GROUP BY says it, or one of its bounds as SELECT does."""
+    lengths = [window.size_ms] if window.function == "TUMBLE" else [window.slide_ms, window.size_ms]
+    arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
+    return f"{window.function}{bound}({arguments})"
+
+
+def interval_sql(milliseconds: int) -> str:
+    """A length of time in the largest unit that holds it exactly, or in seconds."""
+    for unit, length in INTERVAL_UNITS_MS.items():
+        if milliseconds % length == 0:
+            return f"INTERVAL '{milliseconds // length}' {unit}"
+    return f"INTERVAL '{milliseconds // 1000}.{milliseconds % 1000:03}' SECOND"
+
+
+def identifier_sql(name: str) -> str:
+    """A name, in backticks where it could be read as something else."""
+    plain = PLAIN_NAME.fullmatch(name) and name.upper() not in _WORDS
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+# Words that mean something to the parser where a name could stand.
+_KEYWORDS = """
+    ALL AND ANY AS ASC BETWEEN BY CASE CAST CROSS CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP
+    CURRENT_USER DATE DESC DISTINCT ELSE END ESCAPE EXCEPT EXISTS EXTRACT FALSE FETCH FILTER FOR
+    FROM FULL GROUP HAVING IF IN INNER INTERSECT INTERVAL INTO IS ISNULL JOIN LATERAL LEFT LIKE
+    LIMIT LOCALTIME LOCALTIMESTAMP MAP NATURAL NOT NOTNULL NULL OFFSET ON OR ORDER OUTER OVER
+    PARTITION QUALIFY RIGHT ROW ROWS SELECT SET SOME STRUCT TABLE THEN TIME TIMESTAMP TIMESTAMPTZ
+    TIMESTAMP_LTZ TRUE UNION UNNEST USING VALUES WHEN WHERE WINDOW WITH XOR DIV ILIKE RLIKE
+    REGEXP GLOB OVERLAPS SIMILAR
+"""
+_WORDS = frozenset(_KEYWORDS.split()) | {*Kind, "TEXT", "JSON", "ARRAY"}
+
+
+def string_sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _constant_sql(constant: Constant) -> tuple[str, int]:
+    value, sql_type = constant.value, constant.type
+    if value is None:
+        return f"CAST(NULL AS {sql_type})", _LEAF
+    if isinstance(value, bool):
+        return str(value).upper(), _LEAF
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'", _LEAF
+    if isinstance(value, str):
+        return string_sql(value), _LEAF
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "e" in text else text + "e0", _LEAF if value >= 0 else _SIGN
+    if sql_type.kind is Kind.DATE:
+        return f"DATE '{date(1970, 1, 1) + timedelta(days=value)}'", _LEAF
+    if sql_type.kind is Kind.TIMESTAMP:
+        moment = EPOCH + timedelta(microseconds=value)
+        fraction = f"{moment.microsecond:06}"[: sql_type.precision]
+        stamp = moment.isoformat(" ", "seconds") + (f".{fraction}" if fraction else "")
+        return f"TIMESTAMP '{stamp}'", _LEAF
+    digits = str(abs(value)).rjust((sql_type.scale or 0) + 1, "0")
+    if sql_type.scale:
+        digits = f"{digits[: -sql_type.scale]}.{digits[-sql_type.scale :]}"
+    return ("-" + digits, _SIGN) if value < 0 else (digits, _LEAF)
+
+
+def plan_sql(plan: Plan, table: str = "source") -> str:
+    """A plan as one query without derived tables, FILTER, aliases or ordinals in GROUP BY."""
+    group = {named.name: named.expression for named in plan.group}
+    aggregates = {aggregate.name: aggregate for aggregate in plan.aggregates}
+    selected = []
+    for name in plan.output:
+        if name in group:
+            text = expression_sql(group[name])
+        else:
+            index = aggregates[name].argument
+            inner = "*" if index is None else expression_sql(plan.arguments[index].expression)
+            text = f"{aggregates[name].function}({inner})"
+        selected.append(f"{text} AS {identifier_sql(name)}")
+    lines = [f"SELECT {', '.join(selected)}", f"FROM {identifier_sql(table)}"]
+    if plan.where is not None:
+        lines.append(f"WHERE {expression_sql(plan.where)}")
+    if group:
+        keys = [
+            window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
+            for each in group.values()
+        ]
+        lines.append("GROUP BY " + ", ".join(dict.fromkeys(keys)))  # both bounds are one window
+    return "\n".join(lines)
+
+
+def _key_sql(expression: Expression) -> str:
+    # A bare whole number in GROUP BY would be the position of a column.
+    text = expression_sql(expression)
+    return f"CAST({text} AS {expression.type})" if text.isdigit() else text
