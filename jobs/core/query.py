@@ -53,7 +53,6 @@ from jobs.core.query_scope import (
 from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX, IDENTIFIER_CHARACTERS_MAX
 from schemas.types import BOOLEAN, INT, SqlType
 
-
 _NO_CLAUSE = {
     "with_": ("WITH is not supported", "FROM (SELECT ... FROM t) does the same for one table"),
     "distinct": ("SELECT DISTINCT is not supported yet", "GROUP BY the columns"),
