@@ -14,6 +14,8 @@ hashed, compared, packed and shipped without a class of its own:
     TIMESTAMP(p), p >  6        str, YYYY-MM-DD HH:MM:SS.nnnnnnnnn (sorts as the instant does)
     TIMESTAMP_LTZ(p)            the same two, in UTC
     BINARY                      bytes
+    ARRAY<T>                    tuple of values of T; only results have it
+    ROW<T, ...>                 tuple of values; only multisets have it: an order and what it orders
 """
 
 from __future__ import annotations
@@ -43,8 +45,11 @@ class Kind(StrEnum):
     TIMESTAMP = "TIMESTAMP"
     TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
     BINARY = "BINARY"
+    ARRAY = "ARRAY"
+    ROW = "ROW"
 
 
+COMPOSITE = (Kind.ARRAY, Kind.ROW)  # made by aggregates; no column of a source has such a type
 INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 FLOATING = (Kind.FLOAT, Kind.DOUBLE)
 ALIASES = {"BYTES": "BINARY", "INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING"}
@@ -53,11 +58,12 @@ _TYPE = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*"
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A SQL type; `precision` and `scale` only where the kind has them."""
+    """A SQL type; `precision`, `scale` and `items` only where the kind has them."""
 
     kind: Kind
     precision: int | None = None
     scale: int | None = None
+    items: tuple[SqlType, ...] = ()  # of an ARRAY the one type of its elements
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
@@ -67,8 +73,9 @@ class SqlType:
             raise ValueError(f"{text!r} is not a type such as INT or DECIMAL(10, 2)")
         word = match[1].upper()
         name = ALIASES.get(word, word)
-        if name not in Kind.__members__:
-            raise ValueError(f"unknown type {match[1]!r}; known: {', '.join(Kind)}")
+        if name not in Kind.__members__ or name in COMPOSITE:
+            known = ", ".join(kind for kind in Kind if kind not in COMPOSITE)
+            raise ValueError(f"unknown type {match[1]!r}; known: {known}")
         kind = Kind(name)
         first = int(match[2]) if match[2] else None
         second = int(match[3]) if match[3] else None
@@ -107,6 +114,11 @@ class SqlType:
         return self.integer or self.floating or self.kind is Kind.DECIMAL
 
     @property
+    def item_names(self) -> tuple[str, ...]:
+        """What the fields of a ROW are called in tables."""
+        return tuple(f"f{number}" for number in range(1, len(self.items) + 1))
+
+    @property
     def textual_time(self) -> bool:
         """Kept as ordered text, because no column type of Spark and Delta holds it."""
         if self.kind is Kind.TIME:
@@ -119,6 +131,8 @@ class SqlType:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
             return f"{self.kind}({self.precision})"
+        if self.items:
+            return f"{self.kind}<{', '.join(map(str, self.items))}>"
         return str(self.kind)
 
 
@@ -141,6 +155,14 @@ def decimal(precision: int, scale: int) -> SqlType:
 
 def timestamp(precision: int, *, local_zone: bool = False) -> SqlType:
     return SqlType(Kind.TIMESTAMP_LTZ if local_zone else Kind.TIMESTAMP, precision)
+
+
+def array_of(element: SqlType) -> SqlType:
+    return SqlType(Kind.ARRAY, items=(element,))
+
+
+def row_of(*items: SqlType) -> SqlType:
+    return SqlType(Kind.ROW, items=items)
 
 
 def integer_range(sql_type: SqlType) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.core.change import Row, Value
+from jobs.core.composite_values import array_renderer
 from jobs.core.order_key import encoder, value_encoder
 from jobs.core.plan import Plan
 from jobs.core.values import Json, parser, renderer
@@ -26,6 +27,9 @@ JSON_INTEGER_MAX = 2**53 - 1
 
 def safe_renderer(sql_type: SqlType) -> Any:
     """As `renderer`, with whole numbers that a double would not hold as strings."""
+    if sql_type.kind is Kind.ARRAY:
+        write_items = array_renderer(safe_renderer(sql_type.items[0]))
+        return lambda value: None if value is None else write_items(value)
     write = renderer(sql_type)
     if not sql_type.integer:
         return write

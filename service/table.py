@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from jobs.core.change import Row, Value
 from jobs.core.plan import Plan
 from jobs.core.values import NAN
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
-from schemas.types import Kind, SqlType
+from schemas.types import COMPOSITE, Kind, SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
 QUARANTINE, EPOCHS = "quarantine", "epochs"
@@ -199,6 +200,8 @@ def newest_row(root: Path) -> EpochRow | None:
 
 def values(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
     """A column as the values of its SQL type (see schemas.types)."""
+    if sql_type.kind in COMPOSITE:
+        return _composites(array, sql_type)
     if sql_type.kind is Kind.DECIMAL:
         return _decimal_units(array)
     if sql_type.kind is Kind.DATE:
@@ -209,6 +212,20 @@ def values(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
     if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
         return [None if v is None else (v + 0.0 if v == v else NAN) for v in found]
     return found
+
+
+def _composites(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
+    """Arrays and rows as tuples; their items come from Arrow together."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if sql_type.kind is Kind.ARRAY:
+        items = values(array.values, sql_type.items[0])
+        found = [tuple(items[start:end]) for start, end in pairwise(array.offsets.to_pylist())]
+    else:
+        parts = [values(array.field(i), item) for i, item in enumerate(sql_type.items)]
+        found = list(zip(*parts, strict=True))
+    there = array.is_valid().to_pylist()
+    return [value if known else None for value, known in zip(found, there, strict=True)]
 
 
 def _decimal_units(array: pa.ChunkedArray | pa.Array) -> list[int | None]:

@@ -139,9 +139,9 @@ class _Source:
                 old.append(named)
         for weight, row in changes:
             if weight > 0:
-                live[int(row[ID] or 0)] = row
+                live[int(str(row[ID] or 0))] = row
             else:
-                del live[int(row[ID] or 0)]
+                del live[int(str(row[ID] or 0))]
         data = [row for weight, row in changes if (weight > 0) != (kind == "DELETE")]
         value = canal(kind, data, old if kind == "UPDATE" else None, es=_FIRST_ES + number)
         return Message(partition, value, "changes", tuple(changes))

@@ -29,8 +29,8 @@ def _text(value: Value, sql_type: SqlType) -> bytes:
         return value
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    if sql_type.kind is Kind.DECIMAL:
-        return _decimal_text(int(value or 0), sql_type.scale or 0).encode()
+    if isinstance(value, int) and sql_type.kind is Kind.DECIMAL:
+        return _decimal_text(value, sql_type.scale or 0).encode()
     if isinstance(value, float):
         return _hexadecimal(value).encode()
     return str(value).encode()

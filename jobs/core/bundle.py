@@ -18,7 +18,7 @@ from jobs.core.change import Row, Value
 from jobs.core.consolidate import Consolidation
 from jobs.core.laws import repeats_the_last_row, well_formed
 from jobs.core.order_key import encoder
-from jobs.core.plan import Column, Constant, Expression, Plan
+from jobs.core.plan import Column, Composite, Constant, Expression, Plan
 from jobs.core.program import Program
 from jobs.core.state import UNSHOWN, Key, MemoryState
 from jobs.core.timers import Clock
@@ -136,7 +136,7 @@ def plain_projection(plan: Plan) -> Projection | None:
     """The projection of a plan that only picks columns and constants, for which nobody needs
     Spark; None where a row expression has to be evaluated."""
     expressions = [named.expression for named in (*plan.group, *plan.arguments)]
-    if plan.where is not None or not all(isinstance(e, Column | Constant) for e in expressions):
+    if plan.where is not None or not all(map(_is_plain, expressions)):
         return None
     places = {column.name: place for place, column in enumerate(plan.used)}
     group = [_picked(named.expression, places) for named in plan.group]
@@ -148,9 +148,24 @@ def plain_projection(plan: Plan) -> Projection | None:
     return projection
 
 
+def _is_plain(expression: Expression) -> bool:
+    if isinstance(expression, Composite):
+        return all(map(_is_plain, expression.parts))
+    return isinstance(expression, Column | Constant)
+
+
 def _picked(expression: Expression, places: dict[str, int]) -> Callable[[Row], Value]:
     if isinstance(expression, Column):
         return itemgetter(places[expression.name])
+    if isinstance(expression, Composite):
+        parts = [_picked(part, places) for part in expression.parts]
+        keeps_nulls = expression.keeps_nulls
+
+        def together(row: Row) -> Value:
+            values = tuple([pick(row) for pick in parts])
+            return values if keeps_nulls or values[-1] is not None else None
+
+        return together
     assert isinstance(expression, Constant)
     value = expression.value
     return lambda row: value

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-Value = bool | int | float | str | bytes | None
+# The tuple is an ARRAY, or a ROW (see schemas.types).
+Value = bool | int | float | str | bytes | tuple["Value", ...] | None
 Row = tuple[Value, ...]
 
 

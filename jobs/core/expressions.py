@@ -10,6 +10,7 @@ from jobs.core.plan import (
     Case,
     Cast,
     Compare,
+    Composite,
     Expression,
     In,
     IsNull,
@@ -38,6 +39,8 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
             return flat if expression.otherwise is None else (*flat, expression.otherwise)
         case Call():
             return expression.arguments
+        case Composite():
+            return expression.parts
         case WindowBound():
             return (expression.window.time,)
         case _:

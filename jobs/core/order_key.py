@@ -11,6 +11,8 @@
     integers          one byte of sign and length, then the digits of base 256; any size
     floats            01 and the flipped bits when negative, 02 and the bits, 03 for NaN
     text, bytes       01, the (UTF-8) bytes with 00 written as 00 ff, then 00 00
+    rows              01, then their parts
+    arrays            01, before each element 01, then 00
 
 (A single 00 at the end would sort right too, but then the key of "" begins that of a NUL.) The
 first byte of a value is never ff: who seeks the end of a group's entries puts ff behind the group.
@@ -30,7 +32,7 @@ from textwrap import indent
 from typing import Any
 
 from jobs.core.change import Value
-from schemas.types import Kind, SqlType
+from schemas.types import COMPOSITE, Kind, SqlType
 
 HASH_BYTES = 16
 NULL = b"\x00"
@@ -95,8 +97,23 @@ k = NULL if v is None else b"\\1" + v.replace(NULL, ESCAPED_NUL) + END
 }
 
 
+def _template(sql_type: SqlType, names: dict[str, object]) -> str:
+    """The code that makes `k` of `v`; what it calls is put into `names`."""
+    if sql_type.kind not in COMPOSITE:
+        return _TEMPLATES[_form(sql_type)]
+    part = f"encode_{len(names)}"
+    if sql_type.kind is Kind.ROW:
+        names[part] = encoder(sql_type.items)
+        return f'k = NULL if v is None else b"\\1" + {part}(v)\n'
+    names[part] = value_encoder(sql_type.items[0])
+    items = f'b"".join([b"\\1" + {part}(item) for item in v])'
+    return f'k = NULL if v is None else b"\\1" + {items} + NULL\n'
+
+
 def _form(sql_type: SqlType) -> str:
     """The Python type that carries a SQL type's values."""
+    if sql_type.kind in COMPOSITE:
+        return sql_type.kind.lower()
     if sql_type.kind is Kind.BOOLEAN:
         return "bool"
     if sql_type.floating:
@@ -131,8 +148,7 @@ _NAMES: dict[str, object] = {
 }
 
 
-def _generated(source: str) -> Any:
-    names = dict(_NAMES)
+def _generated(source: str, names: dict[str, object]) -> Any:
     exec(source, names)
     return names["encode"]
 
@@ -141,23 +157,25 @@ def _generated(source: str) -> Any:
 def encoder(types: tuple[SqlType, ...]) -> Encoder:
     """The function that turns a tuple of values of these types into its key."""
     lines = ["def encode(values):\n"]
+    names = dict(_NAMES)
     parts = []
     if types:
         lines.append(f"    ({''.join(f'v{i}, ' for i in range(len(types)))}) = values\n")
     for i, sql_type in enumerate(types):
-        block = _TEMPLATES[_form(sql_type)].replace("k = ", f"k{i} = ")
+        block = _template(sql_type, names).replace("k = ", f"k{i} = ")
         lines.append(f"    v = v{i}\n" + indent(block, "    "))
         parts.append(f"k{i}")
     lines.append(f"    return {' + '.join(parts) or repr(b'')}\n")
-    encode: Encoder = _generated("".join(lines))
+    encode: Encoder = _generated("".join(lines), names)
     return encode
 
 
 @cache
 def value_encoder(sql_type: SqlType) -> ValueEncoder:
     """The same for one value that is not in a tuple."""
-    block = indent(_TEMPLATES[_form(sql_type)], "    ")
-    encode: ValueEncoder = _generated(f"def encode(v):\n{block}    return k\n")
+    names = dict(_NAMES)
+    block = indent(_template(sql_type, names), "    ")
+    encode: ValueEncoder = _generated(f"def encode(v):\n{block}    return k\n", names)
     return encode
 
 
@@ -223,4 +241,50 @@ _DECODERS: dict[str, ValueDecoder] = {
 
 def value_decoder(sql_type: SqlType) -> ValueDecoder:
     """The way back from the key of one value."""
+    if sql_type.kind is Kind.ROW:
+        return _row_decoder(sql_type.items)
     return _DECODERS[_form(sql_type)]
+
+
+def _row_decoder(items: tuple[SqlType, ...]) -> ValueDecoder:
+    parts = [(_ENDS[_form(item)], value_decoder(item)) for item in items]
+
+    def decode(key: bytes) -> Value:
+        if key == NULL:
+            return None
+        at, values = 1, []
+        for end_of, value_of in parts:
+            end = end_of(key, at)
+            values.append(value_of(key[at:end]))
+            at = end
+        return tuple(values)
+
+    return decode
+
+
+def _end_of_int(key: bytes, at: int) -> int:
+    head = key[at]
+    if head == NULL[0]:
+        return at + 1
+    if head in (GIANT[0], GIANT_NEGATIVE[0]):
+        length = int.from_bytes(key[at + 1 : at + 9], "big")
+        return at + 9 + (length if head == GIANT[0] else _LENGTH_LIMIT - 1 - length)
+    return at + 1 + (head - _ZERO_HEAD if head >= _ZERO_HEAD else _ZERO_HEAD - 1 - head)
+
+
+def _end_of_float(key: bytes, at: int) -> int:
+    return at + (1 if key[at] in (NULL[0], NAN_KEY[0]) else 9)
+
+
+def _end_of_text(key: bytes, at: int) -> int:
+    return at + 1 if key[at] == NULL[0] else key.index(END, at + 1) + len(END)
+
+
+# Of a value inside of a key: where it ends that begins there.
+_ENDS: dict[str, Callable[[bytes, int], int]] = {
+    "bool": lambda key, at: at + 1,
+    "int": _end_of_int,
+    "float": _end_of_float,
+    "str": _end_of_text,
+    "bytes": _end_of_text,
+}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 from typing import Literal as OneOf
 
@@ -22,6 +22,10 @@ from schemas.types import SqlType
 ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
 CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
 LogicalOp = OneOf["AND", "OR"]
+
+# On fields that plans got later: left out of the fingerprint at their default, so that a plan of
+# before keeps its own.
+LATER = {"later": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,16 @@ class WindowBound:
         return "window_end" if self.end else "window_start"
 
 
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Several expressions as one ROW value, an argument of aggregates: what they order by, and
+    last what they take. NULL where that last one is, unless NULLs are to be kept."""
+
+    parts: tuple[Expression, ...]
+    type: SqlType
+    keeps_nulls: bool = False
+
+
 Expression = (
     Column
     | Constant
@@ -166,6 +180,7 @@ Expression = (
     | Case
     | Call
     | WindowBound
+    | Composite
 )
 
 
@@ -182,16 +197,28 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordering:
+    """A direction of an aggregate's ORDER BY; NULL is the least unless it says otherwise."""
+
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """One aggregate of the query. `argument` indexes Plan.arguments; None for COUNT(*).
 
-    A FILTER (WHERE c) is already part of the argument: CASE WHEN c THEN x END.
+    A FILTER (WHERE c) is already part of the argument: CASE WHEN c THEN x END. `order` has a
+    direction for each part of the argument, where there is an ORDER BY.
     """
 
-    function: str  # COUNT, SUM, AVG, MIN, MAX
+    function: str  # a name of accumulators.FUNCTIONS
     argument: int | None
     name: str
     type: SqlType
+    distinct: bool = field(default=False, metadata=LATER)
+    parameters: tuple[str | int, ...] = field(default=(), metadata=LATER)  # constants of the call
+    order: tuple[Ordering, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +263,14 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, SqlType):
         return str(value)
     if is_dataclass(value):
-        parts = [_canonical(getattr(value, part.name)) for part in fields(value)]
-        return [type(value).__name__, *parts]
+        kept = [part for part in fields(value) if not _left_out(part, getattr(value, part.name))]
+        return [type(value).__name__, *(_canonical(getattr(value, part.name)) for part in kept)]
     if isinstance(value, tuple):
         return [_canonical(part) for part in value]
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     return value
+
+
+def _left_out(part: Field[Any], value: Any) -> bool:
+    return "later" in part.metadata and value == part.default

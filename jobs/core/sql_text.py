@@ -13,6 +13,7 @@ from jobs.core.plan import (
     Cast,
     Column,
     Compare,
+    Composite,
     Constant,
     Expression,
     In,
@@ -87,6 +88,8 @@ def _sql(expression: Expression) -> tuple[str, int]:
         case Call():
             arguments = ", ".join(map(expression_sql, expression.arguments))
             return f"{expression.function}({arguments})", _LEAF
+        case Composite():
+            return f"ROW({', '.join(map(expression_sql, expression.parts))})", _LEAF
         case WindowBound():
             return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -33,6 +33,7 @@ Counts = dict[Value, int]  # multiplicities by value
 
 _NULL_RANK: Rank = (0, None)
 _NAN_RANK: Rank = (2, None)
+_ROW_RANK = 3
 
 
 # What of a group's changes has been emitted: all; not those since its last result; none ever.
@@ -116,6 +117,14 @@ class State(Protocol):
         """
         ...
 
+    def present(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
+    ) -> Iterable[tuple[Value, int]]:
+        """The values with a positive multiplicity under the overlay, in their order. Who does not
+        go through all of them does not pay for all: a large multiset is read as it is gone
+        through."""
+        ...
+
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         """The stored entries of a group, in the order of their values, negative ones too."""
         ...
@@ -137,6 +146,8 @@ def rank(value: Value) -> Rank:
     """What values of one column sort by: NULL first, NaN last; equal for any two NaN."""
     if value is None:
         return _NULL_RANK
+    if type(value) is tuple:
+        return (_ROW_RANK, tuple(map(rank, value)))
     if value != value:
         return _NAN_RANK
     return (1, value)
@@ -162,6 +173,23 @@ def first_present(
     if best is None:
         return None
     return _value(best)
+
+
+def present(
+    stored: Iterable[tuple[Value, int]], overlay: Mapping[Value, int], descending: bool
+) -> Iterator[tuple[Value, int]]:
+    """The values with a positive multiplicity of `stored`, as the overlay changed it; `stored`
+    and what comes out are in order."""
+    covered = {rank(value): multiplicity for value, multiplicity in overlay.items()}
+    coming = sorted((seen for seen, count in covered.items() if count > 0), reverse=not descending)
+    for value, multiplicity in stored:
+        seen = rank(value)
+        while coming and (coming[-1] > seen if descending else coming[-1] < seen):
+            yield _value(coming[-1]), covered[coming.pop()]
+        if multiplicity > 0 and seen not in covered:
+            yield value, multiplicity
+    while coming:
+        yield _value(coming[-1]), covered[coming.pop()]
 
 
 class MemoryState:
@@ -195,6 +223,12 @@ class MemoryState:
         ranks = reversed(multiset.ranks) if largest else multiset.ranks
         stored = ((_value(seen), multiset.counts[seen]) for seen in ranks)
         return first_present(stored, overlay, largest=largest)
+
+    def present(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
+    ) -> Iterable[tuple[Value, int]]:
+        stored = self.entries(argument, key)
+        return present(reversed(stored) if descending else stored, overlay, descending)
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         multiset = self._multisets.get((argument, _hashable(key)))
@@ -260,6 +294,8 @@ class _Multiset:
 
 
 def _value(seen: Rank) -> Value:
+    if seen[0] == _ROW_RANK:
+        return tuple(map(_value, seen[1]))
     value: Value = math.nan if seen == _NAN_RANK else seen[1]
     return value
 

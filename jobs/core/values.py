@@ -24,15 +24,16 @@ from collections.abc import Callable
 from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from jobs.core.change import Value
+from jobs.core.composite_values import array_renderer, no_value, row_renderer
 from jobs.core.json_text import JsonNumber, shown
 from schemas import limits
-from schemas.types import Kind, SqlType, integer_range
+from schemas.types import COMPOSITE, Kind, SqlType, integer_range
 
 TimestampFormat = Literal["sql", "iso"]
-Json = bool | int | float | str | None
+Json = bool | int | float | str | list[Any] | None
 Converter = Callable[[object], Value]
 Renderer = Callable[[Value], Json]
 
@@ -121,6 +122,8 @@ def canonical_float(number: float) -> float:
 
 def _conversion(sql_type: SqlType, timestamp_format: TimestampFormat) -> Converter:
     kind = sql_type.kind
+    if kind in COMPOSITE:
+        return no_value(sql_type)
     if sql_type.integer:
         return _integer_converter(sql_type)
     if kind is Kind.DECIMAL:
@@ -406,7 +409,7 @@ def _binary(field: object) -> bytes:
 
 
 def _unchanged(value: Value) -> Json:
-    assert not isinstance(value, bytes)
+    assert not isinstance(value, bytes | tuple)
     return value
 
 
@@ -498,4 +501,6 @@ _RENDERERS: dict[Kind, Callable[[SqlType], Renderer]] = {
     Kind.TIMESTAMP: _timestamp_renderer,
     Kind.TIMESTAMP_LTZ: _timestamp_renderer,
     Kind.BINARY: _binary_renderer,
+    Kind.ARRAY: lambda kind: array_renderer(renderer(kind.items[0])),
+    Kind.ROW: lambda kind: row_renderer([renderer(item) for item in kind.items]),
 }

@@ -41,7 +41,9 @@ NamedType = tuple[str, SqlType]
 _OP, _EPOCH, _SEQ = "op", "epoch", "seq"
 _NULL = "null"
 _ESCAPED = r'["\\\x00-\x1f]'
-_BARE = (Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, *FLOATING)
+_BARE = (
+    Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, *FLOATING, Kind.ARRAY,
+)  # fmt: skip
 _STAMPS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 _PLAIN_DECIMAL_SCALE_MAX = 6  # Arrow turns to exponents beyond it, as Java does
 _SEED, _MULTIPLIER = np.uint32(SEED), np.uint32(MULTIPLIER)
@@ -253,6 +255,8 @@ def _cut(texts: pa.Array) -> list[bytes]:
 def _fragments(column: pa.Array, sql_type: SqlType, textual: bool) -> pa.Array:
     """Each value as JSON text; with `textual` every value but NULL is a JSON string."""
     text = _contents(column, sql_type)
+    if textual and sql_type.kind is Kind.ARRAY:
+        text = _escaped(text)
     if textual or sql_type.kind not in _BARE:
         text = pc.binary_join_element_wise('"', text, '"', "")
     elif sql_type.floating:
@@ -272,12 +276,26 @@ def _contents(column: pa.Array, sql_type: SqlType) -> pa.Array:
         return _stamps(column, "Z" if kind is Kind.TIMESTAMP_LTZ else "")
     if kind is Kind.STRING:
         return _escaped(column)
+    if kind is Kind.ARRAY:
+        return _array_texts(column, sql_type)
     if kind is Kind.BINARY or (
         kind is Kind.DECIMAL and (sql_type.scale or 0) > _PLAIN_DECIMAL_SCALE_MAX
     ):
         render = renderer(sql_type)
         return pa.array([render(value) for value in from_arrow(column, sql_type)], pa.string())
     return column if kind is Kind.TIME else pc.cast(column, pa.string())
+
+
+def _array_texts(column: pa.Array, sql_type: SqlType) -> pa.Array:
+    """Arrays as JSON, made a row at a time: they are few, and long."""
+    render, encode = renderer(sql_type), msgspec.json.Encoder().encode
+    return pa.array(
+        [
+            None if value is None else encode(render(value)).decode()
+            for value in from_arrow(column, sql_type)
+        ],
+        pa.string(),
+    )
 
 
 def _float_texts(column: pa.Array) -> pa.Array:

@@ -9,6 +9,7 @@ buffers too; so both ways are copies of numbers and never build date or Decimal 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from jobs.core.accumulators import Cell, Storage
 from jobs.core.accumulators.numbers import NAN
-from schemas.types import Kind, SqlType
+from schemas.types import COMPOSITE, Kind, SqlType
 
 _PLAIN = {
     Kind.BOOLEAN: pa.bool_(),
@@ -37,6 +38,11 @@ _WORD_MASK = (1 << 64) - 1
 
 def arrow_type(sql_type: SqlType) -> pa.DataType:
     """The Arrow type that carries a SQL type, in Spark, Parquet and Delta alike."""
+    if sql_type.kind is Kind.ARRAY:
+        return pa.list_(pa.field("element", arrow_type(sql_type.items[0])))
+    if sql_type.kind is Kind.ROW:
+        items = zip(sql_type.item_names, map(arrow_type, sql_type.items), strict=True)
+        return pa.struct(list(items))
     if sql_type.kind in _PLAIN:
         return _PLAIN[sql_type.kind]
     if sql_type.kind is Kind.DECIMAL:
@@ -56,6 +62,8 @@ def cell_type(cell: Cell) -> pa.DataType:
 
 def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     target = arrow_type(sql_type)
+    if sql_type.kind in COMPOSITE:
+        return _composites(values, sql_type, target)
     if sql_type.kind is Kind.DECIMAL:
         return _decimals(values, target)
     if sql_type.kind is Kind.DATE:
@@ -67,6 +75,10 @@ def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, sql_type: SqlType) -> list[Any]:
     array = _one_chunk(array)
+    if sql_type.kind is Kind.ARRAY:
+        return _lists(array, sql_type.items[0])
+    if sql_type.kind is Kind.ROW:
+        return _rows(array, sql_type)
     if sql_type.kind is Kind.DECIMAL:
         return _units(array)
     if sql_type.integer:
@@ -159,3 +171,38 @@ def _units(array: pa.Array) -> list[Any]:
         valid = array.is_valid().to_pylist()
         return [value if there else None for value, there in zip(units, valid, strict=True)]
     return units  # type: ignore[no-any-return]
+
+
+def _composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType) -> pa.Array:
+    """Tuples as a list array or a struct array; of NULL the parts are left out, or NULL."""
+    absent = pa.array([value is None for value in values], pa.bool_())
+    if sql_type.kind is Kind.ARRAY:
+        sizes = [0 if value is None else len(value) for value in values]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        flat = list(chain.from_iterable(value for value in values if value is not None))
+        items = to_arrow(flat, sql_type.items[0])
+        return pa.ListArray.from_arrays(offsets, items, type=target, mask=absent)
+    nothing = (None,) * len(sql_type.items)
+    rows = [nothing if value is None else value for value in values]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(nothing)
+    parts = [to_arrow(column, item) for column, item in zip(columns, sql_type.items, strict=True)]
+    return pa.StructArray.from_arrays(parts, fields=list(target), mask=absent)
+
+
+def _lists(array: pa.ListArray, item: SqlType) -> list[Any]:
+    items = from_arrow(array.values, item)
+    bounds = array.offsets.to_numpy().tolist()
+    lists: list[Any] = [tuple(items[start:end]) for start, end in pairwise(bounds)]
+    return _without_nulls(lists, array)
+
+
+def _rows(array: pa.StructArray, sql_type: SqlType) -> list[Any]:
+    parts = [from_arrow(array.field(i), item) for i, item in enumerate(sql_type.items)]
+    return _without_nulls(list(zip(*parts, strict=True)), array)
+
+
+def _without_nulls(values: list[Any], array: pa.Array) -> list[Any]:
+    if array.null_count:
+        for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[index] = None
+    return values

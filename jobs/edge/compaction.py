@@ -240,8 +240,7 @@ def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[
     becomes a Python object."""
     numbers = np.zeros(rows.num_rows, np.int64)
     count = 1
-    for name in names:
-        column = rows[name]
+    for column in (part for name in names for part in _plain_parts(rows[name])):
         if pa.types.is_floating(column.type):
             column = pc.add(column, 0.0)  # -0.0 is 0.0
         encoded = _one(column.dictionary_encode(null_encoding="encode"))
@@ -252,6 +251,14 @@ def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[
         numbers = numbers * width + encoded.indices.to_numpy()
         count *= width
     return numbers
+
+
+def _plain_parts(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    """A column as columns that Arrow finds the distinct values of; of rows also which are NULL."""
+    if not pa.types.is_struct(column.type):
+        return [column]
+    parts = [part for each in column.flatten() for part in _plain_parts(each)]
+    return [column.is_valid(), *parts]
 
 
 def _one(array: pa.ChunkedArray) -> pa.Array:

@@ -50,6 +50,9 @@ _FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
 
 def spark_type(sql_type: SqlType) -> T.DataType:
     """The Spark type of a column of a SQL type."""
+    if sql_type.kind is Kind.ROW:
+        fields = zip(sql_type.item_names, sql_type.items, strict=True)
+        return T.StructType([T.StructField(name, spark_type(item)) for name, item in fields])
     if sql_type.kind is Kind.DECIMAL:
         return T.DecimalType(sql_type.precision or 10, sql_type.scale or 0)
     return T.StringType() if sql_type.textual_time else _SPARK_TYPES[sql_type.kind]

@@ -29,6 +29,7 @@ from jobs.core.plan import (
     Cast,
     Column,
     Compare,
+    Composite,
     Constant,
     Expression,
     In,
@@ -153,8 +154,24 @@ def build(expression: Expression) -> Evaluated:
             return _build_case(expression)
         case Call():
             return _build_call(expression)
+        case Composite():
+            return _build_composite(expression)
         case WindowBound():
             return Evaluated(*bound_column(expression))
+
+
+def _build_composite(composite: Composite) -> Evaluated:
+    parts = [build(part) for part in composite.parts]
+    fields = [
+        part.value.try_cast(spark_type(kind)).alias(name)
+        for part, kind, name in zip(
+            parts, composite.type.items, composite.type.item_names, strict=True
+        )
+    ]
+    value = F.struct(*fields)
+    if not composite.keeps_nulls:
+        value = F.when(parts[-1].value.isNotNull(), value)
+    return Evaluated(value, _first(*(part.failure for part in parts)))
 
 
 _COMPARE: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {

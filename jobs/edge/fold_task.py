@@ -53,7 +53,7 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
-from schemas.types import SqlType
+from schemas.types import Kind, SqlType
 
 BUCKET, FAILURE = "__bucket", "failure"
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
@@ -175,6 +175,7 @@ class _Fold:
             plan=task.plan.fingerprint,
             group_types=tuple(kind for _, kind in layout.group),
             argument_types=tuple(argument.type for argument in task.plan.arguments),
+            array_results=any(each.type.kind is Kind.ARRAY for each in task.plan.aggregates),
         )
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []

@@ -13,7 +13,6 @@ withheld  order key of the group     -> the group in full, where its changes are
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,15 +20,9 @@ from typing import Any, NamedTuple
 import lmdb
 import msgspec
 
+from jobs.core.accumulators.numbers import NAN
 from jobs.core.change import Value
-from jobs.core.order_key import (
-    ValueDecoder,
-    ValueEncoder,
-    bounded,
-    encoder,
-    value_decoder,
-    value_encoder,
-)
+from jobs.core.order_key import bounded, encoder, value_encoder
 from jobs.core.state import (
     Counts,
     Group,
@@ -38,13 +31,14 @@ from jobs.core.state import (
     Stamp,
     Upserts,
     first_present,
+    present,
     rank,
 )
 from jobs.core.timers import Clock
 from jobs.edge import timer_records
-from jobs.edge.columns import WORD_DIGITS_MAX
+from jobs.edge.argument_records import Argument, checked
 from schemas import limits
-from schemas.types import BIGINT, Kind, SqlType
+from schemas.types import SqlType
 
 LAYOUT_VERSION = 4
 
@@ -64,6 +58,7 @@ class Layout:
     plan: str  # fingerprint of the query's plan
     group_types: tuple[SqlType, ...]
     argument_types: tuple[SqlType, ...]
+    array_results: bool = False  # MessagePack gives tuples back as lists
     version: int = LAYOUT_VERSION
 
     @property
@@ -85,6 +80,8 @@ WIDE_INTEGER = 1
 
 
 def _wide(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_wide, value))
     if type(value) is not int or -(1 << 63) <= value < 1 << 64:
         return value
     size = (value.bit_length() >> 3) + 1
@@ -105,6 +102,17 @@ _decode_written = msgspec.msgpack.Decoder(list[bytes]).decode
 SPILLED = encode(None)  # in the place of a multiset that has an entry for each value
 
 
+def _with_arrays(data: bytes) -> Group:
+    """A Group whose results may be arrays, with the one NaN in them."""
+    group = _decode_group(data)
+    result = tuple(_array(each) if type(each) is list else each for each in group.result)
+    return msgspec.structs.replace(group, result=result)
+
+
+def _array(items: list[Any]) -> tuple[Any, ...]:
+    return tuple(NAN if item != item else item for item in items)
+
+
 def packed(group: Group) -> bytes:
     """A Group as bytes; most say nothing but their first two fields."""
     try:
@@ -115,19 +123,6 @@ def packed(group: Group) -> bytes:
         cells = tuple(_wide(cell) for cell in group.cells)
         result = tuple(_wide(value) for value in group.result)
         return encode(msgspec.structs.replace(group, cells=cells, result=result))
-
-
-def _checked(sql_type: SqlType) -> ValueDecoder:
-    """A decoder that calls what it cannot read damage."""
-    decode = value_decoder(sql_type)
-
-    def value(key: bytes) -> Value:
-        try:
-            return decode(key)
-        except (ValueError, IndexError, struct.error) as error:
-            raise lmdb.CorruptedError(f"{key!r} is not the key of a {sql_type}: {error}") from error
-
-    return value
 
 
 class Records(msgspec.Struct, array_like=True):
@@ -160,79 +155,18 @@ class Databases(NamedTuple):
 decode_records = msgspec.msgpack.Decoder(Records).decode
 
 
-class _Memo(dict[Value, bytes]):
-    """Order keys of an argument's values: most columns have few distinct ones."""
-
-    def __init__(self, encode: ValueEncoder) -> None:
-        self._encode = encode
-
-    def __missing__(self, value: Value) -> bytes:
-        if len(self) >= limits.MEMO_ENTRIES_MAX:
-            self.clear()
-        key = self._encode(value)
-        self[value] = key
-        return key
-
-
-_WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
-
-
-class _Argument:
-    """How the values of one argument are written.
-
-    In a small multiset they stand as they are where msgspec reads back what it wrote, and as
-    their order keys where it does not (NaN, wide decimals).
-    """
-
-    def __init__(self, number: int, sql_type: SqlType) -> None:
-        self.prefix = value_encoder(BIGINT)(number)
-        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
-        self.value = _checked(sql_type)
-        as_it_is = _form(sql_type)
-        self.plain = as_it_is is not None
-        kind: Any = bytes if as_it_is is None else as_it_is | None
-        self.small = msgspec.msgpack.Decoder(dict[kind, int]).decode
-
-    def written(self, counts: Counts) -> dict[Any, int]:
-        """Multiplicities under what stands for their values in a small multiset."""
-        if self.plain:
-            return counts
-        orders = self.orders
-        return {orders[value]: count for value, count in counts.items()}
-
-    def ordered(self, small: dict[Any, int]) -> Iterator[tuple[bytes, int]]:
-        """A small multiset under the order keys of its values."""
-        for written, count in small.items():
-            yield (self.orders[written] if self.plain else written), count
-
-    def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
-        """The multiplicities of these values at least."""
-        if self.plain:
-            return small
-        orders = self.orders
-        return {value: small.get(orders[value], 0) for value in values}
-
-
-def _form(sql_type: SqlType) -> type[int] | type[str] | None:
-    """What a value is that MessagePack gives back as it was; None where it might not."""
-    if sql_type.kind is Kind.STRING or sql_type.textual_time:
-        return str
-    if sql_type.kind is Kind.DECIMAL:
-        return int if (sql_type.precision or 0) <= WORD_DIGITS_MAX else None
-    return int if sql_type.integer or sql_type.kind in _WORDS else None
-
-
 class Keys:
     """The keys of a layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._encode_group = encoder(layout.group_types)
         self.arguments = tuple(
-            _Argument(number, sql_type) for number, sql_type in enumerate(layout.argument_types)
+            Argument(number, sql_type) for number, sql_type in enumerate(layout.argument_types)
         )
 
         self._values = tuple(map(value_encoder, layout.group_types))
-        self._decoders = tuple(map(_checked, layout.group_types))
+        self._decoders = tuple(map(checked, layout.group_types))
+        self.decode_group = _with_arrays if layout.array_results else _decode_group
 
     def timer(self, timer: GroupTimer) -> bytes:
         return timer_records.key(timer, self.group(timer.key))
@@ -274,7 +208,8 @@ class Snapshot:
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         asked = list(map(self._keys.group, keys))
         found = dict(self._groups.getmulti(sorted(asked)))
-        return [None if (data := found.get(key)) is None else _decode_group(data) for key in asked]
+        decode = self._keys.decode_group
+        return [None if (data := found.get(key)) is None else decode(data) for key in asked]
 
     def multisets(
         self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
@@ -299,20 +234,20 @@ class Snapshot:
                 counts[value] = 0 if data is None else _multiplicity(entry, data)
         return found
 
-    def _start(self, argument: _Argument, key: Key) -> bytes:
+    def _start(self, argument: Argument, key: Key) -> bytes:
         """The beginning of the keys of all entries of a group; asked for several times."""
         part = self._parts.get(key)
         if part is None:
             part = self._parts[key] = self._keys.part(key)
         return argument.prefix + part
 
-    def _small_multiset(self, argument: _Argument, key: Key) -> dict[Any, int] | None:
+    def _small_multiset(self, argument: Argument, key: Key) -> dict[Any, int] | None:
         start = self._start(argument, key)
         if start not in self._small:
             self._read_small(argument, [start])
         return self._small[start]
 
-    def _read_small(self, argument: _Argument, starts: Iterable[bytes]) -> None:
+    def _read_small(self, argument: Argument, starts: Iterable[bytes]) -> None:
         """Read the multisets that are one record each; None stands for one that is spilled."""
         missing = sorted(set(starts).difference(self._small))
         stored = dict(self._entries.getmulti(missing))
@@ -333,7 +268,7 @@ class Snapshot:
             self._keys.group(key): None if group is None else packed(group)
             for key, group in upserts.groups
         }
-        changed: dict[bytes, tuple[_Argument, dict[Any, int]]] = {}
+        changed: dict[bytes, tuple[Argument, dict[Any, int]]] = {}
         for argument, key, counts in upserts.multisets:
             of = self._keys.arguments[argument]
             start = self._start(of, key)
@@ -407,6 +342,15 @@ class Snapshot:
             return (max if largest else min)(present, key=rank, default=None)
         stored = self._walk(argument, key, descending=largest)
         return first_present(stored, overlay, largest=largest)
+
+    def present(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
+    ) -> Iterable[tuple[Value, int]]:
+        of = self._keys.arguments[argument]
+        small = self._small_multiset(of, key)
+        if small is not None:
+            return of.present(small, dict(overlay), descending=descending)
+        return present(self._walk(argument, key, descending=descending), overlay, descending)
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         return list(self._walk(argument, key, descending=False))

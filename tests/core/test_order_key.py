@@ -34,9 +34,12 @@ from schemas.types import (
     INT,
     STRING,
     TIME,
+    Kind,
     SqlType,
+    array_of,
     decimal,
     integer_range,
+    row_of,
     timestamp,
 )
 
@@ -53,6 +56,8 @@ TYPES = (
     timestamp(9),
     timestamp(3, local_zone=True),
     BINARY,
+    row_of(DOUBLE, STRING),
+    row_of(decimal(38, 10), BOOLEAN, BINARY, INT),
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(
     "\0\x01ab\U0010ffff", max_size=6
@@ -62,7 +67,11 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
     """Values as schemas.types says this type has them, NULL among them."""
     some: st.SearchStrategy[Any]
-    if sql_type is BOOLEAN:
+    if sql_type.kind is Kind.ROW:
+        some = st.tuples(*map(values_of, sql_type.items))
+    elif sql_type.kind is Kind.ARRAY:
+        some = st.lists(values_of(sql_type.items[0]), max_size=3).map(tuple)
+    elif sql_type is BOOLEAN:
         some = st.booleans()
     elif sql_type.floating:
         width = 32 if sql_type is FLOAT else 64
@@ -85,12 +94,16 @@ def sql_rank(value: Value) -> tuple[int, Any]:
     """The order that the keys must have, said in Python."""
     if value is None:
         return (0, 0)
+    if isinstance(value, tuple):
+        return (1, tuple(map(sql_rank, value)))
     if isinstance(value, float) and math.isnan(value):
         return (2, 0)
     return (1, value)
 
 
-@pytest.mark.parametrize("sql_type", TYPES, ids=str)
+@pytest.mark.parametrize(
+    "sql_type", [*TYPES, array_of(STRING), array_of(row_of(INT, STRING))], ids=str
+)
 def test_bytes_sort_as_values_sort(sql_type: SqlType) -> None:
     encode = value_encoder(sql_type)
 

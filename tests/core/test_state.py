@@ -35,7 +35,7 @@ from jobs.core.state import (
     rank,
 )
 from jobs.core.timers import Clock
-from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
+from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal, row_of
 from tests.core.test_order_key import sql_rank
 
 LONG = "x" * 500
@@ -45,6 +45,20 @@ POOLS: dict[SqlType, list[Any]] = {
     decimal(38, 2): [None, -(10**38) + 1, -(2**64), 2**63, 2**64, 10**38 - 1],
     DOUBLE: [None, -math.inf, -1.5, 0.0, 5e-324, math.inf, float("nan"), float("nan")],
     STRING: [None, "", "\0", "a", "a\0b", "é", "\U0001f600", LONG, LONG + "a", LONG + "b", "y"],
+    row_of(DOUBLE, STRING): [
+        None,
+        (None, "a"),
+        (1.5, None),
+        (1.5, "\0"),
+        (1.5, "a"),
+        (-1.5, "z"),
+        (0.0, ""),
+        (math.nan, "b"),
+        (math.inf, "b"),
+        (1.5, LONG + "a"),
+        (1.5, LONG + "b"),
+        (None, None),
+    ],
     BINARY: [None, b"", b"\0", b"\xff", b"\0\xff", b"z" * 450 + b"1", b"z" * 450 + b"2"],
 }
 GROUP_TYPES: list[tuple[SqlType, ...]] = [
@@ -169,13 +183,19 @@ class NaiveState:
         mine = [place for place in self.entry_of if place[:2] == (argument, ranks(key))]
         return [self.entry_of[place] for place in sorted(mine)]
 
+    def present(
+        self, argument: int, key: Key, overlay: Mapping[Value, int], descending: bool
+    ) -> list[tuple[Value, int]]:
+        counts = {sql_rank(value): (value, count) for value, count in self.entries(argument, key)}
+        counts |= {sql_rank(value): (value, count) for value, count in overlay.items()}
+        ranks = sorted((seen for seen, (_, n) in counts.items() if n > 0), reverse=descending)
+        return [counts[seen] for seen in ranks]
+
     def extreme(
         self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
     ) -> Value | None:
-        counts = {sql_rank(value): (value, count) for value, count in self.entries(argument, key)}
-        counts |= {sql_rank(value): (value, count) for value, count in overlay.items()}
-        present = sorted(seen for seen, (_, count) in counts.items() if count > 0)
-        return counts[present[-1 if largest else 0]][0] if present else None
+        present = self.present(argument, key, overlay, descending=largest)
+        return present[0][0] if present else None
 
 
 def ranks(key: Key) -> tuple[Any, ...]:
@@ -222,6 +242,8 @@ def require_equal_extremes(
         wanted = naive.extreme(argument, key, overlay, largest=largest)
         assert sql_rank(found) == sql_rank(wanted)
         assert type(found) is type(wanted)
+        present = state.present(argument, key, overlay, descending=largest)
+        assert ranked(list(present)) == ranked(naive.present(argument, key, overlay, largest))
 
 
 def ranked(entries: list[tuple[Value, int]]) -> list[tuple[Any, int]]:

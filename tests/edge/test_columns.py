@@ -38,8 +38,10 @@ from schemas.types import (
     TIME,
     TINYINT,
     SqlType,
+    array_of,
     decimal,
     integer_range,
+    row_of,
     timestamp,
 )
 
@@ -81,6 +83,13 @@ VALUES: dict[SqlType, st.SearchStrategy[Any]] = {
     timestamp(9, local_zone=True): st.sampled_from(["1969-12-31 23:59:59.999999999"]),
     BINARY: st.binary(),
 }
+VALUES |= {
+    array_of(kind): st.lists(st.none() | VALUES[kind], max_size=4).map(tuple)
+    for kind in (decimal(38, 0), FLOAT, STRING, DATE)
+}
+VALUES[row_of(BIGINT, LTZ, BINARY)] = st.tuples(
+    *(st.none() | VALUES[kind] for kind in (BIGINT, LTZ, BINARY))
+)
 CELLS: dict[Cell, st.SearchStrategy[int]] = {
     Cell("n", Storage.BIGINT): whole(BIGINT),
     Cell("s", Storage.DECIMAL): units(38),

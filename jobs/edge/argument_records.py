@@ -1,0 +1,110 @@
+"""Argument records: how the values of one argument are written in the hot state, and read back.
+
+values with multiplicities ──► one small record, or order keys with an entry each
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import lmdb
+import msgspec
+
+from jobs.core.change import Value
+from jobs.core.order_key import ValueDecoder, ValueEncoder, value_decoder, value_encoder
+from jobs.core.state import Counts, rank
+from jobs.edge.columns import WORD_DIGITS_MAX
+from schemas import limits
+from schemas.types import BIGINT, Kind, SqlType
+
+
+def checked(sql_type: SqlType) -> ValueDecoder:
+    """A decoder that calls what it cannot read damage."""
+    decode = value_decoder(sql_type)
+
+    def value(key: bytes) -> Value:
+        try:
+            return decode(key)
+        except (ValueError, IndexError, struct.error) as error:
+            raise lmdb.CorruptedError(f"{key!r} is not the key of a {sql_type}: {error}") from error
+
+    return value
+
+
+class _Memo(dict[Value, bytes]):
+    """Order keys of an argument's values: most columns have few distinct ones."""
+
+    def __init__(self, encode: ValueEncoder) -> None:
+        self._encode = encode
+
+    def __missing__(self, value: Value) -> bytes:
+        if len(self) >= limits.MEMO_ENTRIES_MAX:
+            self.clear()
+        key = self._encode(value)
+        self[value] = key
+        return key
+
+
+_WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+
+
+class Argument:
+    """How the values of one argument are written.
+
+    In a small multiset they stand as they are where msgspec reads back what it wrote, and as
+    their order keys where it does not (NaN, wide decimals).
+    """
+
+    def __init__(self, number: int, sql_type: SqlType) -> None:
+        self.prefix = value_encoder(BIGINT)(number)
+        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
+        self.value = checked(sql_type)
+        as_it_is = _form(sql_type)
+        self.plain = as_it_is is not None
+        kind: Any = bytes if as_it_is is None else as_it_is | None
+        self.small = msgspec.msgpack.Decoder(dict[kind, int]).decode
+
+    def written(self, counts: Counts) -> dict[Any, int]:
+        """Multiplicities under what stands for their values in a small multiset."""
+        if self.plain:
+            return counts
+        orders = self.orders
+        return {orders[value]: count for value, count in counts.items()}
+
+    def ordered(self, small: dict[Any, int]) -> Iterator[tuple[bytes, int]]:
+        """A small multiset under the order keys of its values."""
+        for written, count in small.items():
+            yield (self.orders[written] if self.plain else written), count
+
+    def present(
+        self, small: dict[Any, int], overlay: Counts, *, descending: bool
+    ) -> list[tuple[Value, int]]:
+        """What is there of a small multiset under an overlay, in the order of the values."""
+        counts = {**small, **self.written(overlay)} if overlay else small
+        found = [(written, count) for written, count in counts.items() if count > 0]
+        if None in counts:  # no query keeps NULLs, but a state may
+            found.sort(key=lambda entry: rank(entry[0]), reverse=descending)
+        else:
+            found.sort(reverse=descending)
+        if self.plain:
+            return found
+        value = self.value
+        return [(value(order), count) for order, count in found]
+
+    def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
+        """The multiplicities of these values at least."""
+        if self.plain:
+            return small
+        orders = self.orders
+        return {value: small.get(orders[value], 0) for value in values}
+
+
+def _form(sql_type: SqlType) -> type[int] | type[str] | None:
+    """What a value is that MessagePack gives back as it was; None where it might not."""
+    if sql_type.kind is Kind.STRING or sql_type.textual_time:
+        return str
+    if sql_type.kind is Kind.DECIMAL:
+        return int if (sql_type.precision or 0) <= WORD_DIGITS_MAX else None
+    return int if sql_type.integer or sql_type.kind in _WORDS else None
