@@ -49,6 +49,7 @@ from jobs.edge.kafka_source import (
 )
 from jobs.edge.publishing import Publishing
 from jobs.edge.spark import fast_directory, session
+from jobs.failure import SpecMisfit, leave_word
 from jobs.maintenance import Maintenance
 from jobs.mirror import Mirror
 from jobs.pipeline import Pipeline
@@ -109,7 +110,11 @@ class Job:
         layout = TableLayout(Program(plan))
         lock = WriterLock(place.lock, self.spec.name)
         try:
+            place.failure.unlink(missing_ok=True)
             self._run_locked(place, plan, layout)
+        except Exception as failure:
+            leave_word(place.failure, failure)
+            raise
         finally:
             lock.release()
 
@@ -189,7 +194,7 @@ class Job:
             newest = table.newest()
             if newest is not None:
                 if newest.plan != plan.fingerprint:
-                    raise JobFailed(
+                    raise SpecMisfit(
                         f"job {self.spec.name!r} keeps the state of another query or other column "
                         "types; give the changed query a new job name, or go back to the old one "
                         f"(it is in {place.spec})"
@@ -217,7 +222,7 @@ class Job:
             return
         buckets = load_spec(place.spec).state.buckets
         if buckets != self.spec.state.buckets:
-            raise JobFailed(
+            raise SpecMisfit(
                 f"state.buckets is fixed for the life of a job: {self.spec.name!r} has {buckets}, "
                 f"the spec now says {self.spec.state.buckets}; go back to {buckets}, or give the "
                 "job a new name"

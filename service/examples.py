@@ -19,6 +19,7 @@ _JOB = {
     "actual": "RUNNING",
     "since": "2026-01-31T12:00:00.000Z",
     "reason": None,
+    "failure": None,
     "failures": 0,
     "retry_at": None,
     "restart_needed": False,

@@ -26,7 +26,7 @@ from service.problems import Problem
 from service.register import Actual, Desired, JobRecord, Register, now_ms
 from service.settings import Settings
 from service.spec_body import CheckedSpec, read_spec
-from service.table import newest_row
+from service.table import FormatUnknown, newest_row
 
 
 class Jobs:
@@ -90,7 +90,10 @@ class Jobs:
     def _check_query(self, name: str, checked: CheckedSpec) -> None:
         """The state in a job's table is that of one query; a changed one is a new job."""
         places = self.places(name)
-        newest = newest_row(places.table)
+        try:
+            newest = newest_row(places.table)
+        except FormatUnknown as error:
+            raise Problem("table-unreadable", 409, str(error)) from None
         if newest is None:
             return
         if newest.plan != checked.plan.fingerprint:
@@ -101,7 +104,7 @@ class Jobs:
                 "changed query a new job name",
                 errors=[{"path": "query", "message": "is not the query of the job's state"}],
             )
-        buckets = load_spec(places.spec_of_last_run).state.buckets
+        buckets = load_spec(places.spec).state.buckets
         if buckets != checked.spec.state.buckets:
             raise Problem(
                 "query-fixed",
@@ -113,10 +116,10 @@ class Jobs:
     def _write_spec(self, name: str, spec: JobSpec) -> None:
         places = self.places(name)
         places.own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = places.spec.with_suffix(".new")
+        fresh = places.own_spec.with_suffix(".new")
         fresh.write_text(spec_text(spec))
         fresh.chmod(0o600)
-        fresh.replace(places.spec)
+        fresh.replace(places.own_spec)
 
     # --- delete ---------------------------------------------------------------------------------
 
@@ -202,6 +205,9 @@ def described(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
         "actual": record.actual,
         "since": instant(record.since),
         "reason": record.reason,
+        "failure": None
+        if record.failure is None
+        else {"code": record.failure, "retryable": record.retry_at is not None},
         "failures": record.failures,
         "retry_at": None if record.retry_at is None else instant(record.retry_at),
         "restart_needed": record.pid is not None

@@ -1,6 +1,6 @@
 """Where things lie under the data directory, as the service sees it (docs/rest.md has the list).
 
-DIR/jobs/<name>/        the job's: table, spec of its last run, savepoints, the writer's lock
+DIR/jobs/<name>/        the job's own, see schemas.places
 DIR/service/            the service's: registers, tokens, specs, logs, results indexes
 """
 
@@ -9,45 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.places import JobDirectory
+
 
 @dataclass(frozen=True, slots=True)
-class JobPlaces:
-    """The places of one job. Names have been checked by then: [a-z][a-z0-9-]*."""
-
-    data: Path
-    name: str
-
-    @property
-    def home(self) -> Path:
-        return self.data / "jobs" / self.name
-
-    @property
-    def table(self) -> Path:
-        return self.home / "epochs"
-
-    @property
-    def spec_of_last_run(self) -> Path:
-        return self.home / "spec.yaml"
-
-    @property
-    def savepoints(self) -> Path:
-        return self.home / "savepoints"
-
-    @property
-    def lock(self) -> Path:
-        return self.home / "lock"
-
-    @property
-    def cache(self) -> Path:
-        return self.data / "cache" / self.name
+class JobPlaces(JobDirectory):
+    """The places of one job, with what the service keeps of it."""
 
     @property
     def own(self) -> Path:
-        """What the service keeps of the job."""
         return self.data / "service" / "jobs" / self.name
 
     @property
-    def spec(self) -> Path:
+    def own_spec(self) -> Path:
         """The spec that the job is started with."""
         return self.own / "spec.yaml"
 

@@ -57,6 +57,7 @@ TITLES = {
     "savepoint-exists": "The savepoint exists already",
     "savepoint-unknown": "There is no such savepoint",
     "spec-invalid": "The job spec cannot be taken",
+    "table-unreadable": "The job's table cannot be read by this version",
     "too-many-followers": "Too many followers at once",
     "too-many-jobs": "There are too many jobs",
     "too-many-requests": "Too many such requests at once",

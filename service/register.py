@@ -48,6 +48,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     actual: str
     since: int
     reason: str | None = None
+    failure: str | None = None  # the code of the failure that it has FAILED with
     failures: int = 0  # in a row
     retry_at: int | None = None
     pid: int | None = None
@@ -102,6 +103,15 @@ class Register:
             "CREATE INDEX IF NOT EXISTS of_job ON operations (job, created_at)",
         ):
             self._connection.execute(statement)
+        self._bring_up("jobs", JobRecord)
+        self._bring_up("operations", OperationRecord)
+
+    def _bring_up(self, table: str, record: type[msgspec.Struct]) -> None:
+        """Columns that a register of before does not have yet; what is new has a default."""
+        known = {row["name"] for row in self._read(f"PRAGMA table_info({table})")}
+        for column in _columns(record).split(", "):
+            if column.split()[0] not in known:
+                self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     def close(self) -> None:
         with self._lock:
@@ -142,6 +152,8 @@ class Register:
                 return
             if known.actual != actual:
                 fields["since"] = now_ms()
+            if actual is not Actual.FAILED:
+                fields["failure"] = None
             self.change_job(name, actual=str(actual), reason=reason, **fields)
 
     def remove_job(self, name: str) -> None:

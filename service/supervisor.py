@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas import limits
+from schemas.failure import read_failure
 from service import job_log, job_process
 from service.places import JobPlaces, ServicePlaces
 from service.register import ALIVE, Actual, Desired, JobRecord, Register, now_ms
@@ -179,7 +180,7 @@ class Supervisor:
         if record.pid != pid or job_process.writer(places.lock) != pid:
             return False
         try:
-            written = places.spec_of_last_run.stat().st_mtime_ns // 1_000_000
+            written = places.spec.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:
             return False
         # One that was running before us has long written it; ours writes it after its start.
@@ -222,7 +223,7 @@ class Supervisor:
         places = self._places.job(record.name)
         began = now_ms()
         job_log.mark(places.log, f"revision {record.revision} starts")
-        arguments = ["run", str(places.spec), "--data", str(self._places.data)]
+        arguments = ["run", str(places.own_spec), "--data", str(self._places.data)]
         process = job_process.start([*arguments, *self._run_arguments], places.log)
         self._children[record.name] = _Child(process)
         self._register.change_job(
@@ -247,17 +248,17 @@ class Supervisor:
         if record.desired != Desired.RUNNING:
             self._register.tell(name, Actual(record.desired))
             return
-        places = self._places.job(name)
-        why = job_log.reason(places.log) or _code_text(code)
-        if code == BAD_SPEC:  # another try would end the same way
-            said = job_log.tail(places.log, 1)
-            if said:  # FILE:LINE:COL: key: reason, of a file that is ours
-                why = said[0]["message"].replace(str(places.spec), "spec")
-            log.warning("job %s failed: %s", name, why)
-            self._register.tell(name, Actual.FAILED, why, failures=record.failures + 1)
-            return
         if code == OWNED_ELSEWHERE and self._holder(self._places.job(name)) is not None:
             return  # the next tick takes that one on
+        places = self._places.job(name)
+        kind, retryable, why = self._why(places, record.pid, code)
+        why = why.replace(str(self._places.data), "DIR")  # paths of this machine are nobody's news
+        if not retryable:  # another try would end the same way
+            log.warning("job %s failed: %s", name, why)
+            self._register.tell(
+                name, Actual.FAILED, why, failure=kind, failures=record.failures + 1, retry_at=None
+            )
+            return
         pause = min(
             limits.RESTART_PAUSE_SECONDS_MIN * 2 ** min(record.failures, 16),
             limits.RESTART_PAUSE_SECONDS_MAX,
@@ -267,9 +268,24 @@ class Supervisor:
             name,
             Actual.FAILED,
             why,
+            failure=kind,
             failures=record.failures + 1,
             retry_at=now_ms() + int(pause * 1_000),
         )
+
+    @staticmethod
+    def _why(places: JobPlaces, pid: int | None, code: int | None) -> tuple[str, bool, str]:
+        """The code of a failure, whether another start may heal it, and the reason."""
+        left = read_failure(places.failure)
+        said = job_log.reason(places.log)
+        if left is not None and left.pid == pid:
+            return left.code, left.retryable, said or left.reason
+        if code == BAD_SPEC:
+            lines = job_log.tail(places.log, 1)
+            if lines:  # FILE:LINE:COL: key: reason, of a file that is ours
+                said = lines[0]["message"].replace(str(places.own_spec), "spec")
+            return "spec-refused", False, said or _code_text(code)
+        return "died", True, said or _code_text(code)
 
     def _holder(self, places: JobPlaces) -> int | None:
         return job_process.writer(places.lock)

@@ -1,54 +1,17 @@
-"""Where the parts of a job lie under the data directory.
-
-DIR/jobs/<name>/epochs        the table, the only truth
-               /results       the mirror, if the spec asks for one
-               /spec.yaml     the spec of the last run
-               /savepoints    named epochs
-               /lock          held by the one writer
-DIR/cache/<name>              the hot state; may be deleted at any time
-"""
+"""The directory of a job that has run, found by its name (see schemas.places)."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
+
+from schemas.places import JobDirectory
+
+__all__ = ["JobDirectory", "UnknownJob", "existing_job", "job_names"]
 
 
 class UnknownJob(LookupError):
     """There is no such job in this data directory."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobDirectory:
-    """The places of one job."""
-
-    data: Path
-    name: str
-
-    @property
-    def home(self) -> Path:
-        return self.data / "jobs" / self.name
-
-    @property
-    def table(self) -> Path:
-        return self.home / "epochs"
-
-    @property
-    def results(self) -> Path:
-        return self.home / "results"
-
-    @property
-    def spec(self) -> Path:
-        return self.home / "spec.yaml"
-
-    @property
-    def lock(self) -> Path:
-        return self.home / "lock"
-
-    @property
-    def cache(self) -> Path:
-        return self.data / "cache" / self.name
 
 
 def existing_job(data: Path, name: str) -> JobDirectory:

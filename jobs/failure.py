@@ -1,0 +1,69 @@
+"""Failures of a job by kind: which of them another start cannot heal.
+
+    exception ──► code, retryable ──► DIR/jobs/<name>/failure.json ──► whoever supervises
+
+What is not in the table is taken for something that passes (a broker, a full disk, a worker that
+was killed): to start in vain costs little, and to stop for good wakes somebody.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from jobs.core.laws import BrokenLaw
+from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld, TableDamaged
+from jobs.edge.epoch_files import now_ms
+from jobs.edge.kafka_publisher import PublisherFailed
+from jobs.edge.kafka_source import SourceChanged
+from jobs.edge.publishing import HistoryMissing
+from jobs.pipeline import InputRefused
+from schemas.connections import UnknownConnectionError
+from schemas.failure import Failure, write_failure
+from schemas.limits import REASON_CHARACTERS_MAX
+
+UNKNOWN = "failed"
+
+
+class SpecMisfit(Exception):
+    """The spec does not fit the state that the job has; the message says what to do."""
+
+
+_FOR_GOOD: dict[type[Exception], str] = {
+    SpecMisfit: "spec-misfit",
+    SourceChanged: "source-changed",
+    InputRefused: "input-refused",
+    FormatTooNew: "format-too-new",
+    FormatTooOld: "format-too-old",
+    TableDamaged: "table-damaged",
+    BrokenLaw: "law-broken",
+    HistoryMissing: "history-missing",
+    UnknownConnectionError: "connection-unknown",
+    Fenced: "fenced",
+}
+# The publisher's own words; "unreachable" and "crashed" may pass.
+_PUBLISHER_FOR_GOOD = frozenset({"fenced", "refused", "sink_changed", "gap", "broken_changelog"})
+
+
+def kind_of(error: BaseException) -> tuple[str, bool]:
+    """The code of a failure, and whether another start may heal it."""
+    if isinstance(error, PublisherFailed):
+        code = error.fatal.code.replace("_", "-")
+        name = code if code == "fenced" else f"publisher-{code}"
+        return name, error.fatal.code not in _PUBLISHER_FOR_GOOD
+    for kind, code in _FOR_GOOD.items():
+        if isinstance(error, kind):
+            return code, False
+    return UNKNOWN, True
+
+
+def leave_word(path: Path, error: BaseException) -> None:
+    """Write down why the job ended; that this fails must not hide why."""
+    code, retryable = kind_of(error)
+    reason = " ".join(str(error).split())[:REASON_CHARACTERS_MAX]
+    failure = Failure(
+        code=code, reason=reason, retryable=retryable, pid=os.getpid(), failed_at=now_ms()
+    )
+    with suppress(OSError):
+        write_failure(path, failure)
