@@ -255,6 +255,19 @@ def _add_upkeep(commands: _Commands) -> None:
     rewind.job().brokers().json().parser.add_argument(
         "--to", required=True, metavar="N|NAME", help="a savepoint's name, or an epoch"
     )
+    quarantine = commands.add("quarantine", "messages that a job did not take; sends one again")
+    replay = quarantine.job().brokers().json().parser
+    replay.add_argument("--replay", metavar="ID", help="send this one to its topic again")
+    replay.add_argument("--message", metavar="FILE", help="fixed, as in this file (-: stdin)")
+    replay.add_argument("--again", action="store_true", help="though it was sent again before")
+    clone = commands.add("clone", "a new job with the state of another")
+    clone.job().json().parser.add_argument("name", metavar="NAME", help="the new job's name")
+    clone.parser.add_argument(
+        "--to", metavar="N|NAME", help="of a savepoint or an epoch (the newest)"
+    )
+    clone.parser.add_argument(
+        "--spec", type=Path, metavar="FILE", help="its spec (the other's, without its sink)"
+    )
     audit = commands.add("audit", "recomputes a job's results from its topic, and compares")
     audit.job().brokers().master().json()
     doctor = commands.add("doctor", "checks this machine").brokers().json().parser

@@ -75,7 +75,7 @@ def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
     lock = WriterLock(place.lock, place.name)
     try:
         reader = TableReader.open(place)
-        target = _target(reader, to)
+        target = target_of(reader, to)
         if target.row.epoch == reader.newest.epoch:
             return Rewound(target.row, None, None)
         _check(reader, target, admin)
@@ -88,7 +88,7 @@ def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
 # --- where to ---------------------------------------------------------------------------------
 
 
-def _target(reader: TableReader, to: str) -> Savepoint:
+def target_of(reader: TableReader, to: str) -> Savepoint:
     """The epoch to go back to with the files of its state; HistoryGone names what there is."""
     kept = savepoints(reader.place.home)
     named = [each for each in kept if to in (each.name, str(each.row.epoch))]
@@ -166,7 +166,7 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
     known = {file.path for file in live}
     files = [_added(reader.root, file) for file in target.files if file.path not in known]
     now, then = reader.results_in(live), reader.results_in(target.files)
-    changelog, seqs = _way_back(reader, now, then)
+    changelog, seqs = way_back(reader, now, then)
     if changelog:
         rows = reader.layout.changelog_table(epoch, seqs, changelog)
         name = file_name(CHANGELOG, epoch, uuid, "rewind")
@@ -201,7 +201,7 @@ def _added(root: Path, file: LiveFile) -> AddedFile:
     return AddedFile(file.path, file.part, file.rows, file.size, stats)
 
 
-def _way_back(
+def way_back(
     reader: TableReader, now: dict[Key, Row], then: dict[Key, Row]
 ) -> tuple[list[ChangelogRow], list[int]]:
     """The changelog rows that turn one table into the other, with their seqs."""

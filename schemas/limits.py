@@ -272,6 +272,7 @@ JOBS_MAX = 500
 # A command that the service runs for an operation (audit, savepoint, rewind).
 OPERATION_SECONDS_MAX = 3_600.0
 OPERATIONS_AT_ONCE_MAX = 2
+OPERATIONS_WAITING_MAX = 100
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 # A task that hears nothing of its range for so long gives up, and the job ends with the reason.

@@ -17,6 +17,7 @@ from service import (
     group_routes,
     health_routes,
     job_routes,
+    operation_routes,
     problems,
     result_routes,
     standing_routes,
@@ -32,6 +33,7 @@ _ROUTERS = (
     change_routes.router,
     group_routes.router,
     standing_routes.router,
+    operation_routes.router,
     job_routes.router,
 )
 _ABOUT = (

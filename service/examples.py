@@ -77,3 +77,19 @@ def answers(example: Any, *problems: int, status: int = 200, **media: Any) -> di
             "content": {"application/problem+json": {"schema": _PROBLEM}},
         }
     return found
+
+
+def body_schema(
+    properties: dict[str, Any],
+    example: dict[str, Any],
+    required: list[str] | None = None,
+) -> dict[str, Any]:
+    """What a route takes as its body: a JSON object of these properties and no others."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema |= {"additionalProperties": False, "required": required or []}
+    return {
+        "requestBody": {
+            "required": bool(required),
+            "content": {"application/json": {"schema": schema, "example": example}},
+        }
+    }

@@ -18,7 +18,7 @@ from service.explanation import GroupHistory
 from service.follower import Follower
 from service.job_routes import answer
 from service.listing import page_cursor, page_place
-from service.quarantine import message, messages, place_of
+from service.quarantine import message, messages, place_of, with_replay
 from service.result_routes import key_of, of_epoch
 from service.results import Results
 from service.runtime import Runtime, runtime_of
@@ -54,10 +54,11 @@ _REJECT = {
     "reason": "cnt: 'x' is not a valid INT",
     "path": "$.data[0].cnt",
     "raw": '{"data":[{"cnt":"x"}]}',
+    "replayed": None,
 }
 
 
-def _read(runtime: Runtime, follower: Follower, look: Callable[[Table], Answer]) -> Answer:
+def read_table(runtime: Runtime, follower: Follower, look: Callable[[Table], Answer]) -> Answer:
     """Something from the table's newest version; not too many at once."""
     follower_has_epoch(follower)
     with runtime.table_reads.one():
@@ -82,7 +83,7 @@ async def explain(request: Request, name: str, key: str) -> Response:
         buckets = follower.spec.state.buckets
         return GroupHistory(table, follower.shape, group, buckets).explained()
 
-    document = await run_in_threadpool(_read, runtime, follower, look)
+    document = await run_in_threadpool(read_table, runtime, follower, look)
     headers = of_epoch(document["epoch"])
     return answer({"job": name, **document}, headers=headers)
 
@@ -114,7 +115,7 @@ async def history(
             "complete": len(changes) <= limit and told.complete(rows),
         }
 
-    document = await run_in_threadpool(_read, runtime, follower, look)
+    document = await run_in_threadpool(read_table, runtime, follower, look)
     return answer(document, headers=of_epoch(document["epoch"]))
 
 
@@ -158,7 +159,7 @@ async def diff(
         page = [each for _, each in rows[:limit]]
         return {"from": first, "to": to, "rows": page, "next_cursor": more}
 
-    document = await run_in_threadpool(_read, runtime, follower, look)
+    document = await run_in_threadpool(read_table, runtime, follower, look)
     return answer(document)
 
 
@@ -178,10 +179,11 @@ async def list_quarantine(
     follower = runtime.follower(name)
     after = place_of(cursor) if cursor else None
     found = await run_in_threadpool(
-        _read, runtime, follower, lambda table: messages(table, after, limit + 1)
+        read_table, runtime, follower, lambda table: messages(table, after, limit + 1)
     )
     more = found[limit - 1]["id"] if len(found) > limit else None
-    return answer({"messages": found[:limit], "next_cursor": more})
+    shown = [with_replay(follower.places, each) for each in found[:limit]]
+    return answer({"messages": shown, "next_cursor": more})
 
 
 @router.get("/quarantine/{id}", tags=["quarantine"], responses=answers(_REJECT, 404, 409, 429))
@@ -190,6 +192,7 @@ async def get_quarantine(request: Request, name: str, id: str) -> Response:
     runtime = runtime_of(request)
     follower = runtime.follower(name)
     place = place_of(id)
-    return answer(
-        await run_in_threadpool(_read, runtime, follower, lambda table: message(table, place))
+    found = await run_in_threadpool(
+        read_table, runtime, follower, lambda table: message(table, place)
     )
+    return answer(with_replay(follower.places, found))

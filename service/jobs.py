@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from service.register import Actual, Desired, JobRecord, Register, now_ms
 from service.settings import Settings
 from service.spec_body import CheckedSpec, read_spec
 from service.table import FormatUnknown, newest_row
+
+JOB_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}", re.ASCII)
 
 
 class Jobs:
@@ -68,9 +71,10 @@ class Jobs:
             if known is not None and known.spec == document:
                 return known, False
             self._check_query(name, checked)
-            if known is None and len(self._register.jobs()) >= limits.JOBS_MAX:
-                detail = f"a service keeps at most {limits.JOBS_MAX} jobs"
-                raise Problem("too-many-jobs", 409, detail)
+            if known is None:
+                self._check_room()
+                if name in self._clones():
+                    raise Problem("job-exists", 409, f"a clone of that name is being made: {name}")
             self._write_spec(name, checked.spec)
             if known is None:
                 self._register.add_job(
@@ -86,6 +90,46 @@ class Jobs:
             else:
                 self._register.change_job(name, revision=known.revision + 1, spec=document)
         return self.record(name), known is None
+
+    def take_up(self, name: str) -> JobRecord:
+        """A job that a command has made in the data directory; taking it up again is no error."""
+        spec = load_spec(self.places(name).spec)
+        with self._register.transaction():
+            known = self._register.job(name)
+            if known is not None:
+                return known
+            self._check_room()
+            self._write_spec(name, spec)
+            record = JobRecord(
+                name=name,
+                revision=1,
+                spec=msgspec.json.encode(spec.document()).decode(),
+                desired=Desired.STOPPED,
+                actual=Actual.STOPPED,
+                since=now_ms(),
+            )
+            self._register.add_job(record)
+        return record
+
+    def require_free(self, name: str) -> None:
+        """Refused where there is a job of that name, or data of one, or one is being made."""
+        if (
+            self._register.job(name) is not None
+            or name in self._clones()
+            or self.places(name).table.exists()
+        ):
+            raise Problem("job-exists", 409, f"there is a job {name!r} already, or data of one")
+        self._check_room()
+
+    def _clones(self) -> set[str]:
+        """Names of jobs that are being made."""
+        unfinished = [each for each in self._register.unfinished() if each.kind == "clone"]
+        return {msgspec.json.decode(each.arguments)["name"] for each in unfinished}
+
+    def _check_room(self) -> None:
+        if len(self._register.jobs()) >= limits.JOBS_MAX:
+            detail = f"a service keeps at most {limits.JOBS_MAX} jobs"
+            raise Problem("too-many-jobs", 409, detail)
 
     def _check_query(self, name: str, checked: CheckedSpec) -> None:
         """The state in a job's table is that of one query; a changed one is a new job."""

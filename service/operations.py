@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +24,7 @@ import msgspec
 from schemas import limits
 from service import job_process
 from service.jobs import instant
+from service.problems import Problem
 from service.register import OperationRecord, Register, now_ms
 from service.settings import Settings
 
@@ -37,9 +38,13 @@ _COMMAND_SECONDS_MAX = 120.0
 class Operations:
     """One thread that starts them and sees them end."""
 
-    def __init__(self, register: Register, settings: Settings) -> None:
+    def __init__(
+        self, register: Register, settings: Settings, cloned: Callable[[OperationRecord], None]
+    ) -> None:
+        """`cloned` is told of a clone that is there, and may be told again."""
         self._register = register
         self._settings = settings
+        self._cloned = cloned
         self._home = settings.places.home / "operations"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._wake = threading.Event()
@@ -57,26 +62,44 @@ class Operations:
         self._thread.join()
 
     def ask(
-        self, job: str, kind: str, arguments: dict[str, Any], request_key: str | None
+        self,
+        job: str,
+        kind: str,
+        arguments: dict[str, Any],
+        request_key: str | None,
+        given: bytes | None = None,
+        *,
+        asked_by: str = "",
     ) -> OperationRecord:
-        """A new operation; the one of before where the client sends its key again."""
+        """A new operation; the one of before where the client sends its key again. `given` is what
+        the command reads besides its arguments: those are shown to everybody, it is not."""
+        identity = uuid4().hex
         with self._register.transaction():
             if request_key is not None:
                 known = self._register.operation_of_request(job, request_key)
                 if known is not None:
                     return known
+            if len(self._register.unfinished()) >= limits.OPERATIONS_WAITING_MAX:
+                detail = f"{limits.OPERATIONS_WAITING_MAX} operations wait or run already"
+                raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
+            if given is not None:
+                self._file(identity, "in").write_bytes(given)
             record = OperationRecord(
-                id=uuid4().hex,
+                id=identity,
                 job=job,
                 kind=kind,
                 state=WAITING,
                 arguments=msgspec.json.encode(arguments).decode(),
                 created_at=now_ms(),
                 request_key=request_key,
+                asked_by=asked_by,
             )
             self._register.add_operation(record)
         self._wake.set()
         return record
+
+    def _file(self, identity: str, ending: str) -> Path:
+        return self._home / f"{identity}.{ending}"
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -101,8 +124,8 @@ class Operations:
     def _begin(self, record: OperationRecord) -> None:
         command = self._command(record)
         with (
-            (self._home / f"{record.id}.json").open("wb") as out,
-            (self._home / f"{record.id}.err").open("wb") as err,
+            self._file(record.id, "json").open("wb") as out,
+            self._file(record.id, "err").open("wb") as err,
         ):
             child = subprocess.Popen(
                 [sys.executable, "-m", "jobs.command", *command],
@@ -120,8 +143,17 @@ class Operations:
     def _command(self, record: OperationRecord) -> list[str]:
         arguments = msgspec.json.decode(record.arguments)
         command = [record.kind, record.job, "--data", str(self._settings.places.data), "--json"]
-        if record.kind == "rewind":
-            return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
+        given = str(self._file(record.id, "in"))
+        match record.kind:
+            case "rewind":
+                return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
+            case "clone":
+                to = [] if arguments["to"] is None else ["--to", str(arguments["to"])]
+                return [*command, arguments["name"], "--spec", given, *to]
+            case "quarantine":
+                command += ["--replay", arguments["id"], *self._settings.kafka_arguments]
+                command += ["--message", given] if arguments["fixed"] else []
+                return [*command, "--again"] if arguments["again"] else command
         return [*command, *self._settings.run_arguments]
 
     def _look(self, record: OperationRecord) -> None:
@@ -136,8 +168,13 @@ class Operations:
                 job_process.kill(record.pid)
             return
         self._children.pop(record.id, None)
-        result = _json(self._home / f"{record.id}.json")
-        reason = None if result else _sentence(self._home / f"{record.id}.err")
+        result = _json(self._file(record.id, "json"))
+        reason = None if result else _sentence(self._file(record.id, "err"))
+        if result is not None and record.kind == "clone":
+            try:
+                self._cloned(record)  # before it is DONE: a kill in between does it again
+            except Problem as problem:
+                result, reason = None, problem.detail
         self._register.change_operation(
             record.id,
             state=DONE if result else FAILED,
@@ -147,8 +184,8 @@ class Operations:
             result=result,
             reason=reason,
         )
-        for ending in ("json", "err"):
-            (self._home / f"{record.id}.{ending}").unlink(missing_ok=True)
+        for ending in ("json", "err", "in"):
+            self._file(record.id, ending).unlink(missing_ok=True)
 
 
 def described(record: OperationRecord) -> dict[str, Any]:
@@ -161,6 +198,7 @@ def described(record: OperationRecord) -> dict[str, Any]:
         "kind": record.kind,
         "state": record.state,
         "arguments": msgspec.json.decode(record.arguments),
+        "asked_by": record.asked_by,
         "created_at": moment(record.created_at),
         "began_at": moment(record.began_at),
         "ended_at": moment(record.ended_at),

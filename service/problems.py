@@ -46,6 +46,8 @@ TITLES = {
     "job-not-stopped": "The job must be stopped first",
     "job-unknown": "There is no such job",
     "key-invalid": "The key does not name a group of this job",
+    "message-refused": "The job would refuse that message",
+    "message-replayed": "The message was sent again already",
     "method-not-allowed": "The resource does not take this method",
     "not-found": "There is no such resource",
     "operation-failed": "The operation failed",

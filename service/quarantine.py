@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import base64
-import re
 from datetime import datetime
 from typing import Any
 
+from jobs.core import replaying
+from jobs.core.replaying import Place, identity_of
+from schemas.replayed import read_replay
+from service.jobs import instant
+from service.places import JobPlaces
 from service.problems import Problem
 from service.table import QUARANTINE, Table
 
 PREVIEW_BYTES = 1_024
-_ID = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
-Place = tuple[int, str, int, int]  # epoch, topic, partition, offset
-
 _COLUMNS = ["epoch", "topic", "partition", "offset"]
 
 
 def place_of(identity: str) -> Place:
-    """The place that an id names: EPOCH-TOPIC-PARTITION-OFFSET."""
-    found = _ID.fullmatch(identity)
-    if found is None:
+    """The place that an id names."""
+    place = replaying.place_of(identity)
+    if place is None:
         raise Problem("not-found", 404, "there is no such message in quarantine")
-    epoch, topic, partition, offset = found.groups()
-    return int(epoch), topic, int(partition), int(offset)
+    return place
+
+
+def with_replay(places: JobPlaces, document: dict[str, Any]) -> dict[str, Any]:
+    """With what became of it: whether it was sent again, and as which offset."""
+    sent = read_replay(places.replayed, document["id"])
+    return document | {
+        "replayed": None
+        if sent is None
+        else {
+            "fixed": sent.fixed,
+            "topic": sent.topic,
+            "partition": sent.partition,
+            "offset": sent.offset,
+            "sent_at": instant(sent.sent_at),
+        }
+    }
 
 
 def messages(table: Table, after: Place | None, limit: int) -> list[dict[str, Any]]:
@@ -61,7 +77,7 @@ def _document(row: dict[str, Any], bytes_max: int | None) -> dict[str, Any]:
         cut = raw[:bytes_max]
     moment: datetime | None = row["time"]
     document = {
-        "id": "-".join(str(part) for part in _place(row)),
+        "id": identity_of(_place(row)),
         **{name: row[name] for name in _COLUMNS},
         "time": None if moment is None else int(moment.timestamp() * 1_000),
         "reason": row["reason"],

@@ -62,7 +62,7 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     job: str
-    kind: str  # audit, savepoint, rewind
+    kind: str  # audit, rewind, clone, quarantine
     state: str  # WAITING, RUNNING, DONE, FAILED
     arguments: str  # as JSON
     created_at: int
@@ -73,6 +73,7 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None = None  # as JSON
     reason: str | None = None
     request_key: str | None = None  # the client's Idempotency-Key
+    asked_by: str | None = None  # the name of the token
 
 
 def now_ms() -> int:

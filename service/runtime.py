@@ -7,6 +7,7 @@ import shutil
 import threading
 from typing import Any
 
+import msgspec
 from fastapi import Request
 
 from schemas.epoch import EpochRow
@@ -18,7 +19,7 @@ from service.jobs import Jobs, instant
 from service.lags import Lags
 from service.operations import Operations
 from service.problems import Problem
-from service.register import Desired, JobRecord, Register
+from service.register import Desired, JobRecord, OperationRecord, Register
 from service.results import Results, TableReads
 from service.settings import Settings
 from service.supervisor import Supervisor
@@ -39,7 +40,7 @@ class Runtime:
         self.supervisor = Supervisor(self.register, places, settings.run_arguments)
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
-        self.operations = Operations(self.register, settings)
+        self.operations = Operations(self.register, settings, self._cloned)
         self.lags = Lags(settings.connections, self._to_be_asked)
         self.following = 0
         self._lock = threading.Lock()
@@ -83,6 +84,11 @@ class Runtime:
             follower.close()
         # Its follower may have made the index's directory anew while it was removed.
         shutil.rmtree(self.jobs.places(name).own, ignore_errors=True)
+
+    def _cloned(self, operation: OperationRecord) -> None:
+        """A clone is there: it becomes a job."""
+        name = msgspec.json.decode(operation.arguments)["name"]
+        self._follow(self.jobs.take_up(name))
 
     def _follow(self, record: JobRecord) -> None:
         spec = self.jobs.spec(record)

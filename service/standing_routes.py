@@ -1,25 +1,25 @@
-"""Routes of where a job stands: offsets and lag, watermarks; savepoints, rewind, audit."""
+"""Routes of where a job stands: offsets and lag, watermarks; its savepoints."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.epoch import EpochRow
 from service import operations
 from service.access import needs
-from service.examples import answers
+from service.bodies import body_of
+from service.examples import answers, body_schema
 from service.follower import Follower
 from service.job_routes import answer
 from service.jobs import instant
 from service.problems import Problem
-from service.register import OperationRecord
 from service.results_index import no_epoch
 from service.runtime import Runtime, runtime_of
 from service.tokens import Role
@@ -37,18 +37,6 @@ _SAVEPOINT = {
     "groups": 13,
     "offsets": {"shop.product": {"0": 131}},
 }
-_OPERATION = {
-    "id": "0f3a",
-    "job": "items",
-    "kind": "audit",
-    "state": "DONE",
-    "arguments": {},
-    "created_at": "2026-01-31T12:00:00.000Z",
-    "began_at": "2026-01-31T12:00:00.000Z",
-    "ended_at": "2026-01-31T12:00:20.000Z",
-    "result": {"verdict": "equal", "epoch": 41, "groups": 13, "differing": 0},
-    "reason": None,
-}
 _WATERMARKS = {
     "epoch": 41,
     "combined": 1769860799999,
@@ -61,22 +49,12 @@ _OFFSETS = {
     "topics": {"shop.product": {"0": {"next": 131, "end": 140, "lag": 9}}},
     "lag": {"records": 9},
 }
-_SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
-_NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
-_REQUEST_KEY_MAX = 200
-
-Body = TypeVar("Body", bound=msgspec.Struct)
-RequestKey = Annotated[
-    str | None, Header(alias="Idempotency-Key", max_length=_REQUEST_KEY_MAX, min_length=1)
-]
+SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
 
 
 class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
-
-
-class RewindBody(msgspec.Struct, forbid_unknown_fields=True):
-    to: str | int
 
 
 class _Savepoint(msgspec.Struct):
@@ -86,27 +64,7 @@ class _Savepoint(msgspec.Struct):
     row: EpochRow
 
 
-def _body_schema(
-    properties: dict[str, Any], example: dict[str, Any], required: list[str] | None = None
-) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    schema |= {"additionalProperties": False, "required": required or []}
-    return {
-        "requestBody": {"content": {"application/json": {"schema": schema, "example": example}}}
-    }
-
-
-async def _body(request: Request, form: type[Body], empty: bytes = b"{}") -> Body:
-    try:
-        return msgspec.json.decode(await request.body() or empty, type=form)
-    except (msgspec.DecodeError, RecursionError) as error:
-        reason = str(error)[:300]
-        raise Problem(
-            "body-invalid", 422, reason, errors=[{"path": "body", "message": reason}]
-        ) from None
-
-
-def _newest(follower: Follower) -> EpochRow:
+def newest_of(follower: Follower) -> EpochRow:
     if follower.newest is None:
         raise no_epoch()
     return follower.newest
@@ -123,7 +81,7 @@ def _newest(follower: Follower) -> EpochRow:
 )
 async def watermarks(request: Request, name: str) -> Response:
     """The job's watermark as of its newest epoch, each partition's, and whom it waits for."""
-    newest = _newest(runtime_of(request).follower(name))
+    newest = newest_of(runtime_of(request).follower(name))
     told = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
     document = {"epoch": newest.epoch, "committed_at": instant(newest.committed_at // 1_000)}
     return answer(document | told)
@@ -139,7 +97,7 @@ async def offsets(request: Request, name: str) -> Response:
     """Where the job goes on in each partition, and how far that is from the end, where the
     broker says."""
     runtime = runtime_of(request)
-    newest = _newest(runtime.follower(name))
+    newest = newest_of(runtime.follower(name))
     ends = runtime.lags.ends(name)
     topics = {
         topic: {
@@ -197,8 +155,8 @@ def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
     tags=["savepoints"],
     dependencies=[_operator],
     status_code=201,
-    openapi_extra=_body_schema(
-        {"name": {"type": "string", "pattern": _NAME_PATTERN}}, {"name": "before-import"}
+    openapi_extra=body_schema(
+        {"name": {"type": "string", "pattern": NAME_PATTERN}}, {"name": "before-import"}
     ),
     responses=answers(_SAVEPOINT, 404, 409, 422, status=201),
 )
@@ -206,13 +164,13 @@ async def make_savepoint(request: Request, name: str) -> Response:
     """Name the newest epoch, while the job runs or not; `epoch-N` without a name."""
     runtime = runtime_of(request)
     follower = runtime.follower(name)
-    asked = (await _body(request, SavepointBody)).name
+    asked = (await body_of(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
         if any(each["name"] == asked for each in _savepoints(runtime, name)):
             detail = f"job {name!r} has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", 409, detail)
-    _newest(follower)
+    newest_of(follower)
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
     code, out, said = await run_in_threadpool(operations.command, runtime.settings, arguments)
     if code != 0:
@@ -245,90 +203,7 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
 
 
 def _check_savepoint_name(name: str) -> None:
-    if _SAVEPOINT_NAME.fullmatch(name) is None or name.isdigit():
+    if SAVEPOINT_NAME.fullmatch(name) is None or name.isdigit():
         detail = "a savepoint's name is up to 63 letters, digits, . _ -, and not only digits"
         errors = [{"path": "body.name", "message": detail}]
         raise Problem("body-invalid", 422, detail, errors=errors)
-
-
-# --- operations ---------------------------------------------------------------------------------
-
-
-def _accepted(record: OperationRecord) -> Response:
-    place = f"/v1/operations/{record.id}"
-    return answer(operations.described(record), 202, {"Location": place})
-
-
-@router.post(
-    "/jobs/{name}/audit",
-    tags=["operations"],
-    dependencies=[_operator],
-    status_code=202,
-    responses=answers(_OPERATION, 404, 409, status=202),
-)
-async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Recompute the job's results from its topic and compare; the report is the result of the
-    operation. The job may run meanwhile."""
-    runtime = runtime_of(request)
-    _newest(runtime.follower(name))
-    ask = runtime.operations.ask
-    return _accepted(await run_in_threadpool(ask, name, "audit", {}, idempotency_key))
-
-
-@router.post(
-    "/jobs/{name}/rewind",
-    tags=["operations"],
-    dependencies=[_admin],
-    status_code=202,
-    openapi_extra=_body_schema(
-        {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
-    ),
-    responses=answers(_OPERATION, 404, 409, 422, status=202),
-)
-async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
-    changes follow."""
-    runtime = runtime_of(request)
-    _newest(runtime.follower(name))
-    to = str((await _body(request, RewindBody)).to)
-    if _SAVEPOINT_NAME.fullmatch(to) is None:
-        detail = "to is a savepoint's name, or an epoch"
-        errors = [{"path": "body.to", "message": detail}]
-        raise Problem("body-invalid", 422, detail, errors=errors)
-    runtime.jobs.require_stopped(name)
-    ask = runtime.operations.ask
-    return _accepted(await run_in_threadpool(ask, name, "rewind", {"to": to}, idempotency_key))
-
-
-@router.get(
-    "/operations/{id}",
-    tags=["operations"],
-    dependencies=[_viewer],
-    responses=answers(_OPERATION, 404),
-)
-async def get_operation(request: Request, id: str) -> Response:
-    """An operation: waiting, running, or done with its result; kept for good."""
-    record = runtime_of(request).register.operation(id)
-    if record is None:
-        raise Problem("operation-unknown", 404, "there is no such operation")
-    return answer(operations.described(record))
-
-
-@router.get(
-    "/jobs/{name}/operations",
-    tags=["operations"],
-    dependencies=[_viewer],
-    responses=answers({"operations": [_OPERATION]}, 404),
-)
-async def list_operations(
-    request: Request,
-    name: str,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-    state: Annotated[Literal["WAITING", "RUNNING", "DONE", "FAILED"] | None, Query()] = None,
-) -> Response:
-    """The operations of a job, the newest first."""
-    runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    found = runtime.register.operations(name, limit)
-    shown = [operations.described(each) for each in found if state in (None, each.state)]
-    return answer({"operations": shown})

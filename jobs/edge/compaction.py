@@ -140,6 +140,16 @@ def merge_files(
     return output.end()
 
 
+def current_rows(
+    plan: Plan, root: Path, part: str, files: Sequence[LiveFile]
+) -> Iterator[pa.Table]:
+    """The state in some files of a part as one base of it would have it, in row groups."""
+    merge = Merge(part, BASE_TIER, tuple(files))
+    inputs = [_Input(root / file.path, file) for file in _oldest(files)]
+    for rows in _whole_buckets(inputs):
+        yield from _row_groups(_newest(layout_of(plan), merge, rows))
+
+
 class _Input:
     """A file to be merged, read row group by row group."""
 

@@ -24,6 +24,8 @@ OPERATOR = {f"/v1/jobs/{{name}}/{action}" for action in ACTIONS}
 ADMIN = {
     "/v1/jobs/{name}",
     "/v1/jobs/{name}/rewind",
+    "/v1/jobs/{name}/clone",
+    "/v1/jobs/{name}/quarantine/{id}/replay",
     "/v1/jobs/{name}/savepoints/{savepoint}",
 }
 

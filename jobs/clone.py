@@ -1,0 +1,202 @@
+"""Clone: a new job that begins with the state of another, as it is or as it was at a savepoint.
+
+    epoch N of the one ──► epoch 0 of the other   the same start: the topic's offsets it began at
+                      └──► epoch 1, kind "clone"  state of N, offsets of N, every result as +I
+
+So the new job's changelog is whole, its audit goes from its start to now as every job's does, and
+nothing of it hangs on the old one, which may run, change and go away. It is built beside the place
+of its table and put there in one step, under the new job's writer lock: a clone that was killed
+has made no job.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.core.cloning import misfits
+from jobs.core.query import parse_query
+from jobs.edge.compaction import current_rows
+from jobs.edge.delta_epochs import EpochTable, LiveFile, start_row
+from jobs.edge.epoch_files import (
+    CHANGELOG,
+    QUARANTINE,
+    STATE,
+    AddedFile,
+    FileWriter,
+    file_name,
+    now_ms,
+    write_file,
+)
+from jobs.edge.failpoints import failpoint
+from jobs.edge.fence import WriterLock
+from jobs.edge.savepoints import Savepoint, delete_savepoint, write_savepoint
+from jobs.edge.table_reading import TableReader
+from jobs.rewind import target_of, way_back
+from jobs.savepoint import keep_newest
+from schemas.epoch import EpochRow
+from schemas.job import JobSpec
+from schemas.limits import OPERATION_SECONDS_MAX
+from schemas.places import JobDirectory
+from schemas.spec_file import spec_text
+
+# What the source did wrong stays known: an audit has to say what it cannot decide.
+_CARRIED = ("dropped_retractions", "unmatched_retractions")
+_EPOCH = 1
+_PIN = re.compile(r"clone-[0-9a-f]{12}")
+_PIN_SECONDS = 2 * OPERATION_SECONDS_MAX
+
+
+class CannotClone(Exception):
+    """There is no such clone to be made; nothing was made."""
+
+
+def clone(place: JobDirectory, new: JobDirectory, spec: JobSpec, to: str | None) -> EpochRow:
+    """Make the job `new` of a job's newest epoch, or of a savepoint's name or an epoch's number."""
+    lock = WriterLock(new.lock, new.name)
+    try:
+        if new.table.exists():
+            raise CannotClone(f"there is a job {new.name!r} already; choose another name")
+        with _pinned(place, to) as (reader, target):
+            _check(reader, spec)
+            return _made(reader, target, new, spec)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _pinned(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, Savepoint]]:
+    """The epoch to begin with, whose files stay until we have read them."""
+    _forget_pins(place)
+    name = f"clone-{uuid4().hex[:12]}"
+    if to is None:
+        target = keep_newest(place, name)
+    else:
+        found = target_of(TableReader.open(place), to)
+        target = msgspec.structs.replace(found, name=name)
+        write_savepoint(place.home, target)
+    try:
+        reader = TableReader.open(place)
+        missing = [file.path for file in target.files if not (place.table / file.path).exists()]
+        if missing:
+            raise CannotClone(
+                f"{len(missing)} files of the state of epoch {target.row.epoch} of job "
+                f"{place.name!r} are gone, for example {missing[0]}"
+            )
+        yield reader, target
+    finally:
+        delete_savepoint(place.home, name)
+
+
+def _forget_pins(place: JobDirectory) -> None:
+    """What killed clones of some time ago have pinned."""
+    for path in place.savepoints.glob("clone-*.json") if place.savepoints.is_dir() else ():
+        if _PIN.fullmatch(path.stem) and path.stat().st_mtime < time.time() - _PIN_SECONDS:
+            delete_savepoint(place.home, path.stem)
+
+
+def _check(reader: TableReader, spec: JobSpec) -> None:
+    plan = parse_query(spec.query, spec.columns)
+    wrong = misfits(spec, plan, reader.spec, reader.plan)
+    if wrong:
+        raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
+
+
+def _made(reader: TableReader, target: Savepoint, new: JobDirectory, spec: JobSpec) -> EpochRow:
+    first = start_row(reader.root, reader.handle)
+    if first is None:
+        raise CannotClone(f"job {reader.place.name!r} no longer knows where it began")
+    building = new.home / "epochs.partial"
+    shutil.rmtree(building, ignore_errors=True)
+    table = EpochTable.create(building, reader.layout)
+    durable = spec.durable
+    start = msgspec.structs.replace(
+        first, epoch=0, uuid=uuid4().hex, generation=now_ms(), committed_at=now_ms() * 1_000,
+        watermarks={}, counters={"groups": 0}, files={},
+    )  # fmt: skip
+    table.commit_epoch(start, (), durable=durable)
+    row = _copied(reader, target, table, start, durable=durable)
+    fresh = new.spec.with_suffix(".new")
+    fresh.write_text(spec_text(spec))
+    fresh.replace(new.spec)
+    failpoint("before_clone")
+    building.rename(new.table)
+    return row
+
+
+def _copied(
+    reader: TableReader, target: Savepoint, table: EpochTable, start: EpochRow, *, durable: bool
+) -> EpochRow:
+    """The epoch that has everything."""
+    uuid, root, layout = uuid4().hex, table.root, reader.layout
+    files: list[AddedFile] = []
+    for part in (*STATE, QUARANTINE):
+        mine = [file for file in target.files if file.part == part]
+        name = file_name(part, _EPOCH, uuid, "clone")
+        files += _rewritten(root, name, layout.schema(part), _rows(reader, part, mine), durable)
+    results = reader.results_in(target.files)
+    changelog, seqs = way_back(reader, {}, results)
+    if changelog:
+        rows = layout.changelog_table(_EPOCH, seqs, changelog)
+        name = file_name(CHANGELOG, _EPOCH, uuid, "clone")
+        files.append(write_file(root, name, rows, durable=durable))
+    until = [row for row in reader.epochs if row.epoch <= target.row.epoch]
+    named: dict[str, list[str]] = {}
+    for file in files:
+        named.setdefault(file.part, []).append(file.path)
+    row = EpochRow(
+        epoch=_EPOCH,
+        uuid=uuid,
+        generation=start.generation,
+        kind="clone",
+        committed_at=now_ms() * 1_000,
+        plan=target.row.plan,
+        offsets=target.row.offsets,
+        topics={name: target.row.topics[name] for name in target.row.offsets
+                if name in target.row.topics},
+        watermarks=target.row.watermarks,
+        counters={
+            "groups": len(results), "changelog_rows": len(changelog), "cloned": target.row.epoch,
+            **{name: sum(row.counters.get(name, 0) for row in until) for name in _CARRIED},
+        },
+        files=named,
+    )  # fmt: skip
+    table.commit_epoch(row, files, durable=durable)
+    return row
+
+
+def _rows(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
+    if not files:
+        return ()
+    if part in STATE:
+        return current_rows(reader.plan, reader.root, part, files)
+    return (pq.ParquetFile(reader.root / file.path).read() for file in files)
+
+
+def _rewritten(
+    root: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table], durable: bool
+) -> list[AddedFile]:
+    """The rows as rows of the clone's epoch; they are all that it has."""
+    writer: FileWriter | None = None
+    at = schema.get_field_index("epoch")
+    try:
+        for table in tables:
+            if not table.num_rows:
+                continue
+            if writer is None:
+                writer = FileWriter(root, name, schema, durable=durable)
+            epoch = pa.repeat(pa.scalar(_EPOCH, pa.int64()), table.num_rows)
+            writer.write(table.set_column(at, schema.field(at), epoch).select(schema.names))
+    finally:
+        if writer is not None:
+            writer.__exit__(None)
+    return [] if writer is None else [writer.added]

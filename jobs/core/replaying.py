@@ -1,0 +1,53 @@
+"""Replaying: whether a job would take a message of its quarantine now, as it is or fixed."""
+
+from __future__ import annotations
+
+import re
+
+from jobs.core.change import Changes, ColumnGone, Filtered, Rejected
+from jobs.core.formats import decoder
+from jobs.core.plan import Plan
+from schemas.job import JobSpec
+
+# EPOCH-TOPIC-PARTITION-OFFSET: what a message in quarantine is called.
+IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
+Place = tuple[int, str, int, int]  # epoch, topic, partition, offset
+
+
+def place_of(identity: str) -> Place | None:
+    """The place that an id names; None for what is no id."""
+    found = IDENTITY.fullmatch(identity)
+    if found is None:
+        return None
+    epoch, topic, partition, offset = found.groups()
+    return int(epoch), topic, int(partition), int(offset)
+
+
+def identity_of(place: Place) -> str:
+    return "-".join(str(part) for part in place)
+
+
+def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | None:
+    """The reason and the path for which the job would not take a message; None where it would.
+
+    Expressions are not looked at: a row on which one fails is in quarantine again.
+    """
+    source = spec.source
+    decoded = decoder(
+        source.format,
+        plan.columns,
+        plan.used,
+        database=source.database,
+        table=source.table,
+        timestamp_format=spec.timestamp_format,
+        missing_is_null=spec.on_schema_change == "continue",
+    ).explain(value)
+    if isinstance(decoded, Changes):
+        return None if decoded.changes else ("the message has no rows", "$")
+    if isinstance(decoded, Rejected):
+        return decoded.reason, decoded.path
+    if isinstance(decoded, ColumnGone):
+        return f"column {decoded.column!r}: {decoded.why}", "$"
+    if isinstance(decoded, Filtered):
+        return "the job does not read that database or table", "$"
+    return f"the message carries no rows: {decoded.why}", "$"
