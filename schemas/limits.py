@@ -289,3 +289,7 @@ RANGE_PIECE_RECORDS_MIN = 20_000
 # Columns of a job's results that get an index of their own once somebody orders or filters by
 # them: each costs some time for every changed row.
 INDEXED_COLUMNS_MAX = 4
+
+# Characters that LPAD, RPAD and REPEAT may make of one value: with any number of rows they stay
+# small beside the message that the value came in.
+TEXT_CHARACTERS_MADE_MAX = 10_000

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from jobs import command
+from jobs.core.functions import FUNCTIONS
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
@@ -239,3 +240,9 @@ def test_the_columns_of_each_part_are_those_in_the_document() -> None:
     assert set(told) == set(PARTS)
     for part, columns in told.items():
         assert re.findall(r"[a-z]\w*", columns) == layout.schema(part).names, part
+
+
+def test_every_function_of_the_grammar_is_in_the_guide() -> None:
+    guide = (CHECKOUT / "docs" / "job-spec.md").read_text(encoding="utf-8")
+    query = guide.partition("## query")[2].partition("## windows")[0]
+    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}\b", query)]

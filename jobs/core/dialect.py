@@ -56,6 +56,8 @@ class RetallySql(Dialect):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             "CAST": lambda self: self._cast(lenient=False),
             "TRY_CAST": lambda self: self._cast(lenient=True),
+            "FLOOR": lambda self: self._call("FLOOR", "TO", "DATE_TRUNC"),
+            "POSITION": lambda self: self._call("POSITION", "IN", "POSITION"),
             **{
                 name: parser.Parser.FUNCTION_PARSERS[name]
                 for name in ("EXTRACT", "SUBSTRING", "TRIM")
@@ -65,6 +67,21 @@ class RetallySql(Dialect):
         def raise_error(self, message: str, token: Any = None) -> None:
             at = token or self._curr or self._prev
             raise ParseError(message, [{"offset": at.start if at else 0}])
+
+        def _call(self, name: str, word: str, otherwise: str) -> exp.Expr:
+            """FLOOR(t TO HOUR) and POSITION(x IN s): a word where others have a comma."""
+            opening = self._tokens[self._index - 2]
+            operand = self._parse_bitwise()
+            if self._match_text_seq(word):
+                second = self._parse_bitwise()
+                arguments = [second, operand] if word == "TO" else [operand, second]
+                call = exp.Anonymous(this=otherwise, expressions=arguments)
+            else:
+                arguments = [operand]
+                while self._match(TokenType.COMMA):
+                    arguments.append(self._parse_disjunction())
+                call = exp.Anonymous(this=name, expressions=[each for each in arguments if each])
+            return self.expression(call, token=opening)
 
         def _cast(self, lenient: bool) -> exp.Expr:
             """The type stays text: `SqlType.parse` reads types, here as in a job's columns."""

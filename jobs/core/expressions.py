@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.core.functions import FUNCTIONS
 from jobs.core.plan import (
     Arithmetic,
     Call,
@@ -73,7 +74,7 @@ def fails_itself(expression: Expression) -> bool:
                 return expression.type.integer
             if expression.function == "ROUND":
                 return len(expression.arguments) > 1 and _overflows(expression.type)
-            return False
+            return FUNCTIONS[expression.function].fails
         case WindowBound():
             return not expression.end  # a row without time has no window; told once, at its start
         case _:

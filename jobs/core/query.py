@@ -55,7 +55,10 @@ from schemas.types import BOOLEAN, INT, SqlType
 
 _NO_CLAUSE = {
     "with_": ("WITH is not supported", "FROM (SELECT ... FROM t) does the same for one table"),
-    "distinct": ("SELECT DISTINCT is not supported yet", "GROUP BY the columns"),
+    "distinct": (
+        "SELECT DISTINCT in a derived table is not supported",
+        "let a second job read the first one's changelog",
+    ),
     "having": ("HAVING is not supported yet", None),
     "order": ("a changing result has no order", "order where the results are read"),
     "sort": ("a changing result has no order", "order where the results are read"),
@@ -101,6 +104,7 @@ class _Query(RowReader):
         keys = self._keys(select, scope, items)
         if self.problems:
             return None
+        keys = self._distinct(select, keys, items)
         if len(items) > COLUMNS_MAX:
             raise Refusal(f"a result has at most {COLUMNS_MAX} columns", 0)
         if not keys and not any(item.function for item in items):
@@ -136,7 +140,14 @@ class _Query(RowReader):
     ) -> tuple[Scope, Expression | None]:
         """The names that FROM brings, and the WHERE of a derived table."""
         for part, value in select.args.items():
-            if value and part not in ("expressions", "from_", "where", "group"):
+            known = (
+                "expressions",
+                "from_",
+                "where",
+                "group",
+                *(("distinct",) if outermost else ()),
+            )
+            if value and part not in known:
                 message, hint = _NO_CLAUSE.get(
                     part, (f"{part.strip('_').upper()} is not supported", None)
                 )
@@ -146,7 +157,7 @@ class _Query(RowReader):
             raise self.refused("a query needs FROM and the name of its source", select)
         table = origin.this
         if isinstance(table, exp.Subquery):
-            return self._derived(table, source, outermost)
+            return self._derived(table, source)
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             raise self.refused("FROM takes the name of the source, or one derived table", table)
         if table.args.get("joins"):
@@ -158,14 +169,12 @@ class _Query(RowReader):
         return Scope({each.name: each for each in source}, (alias or table.name,)), None
 
     def _derived(
-        self, table: exp.Subquery, source: tuple[Column, ...], outermost: bool
+        self, table: exp.Subquery, source: tuple[Column, ...]
     ) -> tuple[Scope, Expression | None]:
         self.only(table, "this", "alias")
         inner = table.this
         if not isinstance(inner, exp.Select):
             raise self.refused("a derived table is a SELECT", table)
-        if not outermost:
-            raise self.refused("a derived table inside a derived table is not supported", inner)
         if group := inner.args.get("group"):
             hint = "let a second job read the first one's changelog"
             raise self.refused("GROUP BY in a derived table is not supported", group, hint)
@@ -297,6 +306,24 @@ class _Query(RowReader):
                     typing_rules.typed(key)
                 whole = window_query.bounds(key.window) if isinstance(key, WindowBound) else [key]
                 keys += [each for each in whole if each not in keys]
+        return keys
+
+    def _distinct(
+        self, select: exp.Select, keys: list[Expression], items: list[Item]
+    ) -> list[Expression]:
+        """SELECT DISTINCT a, b is GROUP BY a, b; behind a GROUP BY whose keys are all selected, and
+        without one but with aggregates, rows are distinct already."""
+        distinct = select.args.get("distinct")
+        if distinct is None:
+            return keys
+        self.only(distinct)
+        rows = [item.expression for item in items if not item.function]
+        if select.args.get("group") is None:
+            return keys if len(rows) < len(items) else list(dict.fromkeys(rows))
+        if hidden := [key for key in keys if key not in rows]:
+            message = f"SELECT DISTINCT without `{readable_name(hidden[0])}`, which GROUP BY has"
+            hint = "select it, or let a second job read the first one's changelog"
+            raise self.refused(message, distinct, hint)
         return keys
 
     def _key(self, node: exp.Expr, scope: Scope, items: list[Item], width: int) -> Expression:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.core import functions, literals, typing_rules
-from jobs.core.functions import FUNCTIONS, SYNONYMS
+from jobs.core.functions import FUNCTIONS, SYNONYMS, UNITS_MONTHS, UNITS_US
 from jobs.core.query_reading import function_name, shown_name
 from jobs.core.typing_rules import UNTYPED, TypeProblem
 
@@ -24,6 +24,8 @@ from jobs.core import window_query
 from jobs.core.plan import (
     ArithmeticOp,
     Call,
+    Case,
+    Compare,
     CompareOp,
     Constant,
     Expression,
@@ -55,8 +57,55 @@ Read = Callable[[exp.Expr], Expression]
 
 def _arithmetic(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression", "typed", "safe")
+    for moment, interval in ((node.this, node.expression), (node.expression, node.this)):
+        if isinstance(interval, exp.Interval):
+            subtract = isinstance(node, exp.Sub)
+            if not isinstance(node, exp.Add) and (not subtract or interval is node.this):
+                raise TypeProblem("an INTERVAL is added to a moment, or taken from one", "t + ...")
+            count, unit = _interval(interval)
+            added = typing_rules.integer_constant(-count if subtract else count)
+            return functions.call("TIMESTAMPADD", [Constant(unit, STRING), added, read(moment)])
     left, right = read(node.this), read(node.expression)
     return typing_rules.arithmetic(_ARITHMETIC[type(node)], left, right)
+
+
+def _interval(node: exp.Interval) -> tuple[int, str]:
+    """INTERVAL '3' DAY as a number of a unit; fractions of a second as milliseconds."""
+    length, unit = node.this, node.args.get("unit")
+    name, match = "", None
+    if isinstance(length, exp.Literal) and isinstance(unit, exp.Var):
+        name = unit.name.upper().removesuffix("S")
+        match = re.fullmatch(r"(-?)(\d{1,9})(?:\.(\d{1,3}))?", length.name)
+    if match is None or name not in (*UNITS_US, *UNITS_MONTHS):
+        units = ", ".join([*UNITS_US, *UNITS_MONTHS])
+        raise TypeProblem(f"an interval is a number of one of {units}", "INTERVAL '1' DAY")
+    sign = -1 if match[1] else 1
+    if match[3] is None:
+        return sign * int(match[2]), name
+    if name != "SECOND" or int(match[2]) >= 1_000_000:
+        raise TypeProblem("only seconds, fewer than a million, may have a fraction")
+    return sign * int(match[2] + match[3].ljust(3, "0")), "MILLISECOND"
+
+
+def _alone(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+    raise TypeProblem("an INTERVAL is only possible behind + or -", "t + INTERVAL '1' DAY")
+
+
+def _distinct_from(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+    """IS [NOT] DISTINCT FROM, which is never unknown: NULL is NULL's like."""
+    query.only(node, "this", "expression")
+    left, right = read(node.this), read(node.expression)
+    equal = typing_rules.comparison("=", left, right)
+    if not isinstance(equal, Compare):
+        raise AssertionError
+    no_left, no_right = (
+        IsNull(cast if given.type == UNTYPED else given, BOOLEAN)
+        for given, cast in ((left, equal.left), (right, equal.right))
+    )
+    either = Logical("OR", no_left, no_right, BOOLEAN)
+    both = Logical("AND", no_left, no_right, BOOLEAN)
+    alike = Case(((either, both),), equal, BOOLEAN)
+    return alike if isinstance(node, exp.NullSafeEQ) else Not(alike, BOOLEAN)
 
 
 def _compare(query: RowReader, node: exp.Expr, read: Read) -> Expression:
@@ -169,7 +218,8 @@ def _named_type(text: str) -> SqlType:
     words = " ".join(text.upper().split())
     if re.match(r"(VAR)?(CHAR|BINARY)\s*\(", words):
         raise TypeProblem(f"{words} would cut values to a length", "STRING, and SUBSTRING to cut")
-    words = {"NUMERIC": "DECIMAL", "DEC": "DECIMAL", "VARBINARY": "BINARY"}.get(words, words)
+    words = re.sub(r"^(NUMERIC|DEC)\b", "DECIMAL", words)
+    words = "BINARY" if words == "VARBINARY" else words
     try:
         return SqlType.parse(words)
     except ValueError as error:
@@ -200,8 +250,12 @@ def _null(query: RowReader, node: exp.Expr, read: Read) -> Expression:
 def _function(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expressions")
     name = function_name(node)
+    if name == "LOG" and len(node.expressions) == 1:
+        name = "LN"
     if name in FUNCTIONS or name in SYNONYMS:
-        return functions.call(name, [read(each) for each in node.expressions])
+        return functions.call(
+            name, [_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
+        )
     if name in window_query.WORDS:
         return window_query.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
@@ -220,6 +274,17 @@ def _function(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return typing_rules.choice([(arguments[0], arguments[1])], rest, name)
 
 
+def _argument(name: str, index: int, node: exp.Expr, read: Read) -> Expression:
+    """An argument; a unit of time may be a bare word."""
+    if index == 0 and name in _UNIT_FIRST:
+        if isinstance(node, exp.Column | exp.Var) and not node.args.get("table"):
+            return Constant(node.name.upper().removesuffix("S"), STRING)
+        if isinstance(node, exp.Literal) and node.is_string:
+            return Constant(node.name.upper(), STRING)
+    return read(node)
+
+
+_UNIT_FIRST = ("DATE_TRUNC", "TIMESTAMPADD", "TIMESTAMPDIFF")
 _REWRITTEN = {
     "IF": ((2, 3), "IF(condition, x, y)"),
     "NULLIF": ((2,), "NULLIF(x, y)"),
@@ -234,21 +299,31 @@ def _substring(query: RowReader, node: exp.Expr, read: Read) -> Expression:
 
 
 def _trim(query: RowReader, node: exp.Expr, read: Read) -> Expression:
-    if node.args.get("expression") is not None:
-        raise TypeProblem("TRIM takes spaces off; other characters are not supported", "TRIM(s)")
-    query.only(node, "this")
-    return functions.call("TRIM", [read(node.this)])
+    """TRIM(s) takes spaces off; TRIM([LEADING | TRAILING | BOTH] 'xy' FROM s) these characters."""
+    query.only(node, "this", "expression", "position")
+    side = str(node.args.get("position") or "BOTH").upper()
+    name = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}.get(side)
+    taken = node.args.get("expression")
+    if taken is None:
+        return functions.call(name or "TRIM", [read(node.this)])
+    return functions.call(name or "BTRIM", [read(node.this), read(taken)])
 
 
 def _extract(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression")
     part = node.name.upper()
     name = SYNONYMS.get(part, part)
-    if name not in ("YEAR", "MONTH", "DAYOFMONTH", "HOUR", "MINUTE", "SECOND"):
+    if name not in _PARTS:
         raise TypeProblem(
             f"EXTRACT({shown_name(part)} ...) is not supported", "EXTRACT(YEAR FROM d)"
         )
     return functions.call(name, [read(node.expression)])
+
+
+_PARTS = (
+    *("YEAR", "QUARTER", "MONTH", "WEEK", "DAYOFYEAR", "DAYOFMONTH", "DAYOFWEEK"),
+    *("HOUR", "MINUTE", "SECOND"),
+)
 
 
 def _string(node: exp.Expr, what: str) -> str:
@@ -280,5 +355,8 @@ READERS: dict[type[exp.Expr], Callable[[RowReader, exp.Expr, Read], Expression]]
     exp.Anonymous: _function,
     exp.Substring: _substring,
     exp.Trim: _trim,
+    exp.Interval: _alone,
+    exp.NullSafeEQ: _distinct_from,
+    exp.NullSafeNEQ: _distinct_from,
     exp.Extract: _extract,
 }

@@ -31,6 +31,23 @@ AGGREGATES_LATER = words("""
     APPROX_COUNT_DISTINCT
 """)
 
+_LAST_DIGIT = "its last digit may differ between machines, and a retraction would miss its row"
+_REGEXP = "a regular expression may take for ever on one row"
+WHY_NOT: dict[str, tuple[str, str | None]] = {
+    **dict.fromkeys(
+        words("SIN COS TAN ASIN ACOS ATAN ATAN2 SINH COSH TANH COT"), (_LAST_DIGIT, None)
+    ),
+    **dict.fromkeys(
+        words("REGEXP REGEXP_EXTRACT REGEXP_REPLACE REGEXP_LIKE REGEXP_COUNT RLIKE SIMILAR_TO"),
+        (_REGEXP, "LIKE, REPLACE, SPLIT_INDEX or TRANSLATE"),
+    ),
+    "I_LIKE": ("compare in one case", "LOWER(s) LIKE 'a%'"),
+    "ILIKE": ("compare in one case", "LOWER(s) LIKE 'a%'"),
+    "INITCAP": ("engines do not agree where a word begins", None),
+    "DATE_ADD": ("write the interval", "d + INTERVAL '1' DAY"),
+    "DATEDIFF": ("write TIMESTAMPDIFF", "TIMESTAMPDIFF(DAY, t, u)"),
+}
+
 
 @dataclass
 class RowReader(Reading):
@@ -139,6 +156,10 @@ class RowReader(Reading):
             return self.refused("OVER (...) is not supported: a job has no order of rows", node)
         if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
             return self.refused("a subquery is only possible in FROM", node)
+        if name in WHY_NOT:
+            return self.refused(
+                f"{name} is not supported: {WHY_NOT[name][0]}", node, WHY_NOT[name][1]
+            )
         if isinstance(node, exp.Anonymous):
             known_names = [*FUNCTIONS, *SYNONYMS, *AGGREGATES, "IF", "NULLIF", "MOD"]
             close = difflib.get_close_matches(name, known_names, 1)

@@ -227,6 +227,8 @@ def arithmetic(op: ArithmeticOp, left: Expression, right: Expression) -> Express
     for operand in (left, right):
         if operand.type != UNTYPED and not operand.type.numeric:
             hint = "CAST(x AS INT), or another number" if operand.type == STRING else None
+            if operand.type.kind in (Kind.DATE, *INSTANTS):
+                hint = "t + INTERVAL '1' DAY, or TIMESTAMPDIFF(SECOND, t, u)"
             raise TypeProblem(f"{op} needs numbers, this is {operand.type}", hint)
     if UNTYPED in (left.type, right.type):
         left, right = together((left, right), op)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.core.expressions import fails_itself, plan_fails
+from jobs.core.functions import FUNCTIONS as FUNCTIONS_OF_CORE
 from jobs.core.plan import (
     Arithmetic,
     Call,
@@ -53,7 +54,7 @@ from jobs.edge.expression_values import (
 )
 from jobs.edge.scalar_functions import FUNCTIONS
 from jobs.edge.window_columns import bound_column, with_windows
-from schemas.types import STRING, Kind
+from schemas.types import DOUBLE, STRING, Kind
 
 SHOWN_SQL_CHARACTERS_MAX = 200
 SHOWN_VALUE_CHARACTERS_MAX = 100
@@ -255,17 +256,24 @@ def _build_arithmetic(arithmetic: Arithmetic) -> Evaluated:
 def _build_negation(negation: Negate) -> Evaluated:
     operand = build(negation.operand)
     value = negated(operand.value, negation.type)
-    return Evaluated(value, _first(operand.failure, _overflow(negation, operand.value, value)))
+    return Evaluated(value, _first(operand.failure, _overflow(negation, [operand.value], value)))
 
 
 def _overflow(
-    expression: Expression, operand: SparkColumn, value: SparkColumn
+    expression: Expression, operands: Sequence[SparkColumn], value: SparkColumn
 ) -> SparkColumn | None:
-    """The failure of a node with one operand, whose result may be beyond its type."""
+    """The failure of a node that has no value although it has all of its operands."""
     if not fails_itself(expression):
         return None
-    reason = F.lit(f"{_text(expression)}: out of the range of {expression.type}")
-    return F.when(operand.isNotNull() & value.isNull(), reason)
+    what = f"out of the range of {expression.type}"
+    if isinstance(expression, Call) and FUNCTIONS_OF_CORE[expression.function].fails:
+        what = (
+            "there is no such value" if expression.type != DOUBLE else "not defined, or too large"
+        )
+    missing = value.isNull()
+    for operand in operands:
+        missing = missing & operand.isNotNull()
+    return F.when(missing, F.lit(f"{_text(expression)}: {what}"))
 
 
 def _build_logical(logical: Logical) -> Evaluated:
@@ -322,7 +330,7 @@ def _build_call(call: Call) -> Evaluated:
         return Evaluated(F.coalesce(*values), _in_turn(steps))
     value = FUNCTIONS[call.function](call, values)
     failure = _first(*(argument.failure for argument in arguments))
-    return Evaluated(value, _first(failure, _overflow(call, values[0], value)))
+    return Evaluated(value, _first(failure, _overflow(call, values, value)))
 
 
 __all__ = ["Evaluated", "build", "fallible", "project", "spark_type"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pyspark.sql import Column as SparkColumn
@@ -10,6 +11,7 @@ from pyspark.sql import types as T
 
 from jobs.core.plan import Call, Constant
 from jobs.edge.expression_values import negated, spark_type
+from jobs.edge.moment_functions import MOMENT_FUNCTIONS
 from schemas.types import Kind
 
 EXACT_DOUBLE_MAX = float(2**53)  # from here on every DOUBLE is a whole number
@@ -78,11 +80,125 @@ def _long(function: Callable[..., SparkColumn]) -> _Function:
     return lambda call, values: function(*values).cast(T.LongType())
 
 
+# --- strings -------------------------------------------------------------------------------------
+
+
+def _repeat(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    return F.repeat(values[0], _whole_constant(call, 1))
+
+
+def _padded(pad: Callable[..., SparkColumn]) -> _Function:
+    def padded(call: Call, values: list[SparkColumn]) -> SparkColumn:
+        return pad(values[0], _whole_constant(call, 1), _text_constant(call, 2))
+
+    return padded
+
+
+def _split_index(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    """The part at an index from 0, NULL where there is none; the delimiter is no pattern."""
+    parts = F.split(values[0], re.escape(_text_constant(call, 1)), -1)
+    return F.when(values[2] >= F.lit(0), F.get(parts, values[2]))
+
+
+def _left(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    return F.substr(values[0], F.lit(1), F.greatest(values[1], F.lit(0)))
+
+
+def _right(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    return F.when(values[1] > F.lit(0), F.right(values[0], values[1])).otherwise(
+        F.when(values[0].isNotNull() & values[1].isNotNull(), F.lit(""))
+    )
+
+
+# --- mathematics: NULL where there is no value, which fails the row ------------------------------
+
+
+def _where(possible: Callable[[SparkColumn], SparkColumn], of: _Function) -> _Function:
+    """A function of one number, where it is defined and its result is a number."""
+
+    def guarded(call: Call, values: list[SparkColumn]) -> SparkColumn:
+        number = values[-1]
+        return F.when(F.isnan(number), number).when(possible(number), of(call, values))
+
+    return guarded
+
+
+def _power(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    base, exponent = values
+    power = F.pow(base, exponent)
+    given = F.isnan(base) | F.isnan(exponent) | _infinite(base) | _infinite(exponent)
+    return F.when(given | ~(F.isnan(power) | _infinite(power)), power)
+
+
+def _exponential(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    power = F.exp(values[0])
+    return F.when(_infinite(values[0]) | ~_infinite(power), power)
+
+
+def _logarithm(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    base, number = values
+    possible = (base > F.lit(0.0)) & (base != F.lit(1.0)) & ~F.isnan(base)
+    return F.when(F.isnan(base), base).when(possible, F.log(number) / F.log(base))
+
+
+def _infinite(value: SparkColumn) -> SparkColumn:
+    return F.abs(value) == F.lit(float("inf"))
+
+
+def _truncate(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    if call.type.integer and (len(values) == 1 or _whole_constant(call, 1) >= 0):
+        return values[0]
+    digits = F.lit(0 if len(values) == 1 else _whole_constant(call, 1))
+    wide = values[0].try_cast(T.DecimalType(19, 0)) if call.type.integer else values[0]
+    down, up = F.floor(wide, digits), F.ceil(wide, digits)
+    return F.when(wide >= F.lit(0), down).otherwise(up).try_cast(spark_type(call.type))
+
+
+_POSITIVE: Callable[[SparkColumn], SparkColumn] = lambda number: number > F.lit(0.0)  # noqa: E731
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def _json(call: Call, values: list[SparkColumn]) -> tuple[SparkColumn, SparkColumn]:
+    """What is at the path, and whether it is an object or an array; NULL where nothing is."""
+    part = F.try_variant_get(F.try_parse_json(values[0]), _text_constant(call, 1), "variant")
+    kind = F.schema_of_variant(part)
+    return part, kind.startswith("OBJECT") | kind.startswith("ARRAY")
+
+
+def _json_value(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    part, nested = _json(call, values)
+    return F.when(~nested, F.try_variant_get(part, "$", "string"))
+
+
+def _json_query(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    part, nested = _json(call, values)
+    return F.when(nested, F.to_json(part))
+
+
+def _json_exists(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    part, _ = _json(call, values)
+    return F.when(values[0].isNotNull(), part.isNotNull())
+
+
+def _text_constant(call: Call, place: int) -> str:
+    argument = call.arguments[place]
+    assert isinstance(argument, Constant) and isinstance(argument.value, str)
+    return argument.value
+
+
+def _whole_constant(call: Call, place: int) -> int:
+    argument = call.arguments[place]
+    assert isinstance(argument, Constant) and isinstance(argument.value, int)
+    return argument.value
+
+
 FUNCTIONS: dict[str, _Function] = {
     "UPPER": _plain(F.upper),
     "LOWER": _plain(F.lower),
     "TRIM": _plain(F.trim),
-    "LTRIM": _plain(F.ltrim),
+    "LTRIM": _plain(F.ltrim),  # of spaces, or of the characters of a second argument
     "RTRIM": _plain(F.rtrim),
     "REPLACE": _plain(F.replace),
     "SUBSTRING": _plain(F.substr),
@@ -101,4 +217,37 @@ FUNCTIONS: dict[str, _Function] = {
     "HOUR": _long(F.hour),
     "MINUTE": _long(F.minute),
     "SECOND": _long(F.second),
+    "QUARTER": _long(F.quarter),
+    "WEEK": _long(F.weekofyear),
+    "DAYOFYEAR": _long(F.dayofyear),
+    "DAYOFWEEK": _long(F.dayofweek),
+    "LEFT": _left,
+    "RIGHT": _right,
+    "BTRIM": _plain(F.trim),
+    "REVERSE": _plain(F.reverse),
+    "REPEAT": _repeat,
+    "LPAD": _padded(F.lpad),
+    "RPAD": _padded(F.rpad),
+    "TRANSLATE": lambda call, values: F.translate(
+        values[0], _text_constant(call, 1), _text_constant(call, 2)
+    ),
+    "SPLIT_INDEX": _split_index,
+    "CONCAT_WS": lambda call, values: F.concat_ws(_text_constant(call, 0), *values[1:]),
+    "POSITION": lambda call, values: F.position(values[0], values[1]),
+    "STARTSWITH": lambda call, values: values[0].startswith(values[1]),
+    "ENDSWITH": lambda call, values: values[0].endswith(values[1]),
+    "MD5": lambda call, values: F.md5(values[0]),
+    "SHA256": lambda call, values: F.sha2(values[0], 256),
+    "TRUNCATE": _truncate,
+    "SQRT": _where(lambda x: x >= F.lit(0.0), lambda call, values: F.sqrt(values[0])),
+    "EXP": _exponential,
+    "LN": _where(_POSITIVE, lambda call, values: F.log(values[0])),
+    "LOG10": _where(_POSITIVE, lambda call, values: F.log10(values[0])),
+    "LOG2": _where(_POSITIVE, lambda call, values: F.log2(values[0])),
+    "LOG": _where(_POSITIVE, _logarithm),
+    "POWER": _power,
+    "JSON_VALUE": _json_value,
+    "JSON_QUERY": _json_query,
+    "JSON_EXISTS": _json_exists,
+    **MOMENT_FUNCTIONS,
 }

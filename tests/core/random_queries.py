@@ -63,6 +63,35 @@ def number(random: Random, depth: int) -> str:
             f"CAST({a} AS {random.choice(('TINYINT', 'INT', 'BIGINT', 'DOUBLE', 'FLOAT'))})",
             f"CAST({text(random, depth - 1)} AS {random.choice(('INT', 'DOUBLE'))})",
             f"CAST({truth(random, depth - 1)} AS INT)",
+            f"{random.choice(('SQRT', 'EXP', 'LN', 'LOG10', 'LOG2'))}({a})",
+            f"{random.choice(('POWER', 'LOG'))}({a}, {b})",
+            f"TRUNCATE({random.choice(('m', 'w', 'i', 'l'))}, {random.randint(-2, 3)})",
+            f"POSITION({text(random, depth - 1)} IN {text(random, depth - 1)})",
+            f"TIMESTAMPDIFF({random.choice(_UNITS)}, {moment(random, 1)}, {moment(random, 1)})",
+            f"EXTRACT({random.choice(('WEEK', 'QUARTER', 'DOW', 'DOY'))} FROM {moment(random, 1)})",
+        )
+    )
+
+
+_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+
+
+def moment(random: Random, depth: int) -> str:
+    if depth <= 0:
+        return random.choice(_MOMENTS)
+    of_date = random.choice(_UNITS[3:])
+    unit = random.choice(_UNITS)
+    count = random.choice(("t", "i", "-1", "12"))
+    return random.choice(
+        (
+            f"TIMESTAMPADD({of_date}, {count}, day)",
+            f"TIMESTAMPADD({unit}, {count}, {random.choice(_MOMENTS[1:])})",
+            f"{random.choice(_MOMENTS)} {random.choice('+-')} INTERVAL '3' {of_date}",
+            f"FLOOR({random.choice(_MOMENTS[1:])} TO {unit})",
+            f"DATE_TRUNC('{of_date}', day)",
+            f"TO_TIMESTAMP_LTZ({random.choice(('t', 'i', 'l'))}, {random.choice((0, 3))})",
+            f"TO_DATE({text(random, 0)}, 'dd.MM.yyyy')",
+            f"TO_TIMESTAMP({text(random, 0)}, 'yyyy-MM-dd')",
         )
     )
 
@@ -80,7 +109,17 @@ def text(random: Random, depth: int) -> str:
             f"COALESCE({a}, {b})",
             f"CASE {a} WHEN {b} THEN 'same' END",
             f"CAST({number(random, depth - 1)} AS STRING)",
-            f"CAST({random.choice(_MOMENTS)} AS STRING)",
+            f"CAST({moment(random, depth - 1)} AS STRING)",
+            f"{random.choice(('LEFT', 'RIGHT'))}({a}, {random.choice(('t', 'i', '2', '-1'))})",
+            f"{random.choice(('LPAD', 'RPAD'))}({a}, {random.randint(0, 9)}, 'é')",
+            f"{random.choice(('REVERSE', 'MD5', 'SHA256'))}({a})",
+            f"TRIM(BOTH 'a ' FROM {a})",
+            f"REPEAT({a}, {random.randint(0, 3)})",
+            f"TRANSLATE({a}, 'a%', 'x')",
+            f"SPLIT_INDEX({a}, ';', {random.choice(('t', 'i', '0', '1'))})",
+            f"CONCAT_WS('-', {a}, {b})",
+            f"DATE_FORMAT({moment(random, depth - 1)}, 'yyyy-MM-dd HH:mm:ss.SSS')",
+            f"{random.choice(('JSON_VALUE', 'JSON_QUERY'))}({a}, '$.a[0]')",
             f"CAST(x AS {random.choice(('STRING', 'VARCHAR'))})",
         )
     )
@@ -107,6 +146,9 @@ def truth(random: Random, depth: int) -> str:
             f"({a}) IS NOT TRUE",
             f"CAST({s} AS BOOLEAN)",
             "day > DATE '2024-02-29'",
+            f"{n} IS DISTINCT FROM {o}",
+            f"{random.choice(('STARTSWITH', 'ENDSWITH'))}({s}, r)",
+            f"JSON_EXISTS({s}, '$.a')",
             "at <= TIMESTAMP '2024-02-29 12:00:00.5'",
             "x = X'00FF'",
         )
