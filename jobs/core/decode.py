@@ -11,15 +11,12 @@ which reads every message, exactly, and says what is wrong with it and where.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Row, Skipped, Value
-from jobs.core.ddl import lost_columns
+from jobs.core.change import Changes, Decoded, Filtered, Row, Skipped
 from jobs.core.json_text import UnreadableError, acceptable, read, shown
 from jobs.core.plan import Column
 from jobs.core.row_fields import (
@@ -27,19 +24,18 @@ from jobs.core.row_fields import (
     TOMBSTONE,
     UNEXPECTED,
     Decode,
-    Memo,
+    Int64,
     RefusedError,
     RowFields,
-    clipped,
     compiled,
+    indented,
     milliseconds,
     rejected,
 )
+from jobs.core.table_filter import TableFilter
 from jobs.core.values import TimestampFormat, converter
 from schemas import limits
 
-FILTERED = Filtered()
-DDL = Skipped("ddl")
 CONTROL = Skipped("transaction or heartbeat")
 
 # INIT is a row of the first snapshot, as some builds of canal send it.
@@ -48,9 +44,6 @@ DDL_TYPES = frozenset(
     ["CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY", "INIT-DDL"]
 )
 CONTROL_TYPES = frozenset(["GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT"])
-
-_TABLES_REMEMBERED = 10_000
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class CanalDecoder:
@@ -75,12 +68,8 @@ class CanalDecoder:
             lambda sql_type: converter(sql_type, timestamp_format),
             missing_is_null=missing_is_null,
         )
-        self._filters = {
-            name: _filter(pattern)
-            for name, pattern in (("database", database), ("table", table))
-            if pattern is not None
-        }
-        self._read_header = msgspec.json.Decoder(_struct("Header", self._filter_fields())).decode
+        self._filter = TableFilter(database, table)
+        self._read_header = msgspec.json.Decoder(_struct("Header", self._filter.fields())).decode
         self.decode = self._generated() if self._fields.nameable else self.explain
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -98,11 +87,9 @@ class CanalDecoder:
             return rejected(str(error))
         if not isinstance(root, dict):
             return rejected(f"{shown(root)} is not a canal-json object")
-        for name, matches in self._filters.items():
-            if name not in root:
-                return rejected(f"{name} is missing, and the source filters by it", f"$.{name}")
-            if not matches[_filter_text(root[name])]:
-                return FILTERED
+        refusal = self._filter.refusal(root)
+        if refusal is not None:
+            return refusal
         try:
             return self._dispatched(root)
         except RefusedError as error:
@@ -115,7 +102,7 @@ class CanalDecoder:
             reason = "TRUNCATE removes rows that it does not name; it cannot become retractions"
             return rejected(reason, "$.type")
         if root.get("isDdl") is True or kind in DDL_TYPES:
-            return self._ddl(root.get("sql"))
+            return self._fields.after_ddl(root.get("sql"))
         if kind in CONTROL_TYPES:
             return CONTROL
         if kind == "UPDATE":
@@ -143,34 +130,19 @@ class CanalDecoder:
             yield -1, self._fields.pick(before)
             yield 1, self._fields.pick(after)
 
-    def _ddl(self, sql: object) -> Decoded:
-        if self._fields.missing_is_null or not isinstance(sql, str):
-            return DDL
-        # MySQL does not tell the case of column names apart.
-        declared = {column.name.casefold(): column.name for column in self._fields.columns}
-        for lost, new_name in lost_columns(sql):
-            name = declared.get(lost.casefold())
-            if name is not None and name != new_name:
-                what = "drops it" if new_name is None else f"renames it to {shown(new_name)}"
-                return ColumnGone(name, clipped(f"DDL {what}: {shown(sql)}"))
-        return DDL
-
     # --- the fast way -----------------------------------------------------------------------
-
-    def _filter_fields(self) -> list[tuple[str, object, object]]:
-        return [(name, str | UnsetType | None, UNSET) for name in self._filters]
 
     def _generated(self) -> Decode:
         envelope = _struct(
             "Envelope",
             [
-                *self._filter_fields(),
+                *self._filter.fields(),
                 ("type", str, ""),
                 ("isDdl", bool | None, None),
                 ("data", list[self._fields.struct("Data", partial=False)], UNSET),  # type: ignore[misc]
                 ("old", list[self._fields.struct("Old", partial=True)] | None, None),  # type: ignore[misc]
-                ("es", _Int64 | None, None),
-                ("ts", _Int64 | None, None),
+                ("es", Int64 | None, None),
+                ("ts", Int64 | None, None),
             ],
         )
         names = self._fields.names() | {
@@ -182,11 +154,9 @@ class CanalDecoder:
             "weights": WEIGHTS,
             "Changes": Changes,
             "tombstone": TOMBSTONE,
-            "filtered": FILTERED,
             "unexpected": UNEXPECTED,
         }
-        names |= {f"is_wanted_{name}": matches for name, matches in self._filters.items()}
-        return compiled(self._lines(), names)
+        return compiled(self._lines(), names | self._filter.names())
 
     def _lines(self) -> Iterator[str]:
         yield from (
@@ -194,8 +164,7 @@ class CanalDecoder:
             "    try:",
             "        message = read_envelope(value)",
         )
-        for name in self._filters:
-            yield f"        if not is_wanted_{name}[message.{name}]: return filtered"
+        yield from indented(8, self._filter.lines("message"))
         yield from (
             "        kind = message.type",
             "        if message.isDdl: return explain(value)",
@@ -205,14 +174,14 @@ class CanalDecoder:
             "            weight = weights[kind]",
             "            for row in data:",
         )
-        yield from _indented(16, self._fields.read_lines("row", "after"))
+        yield from indented(16, self._fields.read_lines("row", "after"))
         yield f"                changes.append((weight, {self._fields.tuple_code('after')}))"
         yield from (
             "        elif kind == 'UPDATE' and len(message.old) >= len(data):",
             "            for row, old in zip(data, message.old):",
         )
-        yield from _indented(16, self._fields.read_lines("row", "after"))
-        yield from _indented(16, self._fields.overlay_lines("old", "before", "after"))
+        yield from indented(16, self._fields.read_lines("row", "after"))
+        yield from indented(16, self._fields.overlay_lines("old", "before", "after"))
         yield f"                changes.append((-1, {self._fields.tuple_code('before')}))"
         yield f"                changes.append((1, {self._fields.tuple_code('after')}))"
         yield from (
@@ -224,43 +193,12 @@ class CanalDecoder:
         )
 
     def _foreign(self, value: bytes) -> Filtered | None:
-        """Whether a message is of another table, whose rows need not look like ours."""
-        try:
-            header = self._read_header(value)
-            for name, matches in self._filters.items():
-                if not matches[getattr(header, name)]:
-                    return FILTERED
-        except UNEXPECTED:
-            pass
-        return None
+        return self._filter.foreign(self._read_header, value)
 
 
 def _rebuilt(made_of: tuple[object, ...], bytes_max: int) -> CanalDecoder:
     """A decoder on the other side of a pickle: generated code does not travel."""
     return CanalDecoder(*made_of, bytes_max=bytes_max)  # type: ignore[arg-type]
-
-
-def _filter(pattern: str) -> Memo:
-    try:
-        matches = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-
-    def wanted(field: object) -> Value:
-        if field is UNSET:
-            raise ValueError("missing")
-        return matches("null" if field is None else str(field)) is not None
-
-    return Memo(wanted, _TABLES_REMEMBERED)
-
-
-def _filter_text(node: object) -> str:
-    """A node as Jackson's asText has it: null is the text null, a container is empty."""
-    if node is None:
-        return "null"
-    if isinstance(node, bool):
-        return "true" if node else "false"
-    return str(node) if isinstance(node, str) else ""
 
 
 def _rows(root: dict[str, object], name: str) -> list[object]:
@@ -273,7 +211,3 @@ def _rows(root: dict[str, object], name: str) -> list[object]:
 
 def _struct(name: str, fields: list[tuple[str, object, object]]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, gc=False)
-
-
-def _indented(blanks: int, lines: Iterator[str]) -> Iterator[str]:
-    return (" " * blanks + line for line in lines)

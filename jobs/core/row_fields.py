@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from jobs.core.change import ColumnGone, Decoded, Rejected, Row, Skipped, Value
+from jobs.core.ddl import lost_columns
 from jobs.core.json_text import JsonNumber, shown
 from jobs.core.plan import Column
 from jobs.core.values import Converter
@@ -28,6 +29,8 @@ from schemas.types import Kind, SqlType, integer_range
 Decode = Callable[[bytes | None], Decoded]
 
 TOMBSTONE = Skipped("tombstone")
+DDL = Skipped("ddl")
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 # What the fast way may raise for a message that it does not expect.
 UNEXPECTED = (ValueError, TypeError, RecursionError)
@@ -81,7 +84,8 @@ class Memo(dict[object, Value]):
 class RowFields:
     """How the declared columns are found, checked and converted in a row object of a message.
 
-    Every declared column is checked; the rows hold the used ones, in order.
+    Every declared column is checked; the rows hold the used ones, in order. A format whose fields
+    look otherwise says so in a class of its own: `json_type`, `_field_lines`.
     """
 
     def __init__(
@@ -104,16 +108,20 @@ class RowFields:
     def struct(self, name: str, *, partial: bool) -> type[msgspec.Struct]:
         """The row object as msgspec reads it; `partial`: a field that is absent is UNSET."""
         fields: list[tuple[str, object] | tuple[str, object, object]] = []
-        for place, column in enumerate(self.columns):
+        for place in range(len(self.columns)):
             field = f"c{place}"
             if partial:
-                fields.append((field, field_type(column.type) | UnsetType, UNSET))
+                fields.append((field, self.json_type(place) | UnsetType, UNSET))
             elif self.missing_is_null:
-                fields.append((field, field_type(column.type), None))
+                fields.append((field, self.json_type(place), None))
             else:
-                fields.append((field, field_type(column.type)))
+                fields.append((field, self.json_type(place)))
         renamed = {f"c{place}": column.name for place, column in enumerate(self.columns)}
         return msgspec.defstruct(name, fields, rename=renamed, gc=False, kw_only=True)
+
+    def json_type(self, place: int) -> Any:
+        """What the fast way takes for a column."""
+        return field_type(self.columns[place].type)
 
     def names(self) -> dict[str, object]:
         """What the generated lines refer to: a memo for each column."""
@@ -194,6 +202,19 @@ class RowFields:
             for column, convert, value in zip(self.columns, self.converters, row, strict=True)
         ]
 
+    def after_ddl(self, sql: object) -> Skipped | ColumnGone:
+        """What a statement means to those who read the declared columns."""
+        if self.missing_is_null or not isinstance(sql, str):
+            return DDL
+        # MySQL does not tell the case of column names apart.
+        declared = {column.name.casefold(): column.name for column in self.columns}
+        for lost, new_name in lost_columns(sql):
+            name = declared.get(lost.casefold())
+            if name is not None and name != new_name:
+                what = "drops it" if new_name is None else f"renames it to {shown(new_name)}"
+                return ColumnGone(name, clipped(f"DDL {what}: {shown(sql)}"))
+        return DDL
+
     def pick(self, row: list[Value]) -> Row:
         return tuple(row[place] for place in self.used_places)
 
@@ -210,6 +231,10 @@ def compiled(lines: Iterator[str], names: dict[str, object]) -> Decode:
     exec(compile(source, "<generated decode>", "exec"), namespace)
     decode: Decode = namespace["decode"]  # type: ignore[assignment]
     return decode
+
+
+def indented(blanks: int, lines: Iterable[str]) -> Iterator[str]:
+    return (" " * blanks + line for line in lines)
 
 
 def field_type(sql_type: SqlType) -> Any:
