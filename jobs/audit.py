@@ -30,12 +30,12 @@ from pyspark.sql.types import StructType
 
 from jobs.core.accumulators.numbers import exact_float, float_total
 from jobs.core.change import Changes, Row
-from jobs.core.formats import decoder
+from jobs.core.formats import MessageRules
 from jobs.core.plan import Aggregate, Named, Plan
 from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.edge.columns import arrow_type, from_arrow, to_arrow
-from jobs.edge.decode_task import FUTURE, SourceRules
+from jobs.edge.decode_task import FUTURE
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.expressions import project, spark_type
@@ -161,20 +161,11 @@ class _Signed:
     """Records to signed rows, one by one; messages that decoding rejects have none."""
 
     plan: Plan
-    rules: SourceRules
+    rules: MessageRules
     future: frozenset[str]  # rejected for their time, which was right when they were read
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rules = self.rules
-        decode = decoder(
-            rules.format,
-            self.plan.columns,
-            self.plan.used,
-            database=rules.database,
-            table=rules.table,
-            timestamp_format=rules.timestamp_format,
-            missing_is_null=rules.missing_is_null,
-        ).decode
+        decode = self.rules.decoder(self.plan.columns, self.plan.used).decode
         for batch in batches:
             messages: list[str] = []
             signs: list[int] = []
@@ -223,20 +214,13 @@ def _signed_rows(
     for column in plan.used:
         schema = schema.add(column.name, spark_type(column.type))
     schema = schema.add(MESSAGE, "string").add(SIGN, "long")
-    rules = SourceRules(
-        format=spec.source.format,
-        database=spec.source.database,
-        table=spec.source.table,
-        timestamp_format=spec.timestamp_format,
-        missing_is_null=spec.on_schema_change == "continue",
-    )
     future = frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in reader.part(QUARANTINE)
         if reject["reason"].startswith(FUTURE)
     )
     read = records.select("value", "topic", "partition", "offset")
-    rows = read.mapInArrow(_Signed(plan, rules, future), schema)
+    rows = read.mapInArrow(_Signed(plan, MessageRules.of(spec), future), schema)
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from jobs.clock import JobClock
 from jobs.core.agenda import Agenda, Due
 from jobs.core.aggregate import rules_of
+from jobs.core.formats import MessageRules
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
@@ -336,11 +337,7 @@ def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
     """How a job's messages are read."""
     column = time_column(spec.watermark, plan.columns)
     return SourceRules(
-        format=spec.source.format,
-        database=spec.source.database,
-        table=spec.source.table,
-        timestamp_format=spec.timestamp_format,
-        missing_is_null=spec.on_schema_change == "continue",
+        MessageRules.of(spec),
         time="column" if column is not None else str(spec.watermark.time),
         time_column=column,
     )

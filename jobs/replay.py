@@ -21,7 +21,7 @@ from typing import Any
 from jobs.core.aggregate import ChangelogRow, rules_of
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
-from jobs.core.formats import decoder
+from jobs.core.formats import MessageRules
 from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
@@ -342,21 +342,13 @@ class StepReader:
     """Reads steps: JSON, keys and values checked, messages and rows decoded."""
 
     def __init__(self, spec: JobSpec, plan: Plan) -> None:
-        continues = spec.on_schema_change == "continue"
-        self._decode = decoder(
-            spec.source.format,
-            plan.columns,
-            plan.used,
-            database=spec.source.database,
-            table=spec.source.table,
-            timestamp_format=spec.timestamp_format,
-            missing_is_null=continues,
-        ).decode
+        rules = MessageRules.of(spec)
+        self._decode = rules.decoder(plan.columns, plan.used).decode
         self._fields = RowFields(
             plan.columns,
             plan.used,
             lambda sql_type: converter(sql_type, spec.timestamp_format),
-            missing_is_null=continues,
+            missing_is_null=rules.missing_is_null,
         )
         self._next_offsets: dict[int, int] = {}
 

@@ -16,7 +16,9 @@ from typing import Literal
 import msgspec
 
 SinkFormat = Literal["changelog-json", "canal-json", "debezium-json", "upsert-json"]
-SourceFormat = Literal["canal-json", "changelog-json"]
+SourceFormat = Literal[
+    "canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json"
+]
 OpText = Literal["+I", "-U", "+U", "-D"]
 
 # Values as JSON has them. Decimals, and whole numbers beyond 2^53 where a reader asks for it, are

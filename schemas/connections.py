@@ -23,8 +23,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from schemas import limits
-from schemas.job import Section
 from schemas.spec_file import Document, Problem, SpecError, path_text, read_file, validated
+from schemas.spec_values import Section
 
 DEFAULT = "default"
 BROKERS_VARIABLE = "RETALLY_BROKERS"

@@ -15,6 +15,9 @@ QUARANTINE_BYTES_MAX = 1024 * 1024
 # A reason is for people and stays readable.
 REASON_CHARACTERS_MAX = 500
 
+# Schemas inside messages that a decoder knows at once: a table has one, and another after an ALTER.
+MESSAGE_SCHEMAS_MAX = 100
+
 # Conversions of text that a column remembers; canal repeats few distinct values in most columns.
 MEMO_ENTRIES_MAX = 100_000
 

@@ -25,7 +25,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from schemas import limits
-from schemas.job import KEYS_TAG, WORD_TAG, JobSpec, MisplacedError
+from schemas.job import JobSpec
+from schemas.spec_values import KEYS_TAG, WORD_TAG, MisplacedError
 
 Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)

@@ -14,6 +14,10 @@ def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
             "a running job knows bounded, monotonous, lag and automatic; retally watermarks knows "
             "punctuated too",
         ),
+        ("dedupe",): (
+            spec.dedupe is not None,
+            "a running job does not keep the last image of each row yet",
+        ),
         ("emit",): (
             spec.emit == "final",
             "a running job does not wait for the watermark yet; use changes, or retally replay",

@@ -27,11 +27,10 @@ from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
 from jobs.core.consolidate import RUNNING_BITS, consolidated, group_places
-from jobs.core.formats import MessageDecoder, decoder
+from jobs.core.formats import MessageDecoder, MessageRules
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
 from jobs.core.row_time import time_of
-from jobs.core.values import TimestampFormat
 from jobs.edge.columns import arrow_type, numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
@@ -46,13 +45,9 @@ NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """How the messages of a source are read; what the job spec says of it."""
+    """How the records of a source are read; what the job spec says of it."""
 
-    format: str
-    database: str | None = None
-    table: str | None = None
-    timestamp_format: TimestampFormat = "sql"
-    missing_is_null: bool = False
+    messages: MessageRules
     time: str = "es"  # or ts, kafka, ingestion; see core.row_time
     time_column: Column | None = None
 
@@ -181,15 +176,8 @@ def _decoder(
     rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> MessageDecoder:
     """Rows have the used columns, and behind them the one that tells their time."""
-    return decoder(
-        rules.format,
-        columns,
-        used if rules.time_column is None else (*used, rules.time_column),
-        database=rules.database,
-        table=rules.table,
-        timestamp_format=rules.timestamp_format,
-        missing_is_null=rules.missing_is_null,
-    )
+    row = used if rules.time_column is None else (*used, rules.time_column)
+    return rules.messages.decoder(columns, row)
 
 
 @lru_cache(maxsize=8)

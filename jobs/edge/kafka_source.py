@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from schemas.epoch import Offsets, TopicIdentity
-from schemas.job import MiniBatch, StartAt
+from schemas.job import MiniBatch
+from schemas.source import StartAt
 
 NEW_PARTITION = -2  # Spark's word for "from its first record"
 

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Skipped
-from jobs.core.decode import CanalDecoder
 from jobs.core.decode_changelog import ChangelogDecoder
-from jobs.core.formats import FORMATS, decoder
 from jobs.core.plan import Column
 from jobs.core.values import NAN, canonical_float, renderer
 from schemas.types import SqlType
@@ -89,16 +87,6 @@ def test_what_is_no_record_is_rejected(value: bytes) -> None:
 def test_a_decoder_travels_in_a_pickle() -> None:
     again = pickle.loads(pickle.dumps(ChangelogDecoder(COLUMNS, COLUMNS, True)))
     assert again.decode(record(row={})) == Changes([(1, (None, None, None))])
-
-
-def test_formats_are_chosen_by_name() -> None:
-    assert FORMATS == ("canal-json", "changelog-json")
-    assert isinstance(decoder("canal-json", COLUMNS, COLUMNS, table="t"), CanalDecoder)
-    assert isinstance(decoder("changelog-json", COLUMNS, COLUMNS), ChangelogDecoder)
-    with pytest.raises(ValueError, match="no database and no table"):
-        decoder("changelog-json", COLUMNS, COLUMNS, table="t")
-    with pytest.raises(ValueError, match="unknown format 'avro'; known: canal-json"):
-        decoder("avro", COLUMNS, COLUMNS)
 
 
 EVERY = columns(

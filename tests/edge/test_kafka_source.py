@@ -13,7 +13,7 @@ from jobs.edge.kafka_source import (
     first_offsets,
     topic_identities,
 )
-from schemas.job import StartAt
+from schemas.source import StartAt
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from schemas import limits
-from schemas.job import GeneratorClass, JobSpec, StartAt, TimeColumn
+from schemas.job import GeneratorClass, JobSpec, TimeColumn
+from schemas.source import StartAt
 from schemas.spec_file import SpecError, load_spec, spec_text
 from schemas.types import BIGINT, INT, STRING, decimal
 
@@ -372,6 +373,47 @@ def test_progress_topic_of_the_sink_may_not_be_a_source_either() -> None:
 def test_changelog_source_has_no_database_to_filter() -> None:
     source = {"topic": "t", "format": "changelog-json", "table": "x"}
     assert list(problems_of({**SMALLEST, "source": source})) == ["source.table"]
+
+
+def test_upsert_source_has_no_table_to_filter_either() -> None:
+    spec = {
+        **SMALLEST,
+        "source": {"topic": "t", "format": "upsert-json", "database": "x"},
+        "primary_key": ["name"],
+        "dedupe": "pk",
+    }
+    assert list(problems_of(spec)) == ["source.database"]
+
+
+def test_modes_of_debezium_belong_to_its_format() -> None:
+    modes = {"decimal_handling_mode": "precise", "time_precision_mode": "connect"}
+    source = {"topic": "t", "debezium": modes}
+    assert list(problems_of({**SMALLEST, "source": source})) == ["source.debezium"]
+    spec = load_spec({**SMALLEST, "source": {**source, "format": "debezium-json"}})
+    assert spec.source.debezium is not None
+    assert spec.source.debezium.decimal_handling_mode == "precise"
+    assert spec.document()["source"]["debezium"] == modes
+    wrong = {**source, "format": "debezium-json", "debezium": {"time_precision_mode": "conect"}}
+    assert list(problems_of({**SMALLEST, "source": wrong})) == [
+        "source.debezium.time_precision_mode"
+    ]
+
+
+def test_dedupe_needs_a_primary_key_of_declared_columns() -> None:
+    assert "needs a primary_key" in problems_of({**SMALLEST, "dedupe": "pk"})["dedupe"]
+    given = {**SMALLEST, "dedupe": "pk", "primary_key": ["cnt", "name"]}
+    spec = load_spec(given)
+    assert spec.primary_key == ("cnt", "name")
+    assert load_spec(spec.document()) == spec
+    for key, path in ((["id"], "primary_key.0"), (["cnt", "cnt"], "primary_key.1")):
+        assert list(problems_of({**given, "primary_key": key})) == [path]
+    assert list(problems_of({**given, "primary_key": []})) == ["primary_key"]
+    assert list(problems_of({**given, "dedupe": "row"})) == ["dedupe"]
+
+
+def test_last_images_need_a_job_that_keeps_them() -> None:
+    source = {"topic": "t", "format": "upsert-json"}
+    assert "dedupe: pk" in problems_of({**SMALLEST, "source": source})["dedupe"]
 
 
 def test_event_clock_needs_an_interval_and_goes_without_size() -> None:

@@ -1,0 +1,130 @@
+"""Rows a second that each source format decodes, on one core, without Kafka and Spark.
+
+    python -m bench.decoding [ROWS]
+
+Messages are as their sources write them: canal, Debezium (with its schema and without) and Maxwell
+describe the same updates of the same table; the other two are what retally publishes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jobs.core.change import Changes, Decoded
+from jobs.core.formats import KeyedDecoder, MessageRules
+from jobs.core.plan import Column
+from schemas.types import SqlType
+
+COLUMNS = tuple(
+    Column(name, SqlType.parse(kind))
+    for name, kind in {"id": "BIGINT", "name": "STRING", "cnt": "INT"}.items()
+)
+USED = COLUMNS[1:]
+ROUNDS = 3
+
+
+def table_row(dice: random.Random, number: int) -> dict[str, Any]:
+    return {"id": number, "name": f"item{dice.randrange(1_000)}", "cnt": dice.randrange(1_000)}
+
+
+def canal(row: dict[str, Any], old: int) -> dict[str, Any]:
+    return {
+        "data": [{name: str(value) for name, value in row.items()}], "database": "shop",
+        "es": 1589373515000, "id": 3, "isDdl": False,
+        "mysqlType": {"id": "BIGINT", "name": "VARCHAR(255)", "cnt": "INT"},
+        "old": [{"cnt": str(old)}], "pkNames": ["id"], "sql": "",
+        "sqlType": {"id": -5, "name": 12, "cnt": 4}, "table": "product", "ts": 1589373515477,
+        "type": "UPDATE",
+    }  # fmt: skip
+
+
+def maxwell(row: dict[str, Any], old: int) -> dict[str, Any]:
+    return {
+        "database": "shop", "table": "product", "type": "update", "ts": 1589373515, "xid": 8891,
+        "commit": True, "position": "master.000006:800911", "server_id": 23042, "data": row,
+        "old": {"cnt": old},
+    }  # fmt: skip
+
+
+def debezium(row: dict[str, Any], old: int) -> dict[str, Any]:
+    source = {
+        "version": "2.7.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1589373515000,
+        "snapshot": "false", "db": "shop", "sequence": None, "table": "product", "server_id": 1,
+        "gtid": None, "file": "binlog.000003", "pos": 484, "row": 0, "thread": 7, "query": None,
+    }  # fmt: skip
+    return {
+        "before": row | {"cnt": old}, "after": row, "source": source, "op": "u",
+        "ts_ms": 1589373515477, "transaction": None,
+    }  # fmt: skip
+
+
+def debezium_with_schema(row: dict[str, Any], old: int) -> dict[str, Any]:
+    kinds = {"id": "int64", "name": "string", "cnt": "int32"}
+    fields = [{"type": kind, "optional": True, "field": name} for name, kind in kinds.items()]
+    images = [
+        {"type": "struct", "fields": fields, "optional": True, "name": "shop.Value", "field": name}
+        for name in ("before", "after")
+    ]
+    schema = {"type": "struct", "fields": images, "optional": False, "name": "shop.Envelope"}
+    return {"schema": schema, "payload": debezium(row, old)}
+
+
+def changelog(row: dict[str, Any], _: int) -> dict[str, Any]:
+    return {"op": "+U", "row": row, "epoch": 7, "seq": 12884901889}
+
+
+def upsert(row: dict[str, Any], _: int) -> dict[str, Any]:
+    return row
+
+
+MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]] = {
+    "canal-json": ("canal-json", canal),
+    "maxwell-json": ("maxwell-json", maxwell),
+    "debezium-json": ("debezium-json", debezium),
+    "debezium-json with schema": ("debezium-json", debezium_with_schema),
+    "changelog-json": ("changelog-json", changelog),
+    "upsert-json": ("upsert-json", upsert),
+}
+
+
+def decoding(format_name: str) -> Callable[[bytes], Decoded]:
+    decoder = MessageRules(format_name, primary_key=("id",)).decoder(COLUMNS, USED)
+    if isinstance(decoder, KeyedDecoder):
+        decode_keyed = decoder.decode_keyed
+        return lambda value: decode_keyed(value, None)
+    return decoder.decode
+
+
+def main(count: int = 100_000) -> None:
+    for name, (format_name, written) in MESSAGES.items():
+        dice = random.Random(1)
+        values = [
+            json.dumps(
+                written(table_row(dice, 10**6 + number), dice.randrange(1_000)),
+                separators=(",", ":"),
+            ).encode()
+            for number in range(count)
+        ]
+        decode = decoding(format_name)
+        first = decode(values[0])
+        assert isinstance(first, Changes), first
+        best = float("inf")
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            for value in values:
+                decode(value)
+            best = min(best, time.perf_counter() - began)
+        rows, size = len(first.changes), sum(map(len, values)) // count
+        print(
+            f"{name:28}{count / best:>12,.0f} messages/s{count * rows / best:>12,.0f} rows/s"
+            f"{size:>8,} bytes"
+        )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
