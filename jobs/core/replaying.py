@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jobs.core.change import Changes, ColumnGone, Filtered, Rejected
-from jobs.core.formats import decoder
+from jobs.core.formats import MessageRules
 from jobs.core.plan import Plan
 from schemas.job import JobSpec
 
@@ -32,16 +32,7 @@ def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | No
 
     Expressions are not looked at: a row on which one fails is in quarantine again.
     """
-    source = spec.source
-    decoded = decoder(
-        source.format,
-        plan.columns,
-        plan.used,
-        database=source.database,
-        table=source.table,
-        timestamp_format=spec.timestamp_format,
-        missing_is_null=spec.on_schema_change == "continue",
-    ).explain(value)
+    decoded = MessageRules.of(spec).decoder(plan.columns, plan.used).explain(value)
     if isinstance(decoded, Changes):
         return None if decoded.changes else ("the message has no rows", "$")
     if isinstance(decoded, Rejected):
