@@ -296,3 +296,11 @@ INDEXED_COLUMNS_MAX = 4
 # Characters that LPAD, RPAD and REPEAT may make of one value: with any number of rows they stay
 # small beside the message that the value came in.
 TEXT_CHARACTERS_MADE_MAX = 10_000
+
+# What STRING_AGG, ARRAY_AGG and TOP_K put into one value: four bytes a character stay below the
+# 1 MiB that a record of Kafka has by default. Longer ones are NULL, and counted.
+LIST_CHARACTERS_MAX = 250_000
+LIST_VALUES_MAX = 50_000
+
+# k of TOP_K: each change of a group reads so many entries.
+TOP_K_MAX = 1_000

@@ -225,7 +225,10 @@ class _Folding:
         self.now_ms = now_ms
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
-        self.slots = [(argument, program.multiset_slot(argument)) for argument in program.multisets]
+        self.slots = [
+            (argument, program.multiset_slot(argument), argument in program.settled)
+            for argument in program.multisets
+        ]
         self.no_result: Row = (None,) * len(program.plan.aggregates)
 
     # --- rows -----------------------------------------------------------------------------------
@@ -237,29 +240,33 @@ class _Folding:
         program = self.program
         if old is not None and old.held:
             raise BrokenLaw(f"the changes of {key!r} are withheld, and were not released")
-        cells = program.merge(None if old is None else old.cells, delta)
-        lasting = cells[0] != 0
+        count = 0 if old is None else old.cells[0]
+        gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
+        lasting = count + delta[ROW_COUNT] != 0
         extremes: list[Value] = []
-        gone = min(0 if old is None else old.cells[0], 0) - min(cells[0], 0)
-        for (argument, slot), multisets in zip(self.slots, stored, strict=True):
+        overlays: dict[int, Counts] = {}
+        for (argument, slot, settled), multisets in zip(self.slots, stored, strict=True):
             known = NOTHING if old is None else next(multisets)
             shown = program.shown(argument, None if old is None else old.result)
-            changed, largest, smallest, lost, grown = program.touch[argument](
-                delta[slot], known, *shown
+            touch = program.touch[argument]
+            changed, largest, smallest, lost, grown = (
+                touch(delta[slot], known, *shown, delta)
+                if settled
+                else touch(delta[slot], known, *shown)
             )
             gone = max(gone, grown)
             if lasting:
                 if changed:
                     self.upserts.multisets.append((argument, key, changed))
+                overlays[argument] = changed
                 extremes += self._extremes(argument, key, changed, largest, smallest, lost)
         if not lasting:
             if old is not None:
                 self._end(key, old, announce=True)
             return
+        cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
-        misfits = [0]
-        result = program.result(cells, extremes, misfits)
-        self.counters.misfits += misfits[0]
+        result = self._result(key, cells, extremes, overlays)
         group = self._written(key, old, cells, result) if self.mortal else Group(cells, result)
         self.upserts.groups.append((key, group))
         if old is None:
@@ -274,14 +281,20 @@ class _Folding:
         """Fold one group and say nothing yet. It stays at a row count of 0 too: until the bundle
         ends it has an accumulator, which later retractions find."""
         program = self.program
-        cells = program.merge(None if old is None else old.cells, delta)
-        gone = min(0 if old is None else old.cells[0], 0) - min(cells[0], 0)
-        for (argument, slot), multisets in zip(self.slots, stored, strict=True):
+        count = 0 if old is None else old.cells[0]
+        gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
+        for (argument, slot, settled), multisets in zip(self.slots, stored, strict=True):
             known = NOTHING if old is None else next(multisets)
-            changed, _, _, _, grown = program.touch[argument](delta[slot], known, None, None)
+            touch = program.touch[argument]
+            changed, _, _, _, grown = (
+                touch(delta[slot], known, None, None, delta)
+                if settled
+                else touch(delta[slot], known, None, None)
+            )
             gone = max(gone, grown)
             if changed:
                 self.upserts.multisets.append((argument, key, changed))
+        cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
         unshown = old is None or old.held == UNSHOWN
         result = self.no_result if old is None else old.result
@@ -350,9 +363,7 @@ class _Folding:
             self.state.extreme(argument, key, NOTHING, largest=is_largest)
             for argument, is_largest in self.program.extremes
         ]
-        misfits = [0]
-        result = self.program.result(group.cells, extremes, misfits)
-        self.counters.misfits += misfits[0]
+        result = self._result(key, group.cells, extremes, {})
         shown = Group(group.cells, result, SHOWN, kept.written, kept.timer)
         self.upserts.groups.append((key, shown))
         floating = self.program.floating_results
@@ -363,6 +374,24 @@ class _Folding:
             self.changelog.append((Op.UPDATE_AFTER, key, result))
 
     # --- both ------------------------------------------------------------------------------------
+
+    def _result(
+        self, key: Key, cells: Cells, extremes: Sequence[Value], overlays: Mapping[int, Counts]
+    ) -> Row:
+        """What a group's cells and multisets give; aggregates that go through the entries of one
+        are handed the way to do so."""
+        program = self.program
+        misfits = [0]
+        if program.walked:
+            walks = [
+                _Walk(self.state, argument, key, overlays.get(argument, NOTHING))
+                for argument in program.walked
+            ]
+            result = program.result(cells, extremes, misfits, walks)
+        else:
+            result = program.result(cells, extremes, misfits)
+        self.counters.misfits += misfits[0]
+        return result
 
     def _extremes(
         self,
@@ -393,10 +422,29 @@ class _Folding:
         self._end_entries(key)
 
     def _end_entries(self, key: Key) -> None:
-        for argument, _ in self.slots:
+        for argument in self.program.multisets:
             entries = self.state.entries(argument, key)
             if entries:
                 self.upserts.multisets.append((argument, key, {value: 0 for value, _ in entries}))
+
+
+class _Walk:
+    """The way through the present values of one multiset; a small one is read only once."""
+
+    __slots__ = ("_asked", "_state", "_whole")
+
+    def __init__(self, state: State, argument: int, key: Key, overlay: Counts) -> None:
+        self._state = state
+        self._asked = (argument, key, overlay)
+        self._whole: list[tuple[Value, int]] | None = None
+
+    def __call__(self, descending: bool) -> Iterable[tuple[Value, int]]:
+        if self._whole is not None:
+            return reversed(self._whole) if descending else self._whole
+        found = self._state.present(*self._asked, descending=descending)
+        if isinstance(found, list):
+            self._whole = found[::-1] if descending else found
+        return found
 
 
 def same_row(left: Row, right: Row, *, floating: bool) -> bool:

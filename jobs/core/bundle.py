@@ -159,11 +159,12 @@ def _picked(expression: Expression, places: dict[str, int]) -> Callable[[Row], V
         return itemgetter(places[expression.name])
     if isinstance(expression, Composite):
         parts = [_picked(part, places) for part in expression.parts]
-        keeps_nulls = expression.keeps_nulls
+        needed = {"last": slice(-1, None), "any": slice(None), "never": slice(0)}
+        looked_at = needed[expression.null_where]
 
         def together(row: Row) -> Value:
             values = tuple([pick(row) for pick in parts])
-            return values if keeps_nulls or values[-1] is not None else None
+            return None if None in values[looked_at] else values
 
         return together
     assert isinstance(expression, Constant)

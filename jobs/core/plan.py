@@ -158,11 +158,11 @@ class WindowBound:
 @dataclass(frozen=True, slots=True)
 class Composite:
     """Several expressions as one ROW value, an argument of aggregates: what they order by, and
-    last what they take. NULL where that last one is, unless NULLs are to be kept."""
+    last what they take. It is NULL where that last part is, or any, or never."""
 
     parts: tuple[Expression, ...]
     type: SqlType
-    keeps_nulls: bool = False
+    null_where: OneOf["last", "any", "never"] = "last"
 
 
 Expression = (

@@ -3,6 +3,9 @@
     consolidated rows ──gather──► one delta a group ──merge──► cells ──result──► result values
 
 A delta is a list: [row count, first plus, heads, cells of the accumulators ..., multisets ...].
+A value that has come or gone in a multiset changes the cells that count distinct ones; the code
+that looks at the multiset puts that into the delta, before it is merged.
+
 Print `Program(plan).source` (or run `retally plan SPEC`) to read what runs.
 """
 
@@ -11,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jobs.core.accumulators import FUNCTIONS, Accumulator, Cell, Storage, numbers
+from jobs.core.accumulators import (
+    FUNCTIONS,
+    RUNTIME,
+    Accumulator,
+    Cell,
+    Settled,
+    Site,
+    Storage,
+    accumulators_of,
+)
 from jobs.core.change import Row, Value
 from jobs.core.plan import Aggregate, Plan
 
@@ -48,6 +60,22 @@ class Program:
                 }
             )
         )
+        # Arguments with cells that follow from their multiset; arguments whose entries are gone
+        # through for a result.
+        self.settled: frozenset[int] = frozenset(
+            index
+            for index in self.multisets
+            if any(isinstance(part, Settled) for part in self.arguments[index])
+        )
+        self.walked: tuple[int, ...] = tuple(
+            index
+            for index in self.multisets
+            if any(
+                aggregate.argument == index
+                and FUNCTIONS[aggregate.function].reading.goes_through_entries
+                for aggregate in plan.aggregates
+            )
+        )
         self._shown_at = {
             argument: (self._shown_by(argument, "largest"), self._shown_by(argument, "smallest"))
             for argument in self.multisets
@@ -56,7 +84,7 @@ class Program:
         touching = (self._touch(argument) for argument in self.multisets)
         functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
-        scope: dict[str, Any] = {"NEVER": NEVER, "NO_KEY": NO_KEY, "beats": beats, **vars(numbers)}
+        scope: dict[str, Any] = {"NEVER": NEVER, "NO_KEY": NO_KEY, "beats": beats, **RUNTIME}
         exec(compile(self.source, f"<program {', '.join(plan.output)}>", "exec"), scope)
         self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
         self.restore: Callable[..., None] = scope["restore"]
@@ -64,7 +92,7 @@ class Program:
         self.touch: dict[int, Callable[..., Touched]] = {
             argument: scope[f"touch_{argument}"] for argument in self.multisets
         }
-        self.result: Callable[[Cells, Sequence[Any], list[int]], tuple[Any, ...]] = scope["result"]
+        self.result: Callable[..., tuple[Any, ...]] = scope["result"]
 
     def multiset_slot(self, argument: int) -> int:
         """Where in a delta the multiset of an argument is."""
@@ -186,9 +214,12 @@ class Program:
             beyond, below = "beats(value, largest)", "beats(smallest, value)"
             is_shown = "(value == {0} or value != value and {0} != {0})"
         shown_at = self._shown_at[argument]
+        settled = self._settled_cells(argument)
+        given = ", delta" if settled else ""
         lines = [
-            f"def touch_{argument}(multiset, stored, largest, smallest):",
+            f"def touch_{argument}(multiset, stored, largest, smallest{given}):",
             f'    """What changes in the multiset of {named.name}."""',
+            *([f"    {' = '.join(f'cell_{cell}' for cell in settled)} = 0"] if settled else []),
             "    changed = {}",
             "    find = stored.get",
             "    grown = lost = 0",
@@ -200,8 +231,15 @@ class Program:
             "        changed[value] = new = old + weight",
             "        if new < 0 or old < 0:",
             "            grown += min(old, 0) - min(new, 0)",
-            "        if new > 0:",
+            *(f"        {line}" for line in self._settling(argument)),
         ]
+        if shown_at == (None, None):
+            return [
+                *lines,
+                *self._settle_delta(settled),
+                "    return changed, None, None, 0, grown",
+            ]
+        lines.append("        if new > 0:")
         if shown_at[0] is not None:
             lines += [
                 f"            if largest is None or {beyond}:",
@@ -223,10 +261,9 @@ class Program:
                 f"            if was_smallest is not None and {is_shown.format('was_smallest')}:",
                 f"                lost |= {SMALLEST_LOST}",
             ]
-        if shown_at == (None, None):
-            lines.append("            pass")
         return [
             *lines,
+            *self._settle_delta(settled),
             "    if lost and largest is not was_largest:",
             f"        lost &= ~{LARGEST_LOST}",
             "    if lost and smallest is not was_smallest:",
@@ -234,9 +271,32 @@ class Program:
             "    return changed, largest, smallest, lost, grown",
         ]
 
+    def _settled_cells(self, argument: int) -> list[int]:
+        """The cells of an argument that follow from its multiset."""
+        found: list[int] = []
+        for part in self.arguments[argument]:
+            if isinstance(part, Settled):
+                start = self._cell_index(argument, part)
+                found += range(start, start + len(part.cells))
+        return found
+
+    def _settling(self, argument: int) -> list[str]:
+        """What one entry's old and new multiplicity do to them."""
+        lines: list[str] = []
+        for part in self.arguments[argument]:
+            if isinstance(part, Settled):
+                start = self._cell_index(argument, part)
+                names = [f"cell_{start + i}" for i in range(len(part.cells))]
+                lines += part.settle(names, "value")
+        return lines
+
+    def _settle_delta(self, settled: Sequence[int]) -> list[str]:
+        return [f"    delta[{FIRST_CELL + cell - 1}] = cell_{cell}" for cell in settled]
+
     def _result(self) -> list[str]:
+        walks = ", walks" if self.walked else ""
         lines = [
-            "def result(cells, extremes, misfits):",
+            f"def result(cells, extremes, misfits{walks}):",
             '    """The result values of a group; misfits[0] counts what its types cannot hold."""',
         ]
         for index, aggregate in enumerate(self.plan.aggregates):
@@ -253,21 +313,28 @@ class Program:
             return [f"{target} = extremes[{self.extremes.index(which)}]"]
         argument = self.plan.arguments[aggregate.argument]
         cells = []
-        for accumulator in function.needs(argument.name, argument.type):
+        for accumulator in _needed(self.plan, aggregate):
             start = self._cell_index(aggregate.argument, accumulator)
             cells += [f"cells[{start + i}]" for i in range(len(accumulator.cells))]
-        return function.value(target, cells, argument.type, aggregate.type)
+        walk = ""
+        if function.reading.goes_through_entries:
+            walk = f"walks[{self.walked.index(aggregate.argument)}]"
+        return function.value(Site(target, cells, walk, aggregate, argument.type))
 
 
 def _accumulators(plan: Plan, argument: int) -> list[Accumulator]:
     """The accumulators that the aggregates over one argument share, each once."""
-    named = plan.arguments[argument]
     needed: dict[Accumulator, None] = {}
     for aggregate in plan.aggregates:
         if aggregate.argument == argument:
-            needs = FUNCTIONS[aggregate.function].needs(named.name, named.type)
-            needed.update(dict.fromkeys(needs))
+            needed.update(dict.fromkeys(_needed(plan, aggregate)))
     return list(needed)
+
+
+def _needed(plan: Plan, aggregate: Aggregate) -> tuple[Accumulator, ...]:
+    assert aggregate.argument is not None
+    named, function = plan.arguments[aggregate.argument], FUNCTIONS[aggregate.function]
+    return accumulators_of(function, named.name, named.type, distinct=aggregate.distinct)
 
 
 def beats(value: Any, other: Any) -> bool:

@@ -25,11 +25,18 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from jobs.core import typing_rules, window_query
+from jobs.core.aggregate_calls import (
+    AGGREGATES,
+    argument_name,
+    is_call,
+    named_in,
+    read_call,
+    written_name,
+)
 from jobs.core.dialect import Refusal, parse_select
 from jobs.core.expressions import walk
 from jobs.core.plan import (
     Aggregate,
-    Case,
     Column,
     Constant,
     Expression,
@@ -38,8 +45,8 @@ from jobs.core.plan import (
     Plan,
     WindowBound,
 )
-from jobs.core.query_reading import QueryError, QueryProblem, function_name, problem_at, same_name
-from jobs.core.query_rows import AGGREGATES, RowReader
+from jobs.core.query_reading import QueryError, QueryProblem, problem_at, same_name
+from jobs.core.query_rows import RowReader
 from jobs.core.query_scope import (
     NAME,
     RESERVED,
@@ -107,7 +114,7 @@ class _Query(RowReader):
         keys = self._distinct(select, keys, items)
         if len(items) > COLUMNS_MAX:
             raise Refusal(f"a result has at most {COLUMNS_MAX} columns", 0)
-        if not keys and not any(item.function for item in items):
+        if not keys and not any(item.call for item in items):
             raise self.refused(
                 "a query needs GROUP BY or an aggregate",
                 select,
@@ -245,7 +252,7 @@ class _Query(RowReader):
                 value = value.this
             if isinstance(value, exp.Star):
                 raise self.refused("SELECT * says nothing of groups: name the columns", value)
-            if isinstance(value, exp.Filter) or function_name(value) in AGGREGATES:
+            if is_call(value):
                 yield self._aggregate(value, alias, scope)
             else:
                 expression = self.row(value, scope, "SELECT")
@@ -258,39 +265,10 @@ class _Query(RowReader):
                 yield Item(value, alias, expression, column=column, readable=readable)
 
     def _aggregate(self, node: exp.Expr, alias: str | None, scope: Scope) -> Item:
-        """One aggregate; FILTER (WHERE c) becomes CASE WHEN c THEN argument END."""
-        condition = None
-        called = node
-        if isinstance(node, exp.Filter):
-            called = node.this
-            if function_name(called) not in AGGREGATES:
-                raise self.refused("FILTER belongs to an aggregate", node)
-            inner = node.expression.this
-            condition = self.row(inner, scope, "FILTER")
-            with self.at(inner):
-                condition = typing_rules.condition(condition, "FILTER")
-        self.only(called, "this", "expressions")
-        function, arguments = function_name(called), called.expressions
-        if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
-            raise self.refused(f"{function}(DISTINCT ...) is not supported yet", arguments[0])
-        if len(arguments) != 1:
-            raise self.refused(f"{function} takes one argument", called, f"{function}(x)")
-        rows = function == "COUNT" and isinstance(arguments[0], exp.Star)
-        if rows:
-            self.only(arguments[0])
-            argument: Expression = Constant(1, INT)
-        else:
-            argument = self.row(arguments[0], scope, function)
-            with self.at(arguments[0]):
-                typing_rules.aggregate_type(function, typing_rules.typed(argument).type)
-        # A constant that is not NULL is counted for every row.
-        counted = isinstance(argument, Constant) and argument.value is not None
-        rows = rows or (function == "COUNT" and counted)
-        if condition is not None:
-            argument = Case(((condition, argument),), None, argument.type)
-        counts_rows = rows and condition is None
-        readable = "_".join(filter(None, (function.lower(), scope.readable(arguments[0]))))
-        return Item(node, alias, argument, function, counts_rows, readable=readable)
+        call = read_call(self, node, lambda inner, where: self.row(inner, scope, where))
+        argument = Constant(1, INT) if call.argument is None else call.argument
+        names = (written_name(node).lower(), scope.readable(named_in(node)))
+        return Item(node, alias, argument, call, readable="_".join(filter(None, names)))
 
     def _keys(self, select: exp.Select, scope: Scope, items: list[Item]) -> list[Expression]:
         """The expressions of GROUP BY: of columns, positions, aliases, or written out."""
@@ -317,7 +295,7 @@ class _Query(RowReader):
         if distinct is None:
             return keys
         self.only(distinct)
-        rows = [item.expression for item in items if not item.function]
+        rows = [item.expression for item in items if not item.call]
         if select.args.get("group") is None:
             return keys if len(rows) < len(items) else list(dict.fromkeys(rows))
         if hidden := [key for key in keys if key not in rows]:
@@ -344,7 +322,7 @@ class _Query(RowReader):
         return self.row(node, scope, "GROUP BY")
 
     def _key_item(self, item: Item, node: exp.Expr) -> Expression:
-        if item.function:
+        if item.call:
             raise self.refused("GROUP BY cannot use an aggregate", node)
         return item.expression
 
@@ -355,7 +333,7 @@ class _Query(RowReader):
         """
         group, free = list(keys), list(keys)
         for item in items:
-            if item.function:
+            if item.call:
                 continue
             if item.expression in free:
                 free.remove(item.expression)
@@ -409,7 +387,7 @@ class _Query(RowReader):
     def _name_keys(self, group: list[Expression], items: list[Item]) -> tuple[Named, ...]:
         """Group columns are called as in the result; hidden ones get a name of ours."""
         taken = {item.name.lower(): item.name for item in items}
-        shown = [item for item in items if not item.function]
+        shown = [item for item in items if not item.call]
         named = []
         for expression in group:
             item = next((each for each in shown if each.expression == expression), None)
@@ -428,19 +406,25 @@ class _Query(RowReader):
         aggregates = []
         taken: dict[str, str] = {}
         for item in items:
-            if not item.function:
+            if item.call is None:
                 continue
             index = None
-            if not item.counts_rows:
+            if item.call.argument is not None:
                 known = [each.expression for each in arguments]
                 if item.expression not in known:
-                    name = unused(column_name(item.expression) or item.name, taken)
+                    name = argument_name(item.expression) or column_name(item.expression)
+                    name = unused(name or item.name, taken)
                     taken[name.lower()] = name
                     arguments.append(Named(name, item.expression))
                     known.append(item.expression)
                 index = known.index(item.expression)
-            result = typing_rules.aggregate_type(item.function, item.expression.type)
-            aggregates.append(Aggregate(item.function, index, item.name, result))
+            call = item.call
+            aggregates.append(
+                Aggregate(
+                    call.function, index, item.name, call.type,
+                    call.distinct, call.parameters, call.order,
+                )
+            )  # fmt: skip
         return tuple(arguments), tuple(aggregates)
 
     # -- row expressions --

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from jobs.core.aggregate_calls import AggregateCall
 from jobs.core.expressions import parts, walk
 from jobs.core.plan import Cast, Column, Expression, WindowBound
 from jobs.core.query_reading import function_name, same_name, sql_name, words
@@ -56,8 +57,7 @@ class Item:
     node: exp.Expr
     alias: str | None
     expression: Expression  # the argument, where it is an aggregate
-    function: str | None = None
-    counts_rows: bool = False
+    call: AggregateCall | None = None
     column: str | None = None  # the name of the column, where it is nothing else
     readable: str = ""  # what it could be called
     name: str = ""

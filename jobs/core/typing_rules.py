@@ -115,19 +115,11 @@ def _decimal_result(op: ArithmeticOp, left: SqlType, right: SqlType) -> SqlType:
     return _fitted(min(p1 - s1, p2 - s2) + scale, scale)
 
 
-def aggregate_type(function: str, argument: SqlType | None) -> SqlType:
-    """The result type of COUNT, SUM, AVG, MIN, MAX over an argument of a type."""
-    if function == "COUNT" or argument is None:
-        return BIGINT
-    if function in ("MIN", "MAX"):
-        return argument
+def numeric(argument: SqlType, function: str) -> None:
+    """Refuse what a function cannot calculate with."""
     if not argument.numeric:
         hint = "CAST(x AS INT), or another number" if argument == STRING else None
         raise TypeProblem(f"{function} needs numbers, this is {argument}", hint)
-    if argument.kind is not Kind.DECIMAL:
-        return argument
-    scale = argument.scale or 0
-    return decimal(DECIMAL_PRECISION_MAX, scale if function == "SUM" else max(6, scale))
 
 
 def castable(source: SqlType, target: SqlType) -> bool:

@@ -170,8 +170,9 @@ def _build_composite(composite: Composite) -> Evaluated:
         )
     ]
     value = F.struct(*fields)
-    if not composite.keeps_nulls:
-        value = F.when(parts[-1].value.isNotNull(), value)
+    needed = {"last": parts[-1:], "any": parts, "never": []}[composite.null_where]
+    for part in needed:
+        value = F.when(part.value.isNotNull(), value)
     return Evaluated(value, _first(*(part.failure for part in parts)))
 
 

@@ -2,27 +2,47 @@
 
     argument values with weights ──► accumulators (cells of the group, entries of its multiset)
                                               │
-                                     aggregates (COUNT, SUM, AVG, MIN, MAX): results
+                              aggregates (COUNT, SUM, MAX, STRING_AGG, ...): results
 
 Accumulators are Z-linear: adding a value with weight -1 undoes adding it with weight +1, and two
 deltas merge by adding their cells. Aggregates over the same argument share its accumulators. Both
 give lines of Python, which `program` puts together once for each plan.
 """
 
-from jobs.core.accumulators.base import Accumulator, Cell, Storage
+from jobs.core.accumulators.base import (
+    Accumulator,
+    Cell,
+    Constant,
+    Distinction,
+    Function,
+    Order,
+    Reading,
+    Settled,
+    Site,
+    Storage,
+)
 from jobs.core.accumulators.count import Count
-from jobs.core.accumulators.functions import FUNCTIONS, Function
+from jobs.core.accumulators.functions import FUNCTIONS, RUNTIME, SYNONYMS, accumulators_of
 from jobs.core.accumulators.multiset import Multiset
 from jobs.core.accumulators.sum import Sum, sum_of
 
 __all__ = [
     "FUNCTIONS",
+    "RUNTIME",
+    "SYNONYMS",
     "Accumulator",
     "Cell",
+    "Constant",
     "Count",
+    "Distinction",
     "Function",
     "Multiset",
+    "Order",
+    "Reading",
+    "Settled",
+    "Site",
     "Storage",
     "Sum",
+    "accumulators_of",
     "sum_of",
 ]

@@ -1,12 +1,13 @@
-"""The interface of accumulators."""
+"""The interfaces of accumulators and of the functions over them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from jobs.core.plan import Aggregate
 from schemas.types import DECIMAL_PRECISION_MAX, SqlType, decimal
 
 
@@ -47,3 +48,90 @@ class Accumulator(Protocol):
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         """Lines of code that add the non-NULL `value` with `weight` to the variables `cells`."""
         ...
+
+
+@runtime_checkable
+class Settled(Protocol):
+    """An accumulator over the multiset itself: its cells follow from how multiplicities change,
+    which only who knows the stored ones can tell."""
+
+    def settle(self, cells: Sequence[str], value: str) -> list[str]:
+        """Lines of code for an entry whose multiplicity was `old` and is `new`."""
+        ...
+
+
+class Reading(StrEnum):
+    """What a value costs beside the cells, for each group that has changed."""
+
+    CELLS = "cells"  # nothing
+    EXTREME = "extreme"  # one entry, and only where the one shown so far has gone
+    FEW = "few"  # the first entries from one end
+    RANK = "rank"  # the entries up to a rank, from the nearer end
+    ALL = "all"  # every entry
+
+    @property
+    def goes_through_entries(self) -> bool:
+        return self in (Reading.FEW, Reading.RANK, Reading.ALL)
+
+
+class Order(StrEnum):
+    """Where an aggregate takes an order from."""
+
+    NONE = "none"
+    OPTIONAL = "ORDER BY, if wanted"
+    NEEDED = "ORDER BY"
+    ARGUMENT = "second argument"
+    VALUE = "WITHIN GROUP (ORDER BY x)"  # which is the argument itself
+
+
+class Constant(StrEnum):
+    """A constant in a call, behind the argument."""
+
+    SEPARATOR = "separator"
+    COUNT = "k"
+    FRACTION = "p"
+
+
+class Distinction(StrEnum):
+    """What DISTINCT is to a function."""
+
+    MATTERS = "matters"
+    SAME = "same"  # it may be said, and changes nothing
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One aggregate where generated code makes its value: the variable to set, the variables of
+    its cells, and what gives the entries in their order (`walk(descending)`)."""
+
+    target: str
+    cells: Sequence[str]
+    walk: str
+    aggregate: Aggregate
+    argument: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One aggregate function.
+
+    `needs(argument name, type)` gives its accumulators; `result(argument type)` the type of its
+    values, or a TypeProblem; `value(site)` the lines that make one. An `extreme` function takes
+    the multiset's greatest or least value, others may go through its entries.
+    """
+
+    name: str
+    needs: Callable[[str, SqlType], tuple[Accumulator, ...]]
+    result: Callable[[SqlType], SqlType]
+    value: Callable[[Site], list[str]]
+    about: str  # for the documentation, as are the next two
+    example: str
+    gives: Any
+    synonyms: tuple[str, ...] = ()
+    extreme: str | None = None  # "largest" or "smallest"
+    reading: Reading = Reading.CELLS
+    order: Order = Order.NONE
+    constant: Constant | None = None
+    distinction: Distinction = Distinction.MATTERS
+    keeps_nulls: bool = False  # unless IGNORE NULLS is said

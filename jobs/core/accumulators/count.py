@@ -1,11 +1,12 @@
-"""Count: how many values of an argument are not NULL."""
+"""COUNT: how many values of an argument are not NULL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.accumulators.base import Cell, Storage
+from jobs.core.accumulators.base import Cell, Function, Site, Storage
+from schemas.types import BIGINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +20,21 @@ class Count:
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {weight}"]
+
+
+def _count(site: Site) -> list[str]:
+    return [f"{site.target} = {site.cells[0]}"]
+
+
+FUNCTIONS = (
+    Function(
+        "COUNT",
+        needs=lambda name, _: (Count(name),),
+        result=lambda _: BIGINT,
+        value=_count,
+        about="How many rows there are (`COUNT(*)`), or how many of them have a value. Several "
+        "arguments are possible with DISTINCT: rows in which none of them is NULL are counted.",
+        example="COUNT(DISTINCT cnt)",
+        gives=3,
+    ),
+)

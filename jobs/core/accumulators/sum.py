@@ -1,4 +1,4 @@
-"""Sum: exact, whatever the type.
+"""SUM and AVG: exact, whatever the type.
 
 Integers and decimals (integers of 10^-s) are Python integers. Binary floats are integers too,
 of 2^-1074, the smallest float there is: so the sum of any floats is exact, order does not matter
@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.accumulators.base import Cell, Storage
-from schemas.types import Kind, SqlType
+from jobs.core.accumulators.base import Cell, Function, Site, Storage
+from jobs.core.accumulators.count import Count
+from jobs.core.typing_rules import numeric
+from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
 
 # A DECIMAL(38, s) has room for 10^10 values of this precision.
 DECIMAL_STORAGE_PRECISION_MAX = 28
+AVERAGE_SCALE_MIN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,91 @@ class FloatSum:
 
 def sum_of(argument: str, sql_type: SqlType) -> Sum | FloatSum:
     return FloatSum(argument) if sql_type.floating else Sum(argument, sql_type)
+
+
+def _fitted(target: str, exact: str, result: SqlType) -> list[str]:
+    """Set target to the exact value, or to NULL, counted, where the type has no room for it."""
+    if result.integer:
+        low, high = integer_range(result)
+    else:
+        high = 10 ** (result.precision or DECIMAL_PRECISION_MAX) - 1
+        low = -high
+    return [
+        f"{target} = {exact}",
+        f"if not {low} <= {target} <= {high}:",
+        f"    {target} = None",
+        "    misfits[0] += 1",
+    ]
+
+
+def _unless_empty(target: str, count: str, lines: Sequence[str]) -> list[str]:
+    return [
+        f"if {count} == 0:",
+        f"    {target} = None",
+        "else:",
+        *(f"    {line}" for line in lines),
+    ]
+
+
+def _sum(site: Site) -> list[str]:
+    *total, count = site.cells
+    if site.argument.floating:
+        single = site.argument.kind is Kind.FLOAT
+        lines = [f"{site.target} = float_total({', '.join(total)}, single={single})"]
+    else:
+        lines = _fitted(site.target, total[0], site.aggregate.type)
+    return _unless_empty(site.target, count, lines)
+
+
+def _average(site: Site) -> list[str]:
+    *total, count = site.cells
+    target, argument, result = site.target, site.argument, site.aggregate.type
+    if argument.floating:
+        single = argument.kind is Kind.FLOAT
+        lines = [f"{target} = float_total({', '.join(total)}, {count}, single={single})"]
+    elif argument.integer:
+        lines = _fitted(target, f"truncated_quotient({total[0]}, {count})", result)
+    else:
+        shift = 10 ** ((result.scale or 0) - (argument.scale or 0))
+        exact = f"half_up_quotient({total[0]} * {shift}, {count})"
+        lines = _fitted(target, exact, result)
+    return _unless_empty(target, count, lines)
+
+
+def _sum_type(argument: SqlType) -> SqlType:
+    numeric(argument, "SUM")
+    if argument.kind is not Kind.DECIMAL:
+        return argument
+    return decimal(DECIMAL_PRECISION_MAX, argument.scale or 0)
+
+
+def _average_type(argument: SqlType) -> SqlType:
+    numeric(argument, "AVG")
+    if argument.kind is not Kind.DECIMAL:
+        return argument
+    return decimal(DECIMAL_PRECISION_MAX, max(AVERAGE_SCALE_MIN, argument.scale or 0))
+
+
+FUNCTIONS = (
+    Function(
+        "SUM",
+        needs=lambda name, kind: (sum_of(name, kind), Count(name)),
+        result=_sum_type,
+        value=_sum,
+        about="The sum. Its type is the argument's, of DECIMAL(p, s) it is DECIMAL(38, s); a sum "
+        "that does not fit is NULL, and right again once it fits. Sums of floats are exact and "
+        "rounded once.",
+        example="SUM(cnt)",
+        gives=19,
+    ),
+    Function(
+        "AVG",
+        needs=lambda name, kind: (sum_of(name, kind), Count(name)),
+        result=_average_type,
+        value=_average,
+        about="The mean. Of whole numbers it is cut towards zero, of DECIMAL(p, s) rounded half up "
+        "to DECIMAL(38, max(6, s)).",
+        example="AVG(cnt)",
+        gives=4,
+    ),
+)
