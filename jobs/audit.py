@@ -44,6 +44,7 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import topic_identities
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
+from jobs.window_audit import LateRowsGone, told, without_late
 from schemas.connections import Connection, spark_options
 from schemas.epoch import EpochRow, Offsets
 from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
@@ -97,7 +98,11 @@ def audit(
     spark = session(f"audit-{place.name}", master)
     try:
         signed = _signed_rows(spark, reader, connection, starts, ends)
+        signed = without_late(spark, reader, signed, MESSAGE)
         recomputed, beyond = _recomputed(signed, reader.plan)
+        recomputed = told(reader, recomputed, stored)
+    except LateRowsGone as gone:
+        raise CannotAudit(str(gone)) from gone
     finally:
         spark.stop()
     return _report(reader, stored, recomputed, beyond, _ranges(starts, ends))

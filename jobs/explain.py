@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from jobs.core.explanation import numbers, offsets_read
-from jobs.core.state import SHOWN, UNSHOWN, Key
+from jobs.core.state import CLOSED, UNSHOWN, Key
 from jobs.core.values import renderer
 from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
 
@@ -48,7 +48,9 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
         "row": row,
         "row_count": None if state.group is None else state.group.cells[0],
         "changed": state.changed,
-        "withheld": group is not None and group.held != SHOWN,
+        "withheld": group is not None and group.withheld,
+        "closed": group is not None and group.held == CLOSED,
+        "late": _late(table, key),
         "written_ms": None if group is None else group.written,
         "arguments": _arguments(table, state),
         "epochs": list(epochs.values()),
@@ -63,6 +65,24 @@ def _complete(table: TableReader) -> bool:
     except HistoryGone:
         return False
     return table.epochs[0].kind == "start"
+
+
+def _late(table: TableReader, key: Key) -> list[dict[str, Any]]:
+    """The rows that came too late for the group, so that its result is without them."""
+    return [
+        {
+            "epoch": row["epoch"],
+            "topic": row["topic"],
+            "partition": row["partition"],
+            "offset": row["offset"],
+            "weight": row["late_weight"],
+            "time_ms": row["late_time_ms"],
+            "watermark_ms": row["watermark_ms"],
+            "row": json.loads(row["late_row"]),
+            "became": None if row["late_became"] is None else json.loads(row["late_became"]),
+        }
+        for row in table.late(key)
+    ]
 
 
 def _arguments(table: TableReader, state: GroupState) -> list[dict[str, Any]]:

@@ -27,10 +27,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.clock import JobClock
+from jobs.core.agenda import other_windows
 from jobs.core.job_time import Place
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
+from jobs.core.window_rules import closing_of
 from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
@@ -199,6 +201,11 @@ class Job:
                         "types; give the changed query a new job name, or go back to the old one "
                         f"(it is in {place.spec})"
                     )
+                if newest.kind != "start":
+                    closing = closing_of(self.spec, plan)
+                    reason = other_windows(newest.watermarks.get("agenda"), closing)
+                    if reason is not None:
+                        raise JobFailed(f"job {self.spec.name!r}: {reason}")
                 return table, newest
         else:
             table = EpochTable.create(place.table, layout)

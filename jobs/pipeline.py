@@ -39,6 +39,7 @@ from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
 from jobs.core.state import Stamp
+from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column
 from jobs.edge.decode_task import (
     POSITION,
@@ -60,6 +61,7 @@ from jobs.edge.fold_task import (
     FoldTask,
     TimeTask,
 )
+from jobs.edge.late_rows import LATE
 from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
@@ -128,7 +130,11 @@ class Pipeline:
         self.source_unchanged = source_unchanged
         told = newest.watermarks.get("agenda")
         fresh = newest.kind == "start"
-        self.agenda = Agenda(spec.minibatch, spec.state.ttl_ms, told, fresh=fresh)
+        self.closing = closing_of(spec, plan)
+        self.agenda = Agenda(
+            spec.minibatch, spec.state.ttl_ms, told, fresh=fresh, closing=self.closing
+        )
+        self.agenda.heard(clock.time.watermark)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
@@ -141,8 +147,8 @@ class Pipeline:
         what they make due, in an epoch of its own after them."""
         with self.epoch_lock:
             ranges = shared_out(ranges_between(self.newest.offsets, ends), self.cores)
-            if ranges:
-                self.pass_time()
+            while ranges and self.pass_time() is not None:
+                pass
             row = self._run(ranges, ends)
             self.pass_time()
             return row
@@ -220,8 +226,10 @@ class Pipeline:
         return FoldTask(
             self.plan, self.table.root, self.cache, epoch, uuid,
             base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
-            rules=rules_of(self.spec.state, withhold=self.agenda.withholds), now_ms=now,
-            durable=self.spec.durable,
+            rules=rules_of(
+                self.spec.state, withhold=self.agenda.withholds, closing=self.closing
+            ),
+            now_ms=now, watermark=self.agenda.watermark, durable=self.spec.durable,
         )  # fmt: skip
 
     def _compute(
@@ -232,14 +240,16 @@ class Pipeline:
         failing: tuple[tuple[int, str], ...],
         horizon_ms: int,
     ) -> Outcome:
+        fold = self._fold_task(epoch, uuid, self.agenda.advance(self.clock.now))
         decode = DecodeTask(
             self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
-            durable=self.spec.durable, horizon_ms=horizon_ms, failing=failing,
+            durable=self.spec.durable, horizon_ms=horizon_ms, deadline=fold.deadline,
+            failing=failing,
         )  # fmt: skip
-        fold = self._fold_task(epoch, uuid, self.agenda.advance(self.clock.now))
+        carried = _CARRIED if fold.deadline is None else (*_CARRIED, LATE)
         ordinals = self.spark.range(0, len(ranges), 1, len(ranges))
-        weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan))
-        projected = project(weighted, self.plan, _CARRIED, keep=F.col(REPORT).isNotNull())
+        weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan, carried))
+        projected = project(weighted, self.plan, carried, keep=F.col(REPORT).isNotNull())
         bucket = bucket_column(self.plan, self.spec.state.buckets)
         bucketed = projected.withColumn(BUCKET, bucket)
         shuffled = self._shuffled(bucketed, ranges)
@@ -324,6 +334,8 @@ class Pipeline:
         for fold in outcome.folds:
             for name, count in fold.counters.items():
                 counters[name] = counters.get(name, 0) + count
+        if "late_windows" in counters:  # a row that no window takes came once for each of them
+            counters["late"] = counters.pop("late_copies") // self.plan.copies
         counters["changelog_rows"] = sum(fold.changelog_rows for fold in outcome.folds)
         grown = sum(fold.groups_delta for fold in outcome.folds)
         counters["groups"] = self.newest.counters.get("groups", 0) + grown
@@ -347,11 +359,13 @@ def _latest(ranges: Sequence[RangeReport]) -> int | None:
     return max((r.event_time_max for r in ranges if r.event_time_max is not None), default=None)
 
 
-def _weighted_schema(plan: Plan) -> StructType:
+def _weighted_schema(plan: Plan, carried: Sequence[str]) -> StructType:
     schema = StructType()
     for column in plan.used:
         schema = schema.add(column.name, spark_type(column.type))
-    return schema.add(POSITION, "long").add(WEIGHT, "long").add(REPORT, "binary")
+    for name in carried:
+        schema = schema.add(name, "long" if name in (POSITION, WEIGHT) else "binary")
+    return schema
 
 
 def _none_failing(outcome: Outcome) -> None:

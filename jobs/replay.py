@@ -27,8 +27,7 @@ from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import Json, converter, renderer
-from jobs.core.window_closing import Closing, ClosingWindows
-from jobs.core.window_rules import closes, window_problems
+from jobs.core.window_rules import closing_of, window_problems
 from jobs.core.windows import no_window, opened, opener, unopened
 from jobs.steps import StepError, only_true, read_steps, whole
 from schemas.job import JobSpec
@@ -125,7 +124,7 @@ class _Replay:
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)
         self.rows = _Rows(self.plan)
-        self.closing: ClosingWindows | None = None
+        self.closing = closing_of(spec, self.plan)
         self.bundle = Bundle()
         self.arrived = 0  # rows in the bundle; one row may be in several windows
         self.rejects: list[tuple[int, int, Rejected]] = []
@@ -148,11 +147,8 @@ class _Replay:
             evaluated = evaluated_by_spark(self.spec.name, plan, rows)
         assert evaluated.projection is not None
         # The event clock's bundle is kept as rows here, so nothing in the state is withheld.
-        tally = Tally(plan, evaluated.projection, rules=rules_of(self.spec.state))
-        if self.plan.window is not None and closes(self.spec):
-            lateness, final = self.spec.allowed_lateness_ms or 0, self.spec.emit == "final"
-            closing = Closing.of(self.plan, self.plan.window, final=final, lateness_ms=lateness)
-            self.closing = ClosingWindows(tally, closing)
+        rules = rules_of(self.spec.state, closing=self.closing)
+        tally = Tally(plan, evaluated.projection, rules=rules)
         for step in arrived:
             match step:
                 case Arrival():
@@ -184,7 +180,7 @@ class _Replay:
             if evaluated.projection(opened_rows[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
             if self.closing is not None:
-                opened_rows = self.closing.still_open(opened_rows)
+                opened_rows = self.closing.still_open(opened_rows, self.watermark)
                 if not opened_rows:
                     self.late.append((step.partition, step.offset, (weight, row)))
                     continue
@@ -232,7 +228,7 @@ class _Replay:
         if self.watermark is None or time > self.watermark:
             self.watermark = time
             if self.closing is not None:
-                yield from self._told(self.closing.advance(time).changelog)
+                yield from self._told(tally.pass_time(self.now_ms, watermark=time).changelog)
             yield {"watermark": time}
 
     def _end_bundle(self, tally: Tally) -> Iterator[Output]:
@@ -248,8 +244,8 @@ class _Replay:
             yield {"late": {"row": self.rows.shown(row), "weight": weight, **place}}
         if arrived == 0:
             return
-        folding = tally if self.closing is None else self.closing
-        yield from self._told(folding.fold(bundle.ranges(), self.now_ms).changelog)
+        folded = tally.fold(bundle.ranges(), self.now_ms, self.watermark)
+        yield from self._told(folded.changelog)
         yield {"flushed": arrived}
 
     def _told(self, changelog: Iterable[ChangelogRow]) -> Iterator[Output]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 

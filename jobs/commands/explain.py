@@ -14,6 +14,7 @@ from jobs.explain import explained, negative
 
 ENTRIES_SHOWN = 20
 EPOCHS_SHOWN = 20
+LATE_SHOWN = 20
 
 
 def run(options: argparse.Namespace) -> None:
@@ -39,6 +40,9 @@ def _print(document: dict[str, Any]) -> None:
         print(f"made of {document['row_count']} rows, last changed in epoch {document['changed']}")
     if document["withheld"]:
         print("Changes since then are withheld until the watermark ends their bundle.")
+    if document["closed"]:
+        print("Its window has closed: this stays its result.")
+    _print_late(document["late"])
     for argument in document["arguments"]:
         _print_argument(argument)
     if negative(document):
@@ -56,6 +60,19 @@ def _print(document: dict[str, Any]) -> None:
         for change in epoch["changes"]:
             line = f"  {change['op']} {_text(change['row'])}"
             screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+
+
+def _print_late(late: list[dict[str, Any]]) -> None:
+    """What the result is without, because it came when the window had closed."""
+    if not late:
+        return
+    print(f"\n{len(late)} changes came too late for this window; the result is without them")
+    for each in late[:LATE_SHOWN]:
+        place = f"{each['topic']}/{each['partition']} offset {each['offset']}"
+        became = "" if each["became"] is None else f", now {_text(each['became'])}"
+        print(f"  {each['weight']:+} {_text(each['row'])}{became} ({place})")
+    if len(late) > LATE_SHOWN:
+        print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
 
 
 def _print_argument(argument: dict[str, Any]) -> None:

@@ -18,13 +18,5 @@ def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
             spec.dedupe is not None,
             "a running job does not keep the last image of each row yet",
         ),
-        ("emit",): (
-            spec.emit == "final",
-            "a running job does not wait for the watermark yet; use changes, or retally replay",
-        ),
-        ("allowed_lateness",): (
-            spec.allowed_lateness_ms is not None,
-            "windows of a running job do not close yet; remove it, or use retally replay",
-        ),
     }
     return {keys: reason for keys, (asked, reason) in reasons.items() if asked}

@@ -1,8 +1,8 @@
 """Agenda: what time will make due in a job's state, as its driver knows it.
 
     watermark ──► boundary of the event clock, or `size` rows ──┐
-                                                                ├──► due: an epoch without data
-    now       ──► the state's first timer                     ──┘
+              ──► the state's first timer of the event clock  ──┼──► due: an epoch without data
+    now       ──► the state's first timer of processing time  ──┘
 
 The driver sees no group. Of the timers it knows the first one, because folds report those that they
 see and set; of what is withheld, how many rows went into it. All of that is part of the epoch row,
@@ -16,27 +16,39 @@ from typing import Any, NamedTuple
 
 from jobs.core.minibatch import EventTimeAssigner
 from jobs.core.timers import Clock
+from jobs.core.window_closing import Closing
 from schemas.job import MiniBatch
 from schemas.limits import EXPIRY_LATE_PARTS
 
 
 class Due(NamedTuple):
-    """What an epoch without data is to do; groups expire in any case whose time has come."""
+    """What an epoch without data is to do; groups expire in any case whose time has come, and the
+    windows that the watermark has passed are complete or closed."""
 
     now_ms: int
     release: bool
+    watermark: int | None = None
 
 
 class Agenda:
     """Asked before and after each epoch, and between them."""
 
     def __init__(
-        self, minibatch: MiniBatch, ttl_ms: int, told: Mapping[str, Any] | None, *, fresh: bool
+        self,
+        minibatch: MiniBatch,
+        ttl_ms: int,
+        told: Mapping[str, Any] | None,
+        *,
+        fresh: bool,
+        closing: Closing | None = None,
     ) -> None:
         """`told` is what the newest epoch row says; a fresh job has no state yet."""
         known: Mapping[str, Any] = told or {}
         self.withholds = minibatch.clock == "event"
-        self._keeps = self.withholds or ttl_ms > 0 or told is not None
+        self.closing = closing
+        self.watermark: int | None = None  # of the newest epoch row
+        closes = closing is not None
+        self._keeps = self.withholds or ttl_ms > 0 or closes or told is not None
         self._ttl_ms = ttl_ms
         self._size = minibatch.size
         self._now = int(known.get("now", 0))
@@ -64,12 +76,22 @@ class Agenda:
         """What time has made due. That a group expires is looked at now and then only, so that
         many groups make few epochs."""
         now = self.advance(now_ms)
-        first: int | None = 0
-        if self._timers is not None:
-            first = self._timers.get(Clock.PROCESSING)
         looked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
-        expiring = self._ttl_ms > 0 and first is not None and first <= looked
-        return Due(now, self._ending) if expiring or self._ending else None
+        expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, looked)
+        passed = (
+            self.closing is not None
+            and self.watermark is not None
+            and self._first_timer_is_due(Clock.EVENT, self.watermark)
+        )
+        if not (expiring or passed or self._ending):
+            return None
+        return Due(now, self._ending, self.watermark if self.closing else None)
+
+    def _first_timer_is_due(self, clock: Clock, time: int) -> bool:
+        if self._timers is None:
+            return True
+        first = self._timers.get(clock)
+        return first is not None and first <= time
 
     def folded(self, rows: int, timers: Iterable[Mapping[str, int]]) -> None:
         """An epoch with data: its rows, and the first timers that its folds report."""
@@ -89,6 +111,7 @@ class Agenda:
 
     def heard(self, watermark: int | None) -> None:
         """How far the job's watermark has come."""
+        self.watermark = watermark
         if self._assigner is None or watermark is None:
             return
         on = self._assigner.watermark(watermark)
@@ -103,6 +126,8 @@ class Agenda:
         if not self._keeps:
             return None
         told: dict[str, Any] = {"now": self._now}
+        if self.closing is not None:
+            told["emits"] = _emits(self.closing)
         if self._timers is not None:
             told["timers"] = self._timers
         if self._withheld:
@@ -114,6 +139,26 @@ class Agenda:
         if self._assigner is not None:
             told["assigner"] = self._assigner.snapshot()
         return told
+
+
+def other_windows(told: Mapping[str, Any] | None, closing: Closing | None) -> str | None:
+    """Why a job cannot go on from an epoch row's agenda: its groups wait for other things than
+    the spec says."""
+    before, now = (told or {}).get("emits"), _emits(closing)
+    if before == now:
+        return None
+    return (
+        f"its state was made with {_said(before)}, and the spec now says {_said(now)}; go back, or "
+        "give the job a new name"
+    )
+
+
+def _emits(closing: Closing | None) -> str | None:
+    return None if closing is None else "final" if closing.final else "changes"
+
+
+def _said(emits: str | None) -> str:
+    return "windows that never close" if emits is None else f"emit: {emits} and windows that close"
 
 
 def _first(*timers: Mapping[str, int]) -> dict[str, int]:

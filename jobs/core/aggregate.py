@@ -4,11 +4,12 @@
                    ▲                    ▲                   │              │
               old groups         old multisets              │     upserts of the state
                                                             ▼              ▲
-             time ──► withheld groups, groups that expire ──┴──────────────┘
+             time ──► withheld groups, windows, expiry ─────┴──────────────┘
 
 One state read and one state write for each touched group, whatever the number of its rows. Under
-the event clock rows go into cells and multisets at once, and results are made when their bundle
-ends (`release`); under a TTL a group that nobody writes ends by itself (`expire`).
+the event clock, and in windows that are told when they are complete, rows go into cells and
+multisets at once, and results are made when the time comes (`release`). Groups also end by
+themselves: under a TTL when nobody writes them, in a window when that closes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from jobs.core.program import (
     Program,
 )
 from jobs.core.state import (
+    CLOSED,
     SHOWN,
     UNSHOWN,
     WITHHELD,
@@ -43,6 +45,7 @@ from jobs.core.state import (
     Upserts,
 )
 from jobs.core.timers import Clock
+from jobs.core.window_closing import COMPLETE, ENDED, Closing
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 
 if TYPE_CHECKING:  # it loads what a task has no use for
@@ -62,18 +65,33 @@ class Rules:
     refresh: bool = False  # send equal results again, which keeps state downstream alive
     emit_expired: bool = True  # a group that expires says so with -D
     withhold: bool = False  # until `release`: the event clock
+    closing: Closing | None = None  # of windows
+
+    def withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
+        """The groups whose changes are folded and not told yet."""
+        if self.withhold:
+            return set(keys)
+        return self.incomplete(keys, watermark)
+
+    def incomplete(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
+        """The groups that are told nothing of before their window is complete."""
+        closing = self.closing
+        if closing is None or not closing.final:
+            return set()
+        return {key for key in keys if closing.withholds(key, watermark)}
 
 
 FOR_EVER = Rules()
 
 
-def rules_of(state: StateSpec, *, withhold: bool = False) -> Rules:
+def rules_of(state: StateSpec, *, withhold: bool = False, closing: Closing | None = None) -> Rules:
     """The rules of a spec's `state` section. Without a TTL nothing is sent again."""
     return Rules(
         ttl_ms=state.ttl_ms,
         refresh=state.ttl_ms > 0 and state.refresh,
         emit_expired=state.emit_expired,
         withhold=withhold,
+        closing=closing,
     )
 
 
@@ -88,6 +106,7 @@ class Counters:
     misfits: int = 0
     expired: int = 0
     expired_silently: int = 0
+    closed: int = 0
 
 
 @dataclass(slots=True)
@@ -107,11 +126,13 @@ def fold(
     order: Callable[[Key], Any],
     rules: Rules = FOR_EVER,
     now_ms: int = 0,
+    watermark: int | None = None,
 ) -> Folded:
     """Fold a bundle into the state's groups; the state itself is not changed.
 
     Keys are taken in `order`, so that the same bundle gives the same rows. `now_ms` is when the
-    groups are written, which only a TTL asks for.
+    groups are written, which only a TTL asks for; `watermark` is where it stood before the bundle,
+    and what it made due is done.
     """
     counters = Counters(groups_touched=len(deltas))
     keys = sorted(deltas, key=order)
@@ -119,17 +140,23 @@ def fold(
     for key in keys:
         if deltas[key][HEADS] is not None and groups[key] is None:
             _drop_heads(program, key, deltas[key], counters)
-    if rules.withhold:
-        touched = [key for key in keys if _withholds(program, rules, groups[key], deltas[key])]
-    else:
-        always = rules.refresh or rules.ttl_ms > 0
-        touched = [key for key in keys if always or not _idle(program, deltas[key])]
+    withheld = rules.withheld(keys, watermark)
+    always = rules.refresh or rules.ttl_ms > 0
+    touched = [
+        key
+        for key in keys
+        if (
+            _begins(deltas[key])
+            if groups[key] is None and key in withheld
+            else always or not _idle(program, deltas[key])
+        )
+    ]
     stored = [
         _stored(program, state, argument, touched, deltas, groups) for argument in program.multisets
     ]
-    folding = _Folding(program, state, counters, rules, now_ms)
-    take = folding.withhold if rules.withhold else folding.group
+    folding = _Folding(program, state, counters, rules, now_ms, watermark)
     for key in touched:
+        take = folding.withhold if key in withheld else folding.group
         take(key, groups[key], deltas[key], stored)
     return Folded(folding.changelog, folding.upserts, counters)
 
@@ -142,24 +169,31 @@ def fold_time(
     rules: Rules = FOR_EVER,
     now_ms: int = 0,
     release: bool = False,
+    watermark: int | None = None,
 ) -> Folded:
-    """What time alone makes due: with `release` the results that were withheld, and the groups
-    whose TTL has passed at `now_ms`."""
-    timers: dict[Key, list[GroupTimer]] = {}
+    """What time alone makes due: windows that `watermark` completes or closes, in the order of
+    time; with `release` the results that were withheld; groups whose TTL has passed at `now_ms`."""
+    passed: dict[Key, list[GroupTimer]] = {}
+    if rules.closing is not None and watermark is not None:
+        for timer in state.due(Clock.EVENT, watermark):
+            passed.setdefault(timer.key, []).append(timer)
+    expiring: dict[Key, list[GroupTimer]] = {}
     if rules.ttl_ms:
         for timer in state.due(Clock.PROCESSING, now_ms):
             if timer.namespace == TTL:
-                timers.setdefault(timer.key, []).append(timer)
+                expiring.setdefault(timer.key, []).append(timer)
     released = set(state.withheld()) if release else set()
-    keys = sorted(released.union(timers), key=order)
+    released -= rules.incomplete(released, watermark)
+    keys = [*passed, *sorted(released.union(expiring).difference(passed), key=order)]
     counters = Counters(groups_touched=len(keys))
-    folding = _Folding(program, state, counters, rules, now_ms)
+    folding = _Folding(program, state, counters, rules, now_ms, watermark)
     for key, group in zip(keys, state.groups(keys), strict=True):
-        kept = folding.after_timers(key, group, timers.get(key, ()))
-        if group is not None and key in released:
-            folding.release(key, group, kept)
-        elif kept is not group:
-            folding.upserts.groups.append((key, kept))
+        after = folding.after_window(key, group, passed.get(key, ()))
+        after = folding.after_timers(key, after, expiring.get(key, ()))
+        if after is not None and after.withheld and key in released:
+            after = folding.release(key, after)
+        if after is not group:
+            folding.upserts.groups.append((key, after))
     folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
     return Folded(folding.changelog, folding.upserts, counters)
 
@@ -177,12 +211,10 @@ def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) ->
             counters.dropped_keys.append((key, dropped))
 
 
-def _withholds(program: Program, rules: Rules, group: Group | None, delta: Delta) -> bool:
-    """Whether there is anything to withhold. Where no accumulator is, an accumulate begins one,
-    even if nothing of it is left."""
-    if group is None:
-        return bool(delta[FIRST_PLUS] < NEVER)
-    return rules.refresh or rules.ttl_ms > 0 or not _idle(program, delta)
+def _begins(delta: Delta) -> bool:
+    """Whether a delta begins a group that is withheld: an accumulate does, even if nothing of it
+    is left."""
+    return bool(delta[FIRST_PLUS] < NEVER)
 
 
 def _idle(program: Program, delta: Delta) -> bool:
@@ -214,15 +246,23 @@ class _Folding:
     """One fold while it goes through its groups."""
 
     def __init__(
-        self, program: Program, state: State, counters: Counters, rules: Rules, now_ms: int
+        self,
+        program: Program,
+        state: State,
+        counters: Counters,
+        rules: Rules,
+        now_ms: int,
+        watermark: int | None,
     ) -> None:
         self.program = program
         self.state = state
         self.counters = counters
         self.rules = rules
         self.refresh = rules.refresh
-        self.mortal = rules.ttl_ms > 0
+        self.closing = rules.closing
+        self.timed = rules.ttl_ms > 0 or self.closing is not None
         self.now_ms = now_ms
+        self.watermark = watermark
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
         self.slots = [
@@ -238,7 +278,7 @@ class _Folding:
     ) -> None:
         """Fold one group: its cells, its entries, its result and what the changelog says."""
         program = self.program
-        if old is not None and old.held:
+        if old is not None and old.withheld:
             raise BrokenLaw(f"the changes of {key!r} are withheld, and were not released")
         count = 0 if old is None else old.cells[0]
         gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
@@ -263,11 +303,12 @@ class _Folding:
         if not lasting:
             if old is not None:
                 self._end(key, old, announce=True)
+                self.upserts.groups.append((key, None))
             return
         cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
         result = self._result(key, cells, extremes, overlays)
-        group = self._written(key, old, cells, result) if self.mortal else Group(cells, result)
+        group = self._written(key, old, cells, result) if self.timed else Group(cells, result)
         self.upserts.groups.append((key, group))
         if old is None:
             self.changelog.append((Op.INSERT, key, result))
@@ -304,9 +345,13 @@ class _Folding:
     def _written(
         self, key: Key, old: Group | None, cells: Cells, result: Row, held: int = SHOWN
     ) -> Group:
-        """The group as this bundle leaves it. Under a TTL it has one timer, which may be early:
-        then it is set anew, so that a write costs none."""
-        if not self.mortal:
+        """The group as this bundle leaves it. One of a window that closes has timers from its
+        beginning. Under a TTL it has one, which may be early: then it is set anew, so that a write
+        costs none."""
+        if old is None and self.closing is not None:
+            timers = self.closing.timers(key, self.watermark)
+            self.upserts.timers += [(timer, True) for timer in timers]
+        if not self.rules.ttl_ms:
             return Group(cells, result, held)
         due = self.now_ms + self.rules.ttl_ms
         timer = None if old is None else old.timer
@@ -323,6 +368,33 @@ class _Folding:
 
     # --- time -----------------------------------------------------------------------------------
 
+    def after_window(
+        self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
+    ) -> Group | None:
+        """The group once the watermark has passed what it waited for: told, or closed, for which
+        it says its last word before."""
+        self.upserts.timers += [(timer, False) for timer in timers]
+        if not timers or group is None:
+            return group
+        assert self.closing is not None
+        assert self.watermark is not None
+        reached = {timer.namespace for timer in timers}
+        closed_at = self.closing.closed_at(key)
+        closes = closed_at <= self.watermark
+        if group.withheld and (closes or (COMPLETE in reached and not self.rules.withhold)):
+            told = self.release(key, group)
+            if told is None:
+                return None
+            group = told
+        if closes:
+            self.counters.closed += 1
+            self._end_entries(key)
+            return Group(group.cells, group.result, CLOSED)
+        if ENDED in reached:  # by a shorter allowed lateness than there is now
+            timer = GroupTimer(Clock.EVENT, closed_at, ENDED, key)
+            self.upserts.timers.append((timer, True))
+        return group
+
     def after_timers(
         self, key: Key, group: Group | None, timers: Iterable[GroupTimer]
     ) -> Group | None:
@@ -334,7 +406,7 @@ class _Folding:
                 continue
             ttl, written = self.rules.ttl_ms, group.written or 0
             due = written + ttl
-            if group.held:
+            if group.withheld:
                 due = max(due, self.now_ms + ttl // WITHHELD_EXPIRY_PARTS + 1)
             if due > self.now_ms:
                 self._set_timer(key, None, due)
@@ -352,26 +424,24 @@ class _Folding:
             self.counters.expired_silently += 1
         self._end_entries(key)
 
-    def release(self, key: Key, group: Group, kept: Group | None) -> None:
-        """The net change of a group since it was last emitted; `kept` has its timer."""
-        assert kept is not None
+    def release(self, key: Key, group: Group) -> Group | None:
+        """The group once its net change since it was last emitted is told."""
         before = None if group.held == UNSHOWN else group.result
         if group.cells[0] == 0:
-            self._end(key, kept, announce=before is not None)
-            return
+            self._end(key, group, announce=before is not None)
+            return None
         extremes = [
             self.state.extreme(argument, key, NOTHING, largest=is_largest)
             for argument, is_largest in self.program.extremes
         ]
         result = self._result(key, group.cells, extremes, {})
-        shown = Group(group.cells, result, SHOWN, kept.written, kept.timer)
-        self.upserts.groups.append((key, shown))
         floating = self.program.floating_results
         if before is None:
             self.changelog.append((Op.INSERT, key, result))
         elif self.refresh or not same_row(before, result, floating=floating):
             self.changelog.append((Op.UPDATE_BEFORE, key, before))
             self.changelog.append((Op.UPDATE_AFTER, key, result))
+        return Group(group.cells, result, SHOWN, group.written, group.timer)
 
     # --- both ------------------------------------------------------------------------------------
 
@@ -416,7 +486,6 @@ class _Folding:
         """A group that ends takes all of its entries along, unmatched ones too, and its timer."""
         if announce:
             self.changelog.append((Op.DELETE, key, old.result))
-        self.upserts.groups.append((key, None))
         if old.timer is not None:
             self._set_timer(key, old.timer, None)
         self._end_entries(key)

@@ -77,23 +77,28 @@ class Tally:
         self._group_of = group_of
         self._order = encoder(tuple(column.type for column in plan.group))
 
-    def fold(self, ranges: Iterable[Consolidation], now_ms: int = 0) -> Folded:
+    def fold(
+        self, ranges: Iterable[Consolidation], now_ms: int = 0, watermark: int | None = None
+    ) -> Folded:
         """Fold one bundle; its changes are in the state when this returns."""
         deltas = self.program.gather(*self._weighted(ranges))
         return self._applied(
             fold(
                 self.program, self.state, deltas,
-                order=self._order, rules=self._rules, now_ms=now_ms,
+                order=self._order, rules=self._rules, now_ms=now_ms, watermark=watermark,
             )
         )  # fmt: skip
 
-    def pass_time(self, now_ms: int = 0, *, release: bool = False) -> Folded:
-        """Fold what time has made due: groups whose TTL has passed; with `release`, results that
-        were withheld."""
+    def pass_time(
+        self, now_ms: int = 0, *, release: bool = False, watermark: int | None = None
+    ) -> Folded:
+        """Fold what time has made due: windows that `watermark` completes or closes, groups whose
+        TTL has passed; with `release`, results that were withheld."""
         return self._applied(
             fold_time(
                 self.program, self.state,
                 order=self._order, rules=self._rules, now_ms=now_ms, release=release,
+                watermark=watermark,
             )
         )  # fmt: skip
 

@@ -44,13 +44,18 @@ class Weighted(NamedTuple):
 
 
 def consolidated(
-    ordinal: int, numbers: Integers, signs: Integers, groups: Integers | None = None
+    ordinal: int,
+    numbers: Integers,
+    signs: Integers,
+    groups: Integers | None = None,
+    at: Integers | None = None,
 ) -> Weighted:
     """The weighted rows of a range, in the order of their first pluses, the heads behind them.
 
     `numbers` are equal where rows are, `groups` where their groups are; both count from 0 without
     large gaps. Where the group of a row is known and no WHERE stands between, a row of weight 0
-    says nothing behind an earlier plus of its group, and stays behind.
+    says nothing behind an earlier plus of its group, and stays behind. Where these are not all rows
+    of the range, `at` says at which of its places they stand.
     """
     never = len(numbers)
     first_plus = np.full(numbers.max(initial=-1) + 1, never)
@@ -66,9 +71,10 @@ def consolidated(
         told[np.unique(groups[places], return_index=True)[1]] = True
         places, weights = places[told], weights[told]
     start = ordinal << RUNNING_BITS
+    pluses, before = (places, heads) if at is None else (at[places], at[heads])
     return Weighted(
         np.concatenate((places, heads)),
-        np.concatenate((start + places, ~(start + heads))),
+        np.concatenate((start + pluses, ~(start + before))),
         np.concatenate((weights, signs[heads])),
     )
 

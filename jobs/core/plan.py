@@ -17,7 +17,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 from typing import Literal as OneOf
 
-from schemas.types import SqlType
+from schemas.types import Kind, SqlType
 
 ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
 CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
@@ -26,6 +26,8 @@ LogicalOp = OneOf["AND", "OR"]
 # On fields that plans got later: left out of the fingerprint at their default, so that a plan of
 # before keeps its own.
 LATER = {"later": True}
+
+MICROS_OF_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,11 @@ class Window:
     def of_a_row(self) -> int:
         """How many windows every row is in."""
         return self.size_ms // self.slide_ms
+
+    @property
+    def unit(self) -> int:
+        """What one millisecond is in values of the window's time and bounds."""
+        return 1 if self.time.type.kind is Kind.BIGINT else MICROS_OF_MS
 
 
 @dataclass(frozen=True, slots=True)

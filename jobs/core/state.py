@@ -36,8 +36,9 @@ _NAN_RANK: Rank = (2, None)
 _ROW_RANK = 3
 
 
-# What of a group's changes has been emitted: all; not those since its last result; none ever.
-SHOWN, WITHHELD, UNSHOWN = range(3)
+# What of a group's changes has been emitted: all; not those since its last result; none ever. A
+# closed one has its result for ever: the table keeps that, and a state has nothing of it.
+SHOWN, WITHHELD, UNSHOWN, CLOSED = range(4)
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -48,6 +49,11 @@ class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
     held: int = SHOWN
     written: int | None = None  # under a TTL: when, in processing time ...
     timer: int | None = None  # ... and for when its timer is set
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it has changes that are still to be emitted."""
+        return self.held in (WITHHELD, UNSHOWN)
 
 
 class GroupTimer(NamedTuple):
@@ -254,11 +260,12 @@ class MemoryState:
     def apply(self, upserts: Upserts) -> None:
         """Take in the changes of a committed epoch."""
         for key, group in upserts.groups:
-            if group is None:
+            if group is None or group.held == CLOSED:
                 self._groups.pop(_hashable(key), None)
-            else:
-                self._groups[_hashable(key)] = group
-            if group is not None and group.held:
+                self._withheld.discard(_hashable(key))
+                continue
+            self._groups[_hashable(key)] = group
+            if group.held:
                 self._withheld.add(_hashable(key))
             else:
                 self._withheld.discard(_hashable(key))

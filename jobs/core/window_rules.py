@@ -8,6 +8,7 @@ the message of the row that it takes back.
 from __future__ import annotations
 
 from jobs.core.plan import Plan, Window
+from jobs.core.window_closing import Closing
 from schemas.job import JobSpec, TimeColumn
 
 _ONLY_WITH_WINDOWS = "belongs to a query with windows, as GROUP BY TUMBLE(t, INTERVAL '1' MINUTE)"
@@ -31,8 +32,16 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
 
 
 def closes(spec: JobSpec) -> bool:
-    """Whether a window closes some time: its groups are forgotten then, and its rows late."""
+    """Whether a window closes some time: its groups' state goes then, and its rows are late."""
     return spec.emit == "final" or spec.allowed_lateness_ms is not None
+
+
+def closing_of(spec: JobSpec, plan: Plan) -> Closing | None:
+    """When the windows of a job are complete, and when they close; None where they never do."""
+    if not closes(spec):
+        return None
+    lateness_ms = spec.allowed_lateness_ms or 0
+    return Closing.of(plan, final=spec.emit == "final", lateness_ms=lateness_ms)
 
 
 def _time_problems(spec: JobSpec, window: Window) -> dict[tuple[str, ...], str]:

@@ -18,7 +18,6 @@ from jobs.core.change import Row
 from jobs.core.plan import Column, Plan, Window, WindowBound
 from jobs.core.sql_text import window_sql
 from jobs.core.window_query import bounds
-from schemas.types import Kind
 
 # Windows lie in the years 1 to 9999, as every time of ours does.
 WINDOWS_FROM_MS = -62_135_596_800_000
@@ -26,7 +25,6 @@ WINDOWS_TO_MS = 253_402_300_800_000
 
 # The columns that an opened row has more; no column of a user has a blank in its name.
 START, END = "window start", "window end"
-_MICROS = 1_000
 
 
 def starts(window: Window, time_ms: int) -> range:
@@ -45,16 +43,11 @@ def no_window(window: Window) -> tuple[str, str]:
     return f"{name}: the time is NULL", f"{name}: the window is not within the years 1 to 9999"
 
 
-def units_of_ms(window: Window) -> int:
-    """What one millisecond is in values of the window's time and bounds."""
-    return 1 if window.time.type.kind is Kind.BIGINT else _MICROS
-
-
 def opener(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
     """How to open a row of used columns: once for each of its windows, with their bounds behind.
     A row without a window has none; see `unopened`."""
     place = plan.used.index(window.time)
-    unit = units_of_ms(window)
+    unit = window.unit
 
     def opened_rows(row: Row) -> list[Row]:
         time: Any = row[place]

@@ -26,15 +26,23 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from pyspark import TaskContext
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.consolidate import RUNNING_BITS, consolidated, group_places
+from jobs.core.consolidate import (
+    RUNNING_BITS,
+    Integers,
+    Weighted,
+    consolidated,
+    group_places,
+)
 from jobs.core.formats import MessageDecoder, MessageRules
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
 from jobs.core.row_time import time_of
+from jobs.core.window_closing import Late
 from jobs.edge.columns import arrow_type, numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.kafka_range import RangeUnreadable, records_of
+from jobs.edge.late_rows import LATE, Deadline, Messages, late_rows
 from jobs.edge.ranges import OffsetRange
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 
@@ -87,6 +95,7 @@ class DecodeTask:
     uuid: str
     durable: bool = False
     horizon_ms: int | None = None  # a row of a later time is quarantined
+    deadline: Deadline | None = None  # of windows that close
     # Rows whose expressions failed the first time: their positions, and why.
     failing: tuple[tuple[int, str], ...] = ()
 
@@ -112,32 +121,69 @@ class DecodeTask:
     def _finished(self, run: _Range) -> Iterator[pa.RecordBatch]:
         run.finish()
         if run.signed_rows.signs:
-            yield self._weighted(run)
+            columns, signs = run.signed_rows.joined()
+            late = self.deadline.late(self.plan, columns) if self.deadline else None
+            if late is None or not late.partly.any():
+                yield self._weighted(run, columns, signs)
+            else:
+                yield self._weighted(run, columns, signs, np.flatnonzero(~late.whole))
+                yield self._late(run, columns, signs, late)
         yield self._reported(run.report)
 
-    def _weighted(self, run: _Range) -> pa.RecordBatch:
-        columns, signs = run.signed_rows.joined()
+    def _weighted(
+        self, run: _Range, columns: list[pa.Array], signs: Integers, only: Integers | None = None
+    ) -> pa.RecordBatch:
+        """The rows of a range, or some of them, consolidated; positions are those in the range."""
+        if only is not None:
+            columns, signs = [column.take(pa.array(only)) for column in columns], signs[only]
         places = group_places(self.plan)
         groups = None if places is None else numbered([columns[i] for i in places], len(signs))
         numbers = numbered(columns, len(signs))
-        weighted = consolidated(run.number, numbers, signs, groups)
-        run.report.shipped = len(weighted.places)
+        weighted = consolidated(run.number, numbers, signs, groups, only)
+        return self._shipped(run, columns, weighted)
+
+    def _late(
+        self, run: _Range, columns: list[pa.Array], signs: Integers, late: Late
+    ) -> pa.RecordBatch:
+        """The rows that a window takes no more, each by itself."""
+        assert self.deadline is not None
+        rows = np.flatnonzero(late.partly)
+        told = late_rows(self.plan, self.deadline.closing, run.messages, columns, signs, late)
+        place = {"topic": run.range.topic, "partition": run.range.partition}
+        payloads = [msgspec.json.encode(msgspec.structs.replace(row, **place)) for row in told]
+        weighted = Weighted(rows, (run.number << RUNNING_BITS) + rows, signs[rows])
+        return self._shipped(run, columns, weighted, payloads)
+
+    def _shipped(
+        self,
+        run: _Range,
+        columns: Sequence[pa.Array],
+        weighted: Weighted,
+        late: Sequence[bytes] | None = None,
+    ) -> pa.RecordBatch:
         shipped = pa.array(weighted.places)
-        return pa.RecordBatch.from_arrays(
-            [
-                *(column.take(shipped) for column in columns),
-                pa.array(weighted.positions),
-                pa.array(weighted.weights),
-                pa.nulls(len(shipped), pa.binary()),
-            ],
-            schema=output_schema(self.plan),
-        )
+        run.report.shipped += len(shipped)
+        told = {
+            POSITION: pa.array(weighted.positions),
+            WEIGHT: pa.array(weighted.weights),
+        }
+        if late is not None:
+            told[LATE] = pa.array(late, pa.binary())
+        return self._batch(len(shipped), [column.take(shipped) for column in columns], told)
 
     def _reported(self, report: RangeReport) -> pa.RecordBatch:
-        schema = output_schema(self.plan)
-        arrays = [pa.nulls(1, column.type) for column in schema]
-        arrays[-1] = pa.array([msgspec.json.encode(report)], pa.binary())
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.used]
+        told = {REPORT: pa.array([msgspec.json.encode(report)], pa.binary())}
+        return self._batch(1, columns, told)
+
+    def _batch(
+        self, rows: int, columns: Sequence[pa.Array], told: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
+        """Columns of the source, and of ours what there is to tell."""
+        schema = output_schema(self.plan, closes=self.deadline is not None)
+        own = [schema.field(place) for place in range(len(columns), len(schema))]
+        found = [told.get(field.name, pa.nulls(rows, field.type)) for field in own]
+        return pa.RecordBatch.from_arrays([*columns, *found], schema=schema)
 
 
 def _time_of(rules: SourceRules) -> Callable[[Changes, Message], int | None] | None:
@@ -166,8 +212,10 @@ def collector_off() -> Iterator[None]:
         gc.enable()
 
 
-def output_schema(plan: Plan) -> pa.Schema:
+def output_schema(plan: Plan, *, closes: bool) -> pa.Schema:
     own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
+    if closes:
+        own.append((LATE, pa.binary()))
     return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.used), *own])
 
 
@@ -223,6 +271,7 @@ class _Range:
     rejects: list[Reject] = field(default_factory=list)
     rejected_bytes: int = 0
     kept: list[tuple[Decoded, Message]] = field(default_factory=list)
+    messages: Messages = field(default_factory=Messages)
 
     def __post_init__(self) -> None:
         planned = self.range
@@ -245,6 +294,7 @@ class _Range:
         latest = NEVER if report.event_time_max is None else report.event_time_max
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
         time_of, by_es = _time_of(task.rules), task.rules.time == "es"
+        closes = task.deadline is not None
         for record in records:
             decoded = decode(record.value())
             if keep:
@@ -260,6 +310,8 @@ class _Range:
                     latest = time
                 report.decoded += 1
                 take(decoded.changes)
+                if closes:
+                    self.messages.add(record.offset() or 0, len(decoded.changes))
             else:
                 self._odd(decoded, record)
         self.signed_rows.add(changes)
@@ -335,6 +387,7 @@ class _Range:
             else:
                 self.report.decoded += 1
                 self.signed_rows.add(decoded.changes)
+                self.messages.add(record.offset() or 0, len(decoded.changes))
                 if at is None:
                     self.report.event_times_missing += 1
                 else:

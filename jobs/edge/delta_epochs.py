@@ -269,8 +269,9 @@ class EpochTable:
 def opened(root: Path, version: int | None = None) -> DeltaTable:
     """The table of a job for reading; refused when its format is newer than this retally.
 
-    2 is the first format of a release (1 had no timers). A later retally that changes it brings an
-    older table up here, or says what to do; every reader and the writer come through here.
+    3 is the first format of a release (1 had no timers, 2 no late rows). A later retally that
+    changes it brings an older table up here, or says what to do; every reader and the writer come
+    through here.
     """
     try:
         handle = DeltaTable(str(root), version=version)

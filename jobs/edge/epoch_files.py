@@ -2,15 +2,18 @@
 
     changelog     op, epoch, seq, group columns, result columns
     accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone,
-                  withheld, written_ms, timer_ms
+                  withheld, window_closed, written_ms, timer_ms
     multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
     timers        bucket, epoch, timer_clock, timer_namespace, timer_ms, group columns, tombstone
+    late          epoch, group columns, topic, partition, offset, late_weight, late_time_ms,
+                  watermark_ms, late_row, late_became
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
     epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.epoch)
 
 State rows are upserts: of a key the row with the newest epoch counts, and a tombstone (of a
 multiset: multiplicity 0) deletes it. A group whose result is withheld and was never emitted has a
-tombstone too, for a reader has nothing to see of it, but it is `withheld`.
+tombstone too, for a reader has nothing to see of it, but it is `withheld`; that of a window which
+is `window_closed` stays, and is no state.
 
 A task writes its files itself and returns only their names, sizes and statistics; what is never
 committed is swept later.
@@ -46,14 +49,15 @@ from jobs.edge.columns import (
     from_arrow,
     to_arrow,
 )
-from jobs.edge.time_columns import groups_of, time_columns, timer_columns, timers_of
+from jobs.edge.late_rows import LateRow
+from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
-TIMERS, QUARANTINE, EPOCHS = "timers", "quarantine", "epochs"
+TIMERS, LATE, QUARANTINE, EPOCHS = "timers", "late", "quarantine", "epochs"
 STATE = (ACCUMULATORS, MULTISETS, TIMERS)
-PARTS = (EPOCHS, CHANGELOG, *STATE, QUARANTINE)
+PARTS = (EPOCHS, CHANGELOG, *STATE, LATE, QUARANTINE)
 SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
@@ -119,9 +123,7 @@ class TableLayout:
                 "epoch": pa.int64(),
                 "bucket": pa.int32(),
                 "tombstone": pa.bool_(),
-                "withheld": pa.bool_(),
-                "written_ms": pa.int64(),
-                "timer_ms": pa.int64(),
+                **OF_GROUPS,
             },
             TIMERS: {
                 "epoch": pa.int64(),
@@ -136,6 +138,17 @@ class TableLayout:
                 "bucket": pa.int32(),
                 "argument": pa.string(),
                 "multiplicity": pa.int64(),
+            },
+            LATE: {
+                "epoch": pa.int64(),
+                "topic": pa.string(),
+                "partition": pa.int32(),
+                "offset": pa.int64(),
+                "late_weight": pa.int64(),
+                "late_time_ms": pa.int64(),
+                "watermark_ms": pa.int64(),
+                "late_row": pa.string(),
+                "late_became": pa.string(),
             },
             QUARANTINE: {
                 "epoch": pa.int64(),
@@ -163,7 +176,7 @@ class TableLayout:
     def schema(self, part: str) -> pa.Schema:
         """The columns of one part's files."""
         columns = dict(self._own(part))
-        if part in (CHANGELOG, *STATE):
+        if part in (CHANGELOG, *STATE, LATE):
             columns.update({name: arrow_type(kind) for name, kind in self.group})
         if part in (CHANGELOG, ACCUMULATORS):
             columns.update({name: arrow_type(kind) for name, kind in self.results})
@@ -266,6 +279,24 @@ class TableLayout:
             ],
             schema=self.schema(TIMERS),
         )
+
+    def late_table(
+        self, epoch: int, watermark: int, late: Sequence[LateRow], keys: Sequence[Key]
+    ) -> pa.Table:
+        """Rows that came too late for a window, with the group that they would have changed."""
+        schema = self.schema(LATE)
+        told = [
+            (
+                epoch, row.topic, row.partition, row.offset, row.weight, row.time_ms,
+                watermark, row.row, row.became,
+            )
+            for row in late
+        ]  # fmt: skip
+        fields = list(schema)[: len(schema) - len(self.group)]
+        columns = list(zip(*told, strict=True)) if told else [()] * len(fields)
+        arrays = [pa.array(list(c), f.type) for c, f in zip(columns, fields, strict=True)]
+        groups = _transposed(keys, [kind for _, kind in self.group])
+        return pa.table([*arrays, *groups], schema=schema)
 
     def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
         schema = self.schema(QUARANTINE)

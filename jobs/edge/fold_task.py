@@ -13,16 +13,17 @@ epoch: the next task that needs the bucket applies what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
@@ -50,12 +51,17 @@ from jobs.edge.epoch_files import (
     file_name,
     write_file,
 )
+from jobs.edge.epoch_files import (
+    LATE as LATE_PART,
+)
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
+from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
 from schemas.types import Kind, SqlType
 
 BUCKET, FAILURE = "__bucket", "failure"
+NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
 
@@ -95,6 +101,7 @@ class FoldTask:
     line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
     rules: Rules = FOR_EVER
     now_ms: int = 0  # the driver's; a task has no clock of its own
+    watermark: int | None = None  # where it stood before this epoch
     durable: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,8 +121,15 @@ class FoldTask:
         report, writer = _begun(rows.num_rows)
         report.failing = _failing(rows)
         if not report.failing and rows.num_rows:
-            _Fold(self, layout_of(self.plan), writer, report).run(rows)
+            run = _Fold(self, layout_of(self.plan), writer, report)
+            run.run(run.in_time(rows))
+            run.write()
         yield _output("fold", msgspec.json.encode(report))
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """When the windows of this epoch closed, if any do."""
+        return deadline_of(self.rules.closing, self.watermark)
 
     def bucket_directory(self, bucket: int) -> Path:
         return self.cache / f"bucket-{bucket:04d}"
@@ -126,7 +140,7 @@ class TimeTask:
     """The function of an epoch without data: its rows are the numbers of buckets."""
 
     fold: FoldTask
-    release: bool  # what was withheld; what expires is asked of the fold's rules and its now
+    release: bool  # what was withheld; the rest is asked of the fold's rules, now and watermark
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
@@ -135,6 +149,7 @@ class TimeTask:
             report, writer = _begun(0)
             run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
             run.pass_time(buckets, release=self.release)
+            run.write()
             yield _output("fold", msgspec.json.encode(report))
 
 
@@ -195,11 +210,32 @@ class _Fold:
         buckets = buckets[order]
         columns = [numbers[order].tolist(), *self._columns(rows)]
         edges = np.flatnonzero(np.diff(buckets)) + 1
-        starts = [0, *edges.tolist()]
-        ends = [*edges.tolist(), len(buckets)]
-        for start, end in zip(starts, ends, strict=True):
+        cuts = [0, *edges.tolist(), len(buckets)] if rows.num_rows else []
+        for start, end in pairwise(cuts):
             self._fold_bucket(int(buckets[start]), [column[start:end] for column in columns])
-        self._write()
+
+    def in_time(self, rows: pa.Table) -> pa.Table:
+        """The rows that are folded. Of those that came late for a window, the others are written
+        down; of a row that hops, each window is looked at by itself."""
+        deadline = self.task.deadline
+        if deadline is None:
+            return rows
+        late, taken = rows[LATE].is_valid(), pa.array(deadline.takes(rows))
+        missed = rows.filter(pc.and_(late, pc.invert(taken)))
+        if missed.num_rows:
+            self._write_late(missed, deadline.watermark)
+        return rows.filter(pc.and_(pc.invert(late), taken))
+
+    def _write_late(self, missed: pa.Table, watermark: int) -> None:
+        task = self.task
+        late = [read_late(told) for told in missed[LATE].to_pylist()]
+        numbers, keys = numbered_groups(missed, [kind for _, kind in self.layout.group])
+        groups = [keys[number] for number in numbers.tolist()]
+        table = self.layout.late_table(task.epoch, watermark, late, groups)
+        name = file_name(LATE_PART, task.epoch, task.uuid, self.writer)
+        self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+        self.report.counters["late_windows"] = len(late)
+        self.report.counters["late_copies"] = sum(row.whole for row in late)
 
     def _columns(self, rows: pa.Table) -> list[list[Any]]:
         """Argument values, positions and weights as lists side by side."""
@@ -218,11 +254,15 @@ class _Fold:
             return fold_time(
                 self.program, view,
                 order=self.order, rules=task.rules, now_ms=task.now_ms, release=release,
+                watermark=task.watermark,
             )  # fmt: skip
 
+        fired: dict[Clock, int | None] = {
+            Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
+            Clock.EVENT: task.watermark if task.rules.closing else None,
+        }
         for bucket in sorted(buckets):
-            self._take(bucket, due, after=task.now_ms if task.rules.ttl_ms else None)
-        self._write()
+            self._take(bucket, due, fired)
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
         task = self.task
@@ -233,14 +273,18 @@ class _Fold:
             return fold(
                 self.program, view, deltas,
                 order=self.order, rules=task.rules, now_ms=task.now_ms,
+                watermark=task.watermark,
             )  # fmt: skip
 
         self._take(bucket, folded)
 
     def _take(
-        self, bucket: int, fold_bucket: Callable[[State], Folded], after: int | None = None
+        self,
+        bucket: int,
+        fold_bucket: Callable[[State], Folded],
+        fired: Mapping[Clock, int | None] = NOTHING_FIRED,
     ) -> None:
-        """Fold one bucket, on its state at base. Timers of processing time up to `after` fire."""
+        """Fold one bucket, on its state at base; up to when timers fire is said for each clock."""
         task = self.task
         state = opened(task.bucket_directory(bucket), self.hot_layout)
         line = [epoch.stamp for epoch in task.line]
@@ -248,8 +292,8 @@ class _Fold:
         with state.view(task.base) as view:
             folded = fold_bucket(view)
             state.remember(task.epoch, task.uuid, folded.upserts, view)
-            self._see_timer(Clock.PROCESSING, view.next_timer(Clock.PROCESSING, after))
-            self._see_timer(Clock.EVENT, view.next_timer(Clock.EVENT))
+            for clock in Clock:
+                self._see_timer(clock, view.next_timer(clock, fired.get(clock)))
         upserts = folded.upserts
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)
@@ -274,7 +318,7 @@ class _Fold:
         totals = self.report.counters
         for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
             totals[name] = totals.get(name, 0) + getattr(counters, name)
-        for name in ("expired", "expired_silently"):
+        for name in ("expired", "expired_silently", "closed"):
             if count := getattr(counters, name):
                 totals[name] = totals.get(name, 0) + count
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
@@ -305,7 +349,7 @@ class _Fold:
             if file.part in STATE
         ]
 
-    def _write(self) -> None:
+    def write(self) -> None:
         task, layout, report = self.task, self.layout, self.report
         tables = {
             CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),

@@ -24,6 +24,7 @@ from jobs.core.accumulators.numbers import NAN
 from jobs.core.change import Value
 from jobs.core.order_key import bounded, encoder, value_encoder
 from jobs.core.state import (
+    CLOSED,
     Counts,
     Group,
     GroupTimer,
@@ -265,7 +266,7 @@ class Snapshot:
         have a few values, and those few are read and written at once.
         """
         groups = {
-            self._keys.group(key): None if group is None else packed(group)
+            self._keys.group(key): None if group is None or group.held == CLOSED else packed(group)
             for key, group in upserts.groups
         }
         changed: dict[bytes, tuple[Argument, dict[Any, int]]] = {}
@@ -305,7 +306,7 @@ class Snapshot:
         any_stored = self._txn.stat(self._databases.withheld)["entries"] > 0
         withheld: dict[bytes, bytes | None] = {}
         for key, group in upserts.groups:
-            if group is not None and group.held:
+            if group is not None and group.withheld:
                 withheld[self._keys.group(key)] = encode(self._keys.written(key))
             elif any_stored or withheld:
                 withheld[self._keys.group(key)] = None

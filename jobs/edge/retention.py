@@ -1,6 +1,6 @@
 """Retention: history that is older than a job keeps leaves the table; state never does.
 
-    changelog, quarantine, epochs     files whose newest epoch is old enough, and published
+    changelog, late, quarantine, epochs    files whose newest epoch is old enough, and published
     the start                         its row stays, with the counters of the removed rows in it
 
 So `audit` still knows where the job began, and what odd things its source did since. What has
@@ -22,6 +22,7 @@ from jobs.edge.delta_epochs import EpochTable, LiveFile, rows_of
 from jobs.edge.epoch_files import (
     CHANGELOG,
     EPOCHS,
+    LATE,
     QUARANTINE,
     AddedFile,
     file_name,
@@ -29,7 +30,7 @@ from jobs.edge.epoch_files import (
 )
 from schemas.epoch import EpochRow
 
-HISTORY = (CHANGELOG, EPOCHS, QUARANTINE)
+HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 _START_WRITER = f"c{TOP_TIER}-0"  # of the highest tier, so that compaction leaves it alone
 
 

@@ -14,11 +14,11 @@ from uuid import uuid4
 import msgspec
 
 from jobs.edge.delta_epochs import LiveFile
-from jobs.edge.epoch_files import QUARANTINE, STATE
+from jobs.edge.epoch_files import LATE, QUARANTINE, STATE
 from schemas.epoch import EpochRow
 
 # The parts that going back to a savepoint sets back: state, and what was not taken into it.
-RESTORED = (*STATE, QUARANTINE)
+RESTORED = (*STATE, LATE, QUARANTINE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 

@@ -35,7 +35,7 @@ from jobs.core.query import parse_query
 from jobs.core.state import Group, Key, rank
 from jobs.core.values import Json, renderer
 from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, opened
-from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, MULTISETS, TableLayout
+from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, LATE, MULTISETS, TableLayout
 from jobs.edge.job_directory import JobDirectory
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
@@ -288,12 +288,23 @@ class TableReader:
         """The changelog rows of one group, as far back as the changelog goes."""
         return [row for row in self._change_rows(self._changelog(-1)) if row.key == key]
 
+    def late(self, key: Key) -> Iterator[dict[str, Any]]:
+        """The rows that came too late for one group, oldest epochs first."""
+        for file in self._files_of(LATE):
+            table = self._read(file)
+            keys = self.layout.keys(table)
+            mine = [index for index, each in enumerate(keys) if each == key]
+            for index in mine:
+                yield table.slice(index, 1).to_pylist()[0]
+
     # --- files --------------------------------------------------------------------------------
 
     def part(self, part: str) -> list[dict[str, Any]]:
         """All rows of a part that is no state, such as quarantine, oldest epochs first."""
-        tables = [self._read(file) for file in self._files_of(part)]
-        return [row for table in tables for row in table.to_pylist()]
+        return [row for table in self.tables(part) for row in table.to_pylist()]
+
+    def tables(self, part: str) -> list[pa.Table]:
+        return [self._read(file) for file in self._files_of(part)]
 
     def _current(self, files: Sequence[LiveFile], key: Key | None) -> dict[Key, Row]:
         """The results of the live groups: of each the row of the newest epoch."""

@@ -1,10 +1,11 @@
 """Time columns: what accumulators and timers say of time in the table, written and read back.
 
-    accumulators   tombstone, withheld, written_ms, timer_ms    the last three NULL of most groups
+    accumulators   tombstone, and OF_GROUPS, which are NULL of most groups
     timers         tombstone, timer_clock, timer_namespace, timer_ms
 
 A group whose result is withheld and was never emitted has a tombstone as well: a reader of results
-has nothing to see of it, and need not know why.
+has nothing to see of it, and need not know why. One of a closed window has its result for ever, and
+is no state any more.
 """
 
 from __future__ import annotations
@@ -14,23 +15,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.core.state import SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
+from jobs.core.state import CLOSED, SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
 from jobs.core.timers import Clock
 
-_OF_GROUPS = {"withheld": pa.bool_(), "written_ms": pa.int64(), "timer_ms": pa.int64()}
+OF_GROUPS = {
+    "withheld": pa.bool_(),
+    "window_closed": pa.bool_(),
+    "written_ms": pa.int64(),
+    "timer_ms": pa.int64(),
+}
 
 
 def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
-    """tombstone, withheld, written_ms, timer_ms."""
+    """tombstone, and OF_GROUPS."""
     gone = pa.array([group is None or group.held == UNSHOWN for group in groups], pa.bool_())
     if all(group is None or (group.written is None and not group.held) for group in groups):
-        return [gone, *(pa.nulls(len(groups), kind) for kind in _OF_GROUPS.values())]
+        return [gone, *(pa.nulls(len(groups), kind) for kind in OF_GROUPS.values())]
     told = [
-        (None, None, None) if group is None else (group.held != SHOWN, group.written, group.timer)
+        (None, None, None, None)
+        if group is None
+        else (group.withheld, group.held == CLOSED, group.written, group.timer)
         for group in groups
     ]
     columns = zip(*told, strict=True)
-    kinds = _OF_GROUPS.values()
+    kinds = OF_GROUPS.values()
     return [gone, *(pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True))]
 
 
@@ -39,7 +47,7 @@ def groups_of(
 ) -> list[Group | None]:
     """The groups of some rows; None is a group that is gone."""
     gone = accumulators["tombstone"].to_pylist()
-    told = [accumulators[name] for name in _OF_GROUPS]
+    told = [accumulators[name] for name in OF_GROUPS]
     if all(column.null_count == accumulators.num_rows for column in told):
         return [
             None if dead else Group(cell, result)
@@ -54,9 +62,12 @@ def _group(
     result: tuple[Any, ...],
     gone: bool,
     withheld: bool | None,
+    closed: bool | None,
     written: int | None,
     timer: int | None,
 ) -> Group | None:
+    if closed:
+        return Group(cells, result, CLOSED)
     if not withheld:
         return None if gone else Group(cells, result, SHOWN, written, timer)
     return Group(cells, result, UNSHOWN if gone else WITHHELD, written, timer)

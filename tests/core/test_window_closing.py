@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from jobs.core.aggregate import ChangelogRow
+from jobs.core.aggregate import ChangelogRow, Rules
 from jobs.core.bundle import Bundle, Tally, plain_projection
 from jobs.core.change import Row
 from jobs.core.fold import fold_changelog
@@ -15,7 +15,7 @@ from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.core.state import Key
 from jobs.core.timers import Clock
-from jobs.core.window_closing import Closing, ClosingWindows
+from jobs.core.window_closing import Closing
 from jobs.core.windows import opened, opener
 from schemas.types import BIGINT, INT, STRING
 
@@ -33,21 +33,26 @@ class Windows:
         assert plan.window is not None
         self.plan: Plan = opened(plan, plan.window)
         projection = plain_projection(self.plan)
+        closing = Closing.of(plan, final=final, lateness_ms=lateness_ms)
         assert projection is not None
+        assert closing is not None
+        self.closing = closing
         self.open = opener(plan, plan.window)
-        self.tally = Tally(self.plan, projection)
-        closing = Closing.of(plan, plan.window, final=final, lateness_ms=lateness_ms)
-        self.closing = ClosingWindows(self.tally, closing)
+        self.tally = Tally(self.plan, projection, rules=Rules(closing=closing))
+        self.watermark: int | None = None
+        self.late_rows = 0
 
     def fold(self, *changes: tuple[int, Row]) -> list[ChangelogRow]:
         bundle = Bundle()
         for offset, (weight, row) in enumerate(changes):
-            rows = self.closing.still_open(self.open(row))
+            rows = self.closing.still_open(self.open(row), self.watermark)
+            self.late_rows += not rows
             bundle.add(0, offset, [(weight, each) for each in rows])
-        return self.closing.fold(bundle.ranges()).changelog
+        return self.tally.fold(bundle.ranges(), watermark=self.watermark).changelog
 
     def advance(self, watermark: int) -> list[ChangelogRow]:
-        return self.closing.advance(watermark).changelog
+        self.watermark = watermark
+        return self.tally.pass_time(watermark=watermark).changelog
 
 
 def test_a_closed_window_is_forgotten_without_a_word() -> None:
@@ -71,7 +76,7 @@ def test_a_late_row_is_counted_once_however_many_windows_it_missed() -> None:
     windows = Windows(final=True)
     windows.advance(5_000)
     assert windows.fold((1, ("a", 1, 500)), (1, ("a", 1, 3_999)), (1, ("a", 2, 4_000))) == []
-    assert windows.closing.late_rows == 2
+    assert windows.late_rows == 2
     assert windows.advance(6_000) == [("+I", ("a", 4_000, 6_000), (2, 2))]
 
 

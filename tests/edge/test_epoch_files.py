@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.core.state import (
+    CLOSED,
     SHOWN,
     UNSHOWN,
     WITHHELD,
@@ -34,6 +35,7 @@ from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,
+    LATE,
     MULTISETS,
     PARTS,
     QUARANTINE,
@@ -46,6 +48,7 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from jobs.edge.fold_task import StateFiles
+from jobs.edge.late_rows import LateRow
 from schemas.epoch import TopicIdentity
 from schemas.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, decimal, timestamp
 from tests.edge.folded_table import FoldedTable, epoch_row, insert
@@ -90,6 +93,7 @@ def upserts_of(layout: TableLayout) -> Upserts:
     groups[1] = (KEYS[1], Group(groups[1][1].cells, (None,) * 3, UNSHOWN, 5, 1_005))
     groups[2] = (KEYS[2], Group(groups[2][1].cells, groups[2][1].result, WITHHELD, -(2**62), 7))
     groups[4] = (KEYS[4], Group(groups[4][1].cells, groups[4][1].result, SHOWN, 5, 1_005))
+    groups[5] = (KEYS[5], Group(groups[5][1].cells, groups[5][1].result, CLOSED))
     timers = [
         (GroupTimer(clock, number - 2, f"ns {number}", key), number != 1)
         for clock in Clock
@@ -106,11 +110,17 @@ def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
         Reject("t", 0, 1, None, "why", "$.x", b"\xff\xfe\0", 3),
         Reject("t", 1, 2**40, 5, "ü", "", None, 10**9),
     ]
+    late = [
+        LateRow(topic="t", partition=0, offset=2**40, weight=-1, time_ms=-1, row="{}", became="{}",
+                whole=True),
+        LateRow(offset=0, weight=1, time_ms=2**62, row='{"ü":null}', became=None, whole=False),
+    ]  # fmt: skip
     return {
         CHANGELOG: layout.changelog_table(3, seqs, changelog),  # type: ignore[arg-type]
         ACCUMULATORS: layout.accumulators_table(3, range(len(KEYS)), upserts.groups),
         MULTISETS: layout.multisets_table(3, range(len(upserts.multisets)), upserts.multisets),
         TIMERS: layout.timers_table(3, range(len(upserts.timers)), upserts.timers),
+        LATE: layout.late_table(3, 7, late, KEYS[:2]),
         QUARANTINE: layout.quarantine_table(3, rejects),
     }
 

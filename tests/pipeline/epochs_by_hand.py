@@ -29,7 +29,7 @@ from jobs.core.query import parse_query
 from jobs.core.state import Key
 from jobs.core.values import render
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files, opened
-from jobs.edge.epoch_files import CHANGELOG, QUARANTINE, TableLayout, now_ms
+from jobs.edge.epoch_files import CHANGELOG, LATE, QUARANTINE, TableLayout, now_ms
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import first_offsets, topic_identities
@@ -180,6 +180,11 @@ class EpochsByHand:
 
     def quarantine(self) -> list[dict[str, Any]]:
         rows = [row for table in self._tables(QUARANTINE) for row in table.to_pylist()]
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def late(self) -> list[dict[str, Any]]:
+        """A row and a window that it came too late for, in the order of the source."""
+        rows = [row for table in self._tables(LATE) for row in table.to_pylist()]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
     def files(self, part: str) -> set[str]:

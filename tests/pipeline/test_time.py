@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -159,3 +160,68 @@ def test_a_row_from_the_future_is_quarantined_and_moves_no_watermark(
     assert reject["reason"].startswith("the row's time lies in the future")
     assert watermark(job.epochs()[-1]) == NOON - 1
     assert job.ask("results", job.spec["name"]) == [{"name": "a", "n": 1}]
+
+
+# --- windows ----------------------------------------------------------------------------------
+
+
+def windowed(topic: str) -> dict[str, Any]:
+    return {
+        **spec_of(topic, {"time": {"column": "t"}, "delay": "1s", "idle_after": "3s"}),
+        "columns": {"name": "STRING", "cnt": "INT", "t": "BIGINT"},
+        "query": "SELECT name, window_start AS start, COUNT(*) AS n, MAX(cnt) AS top FROM t "
+        "GROUP BY name, TUMBLE(t, INTERVAL '1' MINUTE)",
+        "emit": "final",
+        "allowed_lateness": "30s",
+    }
+
+
+def bought(t: int, cnt: int = 1, kind: str = "INSERT", old: str = "") -> bytes:
+    text = '{"data":[{"name":"a","cnt":"%d","t":"%d"}],%s"type":"%s","isDdl":false}'
+    return (text % (cnt, t, f'"old":[{old}],' if old else "", kind)).encode()
+
+
+def test_a_window_is_told_once_and_late_rows_are_written_down_over_a_crash(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 4)
+    job = RunningJob(windowed(topic), tmp_path, broker.address)
+    name = job.spec["name"]
+    first = [(number, bought(NOON + number, cnt=number)) for number in range(4)]
+    produce(broker.address, topic, first)
+    with running(job) as process:
+        await_row(job, process, lambda row: watermark(row) == NOON - 1_001)
+        process.kill()
+    assert job.ask("results", name) == [], "the window is not complete"
+    with running(job) as process:
+        # One partition goes on, and the others turn idle: time alone completes the window.
+        produce(broker.address, topic, [(0, bought(NOON + MINUTE + 1_500))])
+        told = await_row(job, process, lambda row: row.counters.get("changelog_rows") == 1)
+        assert told.kind == "time"
+        in_time = '{"cnt":"3"}'
+        produce(broker.address, topic, [(3, bought(NOON + 3, 9, "UPDATE", in_time))])
+        await_row(job, process, lambda row: row.counters.get("changelog_rows") == 2)
+        process.kill()
+    row = {"name": "a", "start": NOON, "n": 4, "top": 9}
+    assert job.ask("results", name) == [row]
+    with running(job) as process:
+        produce(broker.address, topic, [(0, bought(NOON + 2 * MINUTE))])
+        await_row(job, process, lambda row: row.counters.get("closed") == 1)
+        moved = f'{{"t":"{NOON + 2}","cnt":"2"}}'
+        late = bought(NOON + 2 * MINUTE, 7, "UPDATE", moved)
+        produce(broker.address, topic, [(2, late), (1, bought(NOON + 5, 8))])
+        counted = await_row(job, process, lambda row: at(row, topic, 1) == 2)
+    assert sum(row.counters.get("late", 0) for row in job.epochs()) == 2
+    assert counted.counters["quarantined"] == 0
+    assert job.ask("results", name)[0] == row, "nothing is taken back from a closed window"
+    told_rows = [row for row in job.ask("changes", name) if row["row"]["start"] == NOON]
+    assert [row["op"] for row in told_rows] == ["+I", "-U", "+U"]
+    group = {"name": "a", "start": NOON, "window_end": NOON + MINUTE}
+    (explained,) = job.ask("explain", name, json.dumps(group))
+    by_offset = {(each["partition"], each["weight"]): each for each in explained["late"]}
+    assert by_offset[2, -1]["row"] == {"name": "a", "cnt": 2, "t": NOON + 2}
+    assert by_offset[2, -1]["became"] == {"name": "a", "cnt": 7, "t": NOON + 2 * MINUTE}
+    assert by_offset[1, 1]["row"]["cnt"] == 8
+    assert explained["closed"]
+    (report,) = job.ask("audit", name, "--brokers", broker.address)
+    assert report["verdict"] == "equal", report
