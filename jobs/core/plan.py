@@ -3,9 +3,12 @@
     source columns ──► used columns ──► where ──► group expressions, argument expressions
                                                         │
                                            aggregates over arguments ──► result columns
+                                                        │                     ▲
+                                                        └──► having, computed ┘
 
 A window is two of the group expressions: its bounds. Row expressions (where, group, arguments) are
-evaluated by Spark as Columns; aggregates are folded by the generated code of `accumulators`. A plan
+evaluated by Spark as Columns; aggregates are folded by the generated code of `accumulators`, and
+what is made of their values (HAVING, SUM(a) / COUNT(*)) is evaluated where they are folded. A plan
 is a value: equal queries have equal plans.
 """
 
@@ -172,6 +175,22 @@ class Composite:
     null_where: OneOf["last", "any", "never"] = "last"
 
 
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """A column of the group's key, in an expression over the group's results."""
+
+    index: int  # in Plan.group
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateValue:
+    """The value of an aggregate, in an expression over the group's results."""
+
+    index: int  # in Plan.aggregates
+    type: SqlType
+
+
 Expression = (
     Column
     | Constant
@@ -188,6 +207,8 @@ Expression = (
     | Call
     | WindowBound
     | Composite
+    | KeyValue
+    | AggregateValue
 )
 
 
@@ -238,7 +259,11 @@ class Plan:
     group: tuple[Named, ...]  # names are those of the result where the query selects them
     arguments: tuple[Named, ...]  # distinct arguments of aggregates; names unique
     aggregates: tuple[Aggregate, ...]
-    output: tuple[str, ...]  # result columns in SELECT order: names from group and aggregates
+    output: tuple[str, ...]  # result columns in SELECT order: names from group and results
+    # What is made of a group's key and aggregates when its result is: columns, and whether the
+    # group has a row at all. Aggregates that only these need are not in the output.
+    computed: tuple[Named, ...] = field(default=(), metadata=LATER)
+    having: Expression | None = field(default=None, metadata=LATER)
 
     @property
     def window(self) -> Window | None:
@@ -252,6 +277,24 @@ class Plan:
     def copies(self) -> int:
         """How many rows the projection makes of one that WHERE keeps: one for each window."""
         return 1 if self.window is None else self.window.of_a_row
+
+    @property
+    def results(self) -> tuple[tuple[str, SqlType], ...]:
+        """The columns of a group's row behind its key, shown and published: name and type."""
+        kept = self.kept
+        return kept if not self.computes else tuple(each for each in kept if each[0] in self.output)
+
+    @property
+    def kept(self) -> tuple[tuple[str, SqlType], ...]:
+        """The columns that the state keeps of a group's results: all aggregates, then what is
+        computed from them."""
+        aggregates = [(each.name, each.type) for each in self.aggregates]
+        return (*aggregates, *((each.name, each.type) for each in self.computed))
+
+    @property
+    def computes(self) -> bool:
+        """Whether a group's row is more than its key and its aggregates."""
+        return bool(self.computed) or self.having is not None
 
     @property
     def hidden(self) -> tuple[str, ...]:

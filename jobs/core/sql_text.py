@@ -7,6 +7,8 @@ from datetime import date, timedelta
 
 from jobs.core.literals import EPOCH
 from jobs.core.plan import (
+    Aggregate,
+    AggregateValue,
     Arithmetic,
     Call,
     Case,
@@ -18,6 +20,7 @@ from jobs.core.plan import (
     Expression,
     In,
     IsNull,
+    KeyValue,
     Like,
     Logical,
     Negate,
@@ -36,17 +39,18 @@ _PRECEDENCE = {"OR": 1, "AND": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _NOT, _PREDICATE, _SIGN, _LEAF = 3, 4, 7, 9
 
 
-def expression_sql(expression: Expression) -> str:
-    """An expression as SQL that reads back to the same expression."""
-    return _sql(expression)[0]
+def expression_sql(expression: Expression, of: Plan | None = None) -> str:
+    """An expression as SQL that reads back to the same expression; `of` a plan, where it is one
+    over the plan's results."""
+    return _sql(expression, of)[0]
 
 
-def _wrapped(expression: Expression, least: int) -> str:
-    text, precedence = _sql(expression)
+def _wrapped(expression: Expression, least: int, of: Plan | None) -> str:
+    text, precedence = _sql(expression, of)
     return text if precedence >= least else f"({text})"
 
 
-def _sql(expression: Expression) -> tuple[str, int]:
+def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
     """Text and how strongly its outermost operator binds."""
     match expression:
         case Column():
@@ -55,43 +59,50 @@ def _sql(expression: Expression) -> tuple[str, int]:
             return _constant_sql(expression)
         case Cast():
             word = "TRY_CAST" if expression.lenient else "CAST"
-            return f"{word}({expression_sql(expression.operand)} AS {expression.type})", _LEAF
+            return f"{word}({expression_sql(expression.operand, of)} AS {expression.type})", _LEAF
         case Arithmetic() | Logical():
             strength = _PRECEDENCE[expression.op]
-            left = _wrapped(expression.left, strength)
-            return f"{left} {expression.op} {_wrapped(expression.right, strength + 1)}", strength
+            left = _wrapped(expression.left, strength, of)
+            return (
+                f"{left} {expression.op} {_wrapped(expression.right, strength + 1, of)}",
+                strength,
+            )
         case Negate():
-            return f"-{_wrapped(expression.operand, _LEAF)}", _SIGN
+            return f"-{_wrapped(expression.operand, _LEAF, of)}", _SIGN
         case Compare():
-            left = _wrapped(expression.left, _PREDICATE + 1)
-            right = _wrapped(expression.right, _PREDICATE + 1)
+            left = _wrapped(expression.left, _PREDICATE + 1, of)
+            right = _wrapped(expression.right, _PREDICATE + 1, of)
             return f"{left} {expression.op} {right}", _PREDICATE
         case Not():
-            return f"NOT {_wrapped(expression.operand, _PREDICATE)}", _NOT
+            return f"NOT {_wrapped(expression.operand, _PREDICATE, of)}", _NOT
         case IsNull():
-            return f"{_wrapped(expression.operand, _PREDICATE + 1)} IS NULL", _PREDICATE
+            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
         case In():
-            choices = ", ".join(map(expression_sql, expression.choices))
-            return f"{_wrapped(expression.operand, _PREDICATE + 1)} IN ({choices})", _PREDICATE
+            choices = ", ".join(expression_sql(each, of) for each in expression.choices)
+            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IN ({choices})", _PREDICATE
         case Like():
             escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
-            operand = _wrapped(expression.operand, _PREDICATE + 1)
+            operand = _wrapped(expression.operand, _PREDICATE + 1, of)
             return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
         case Case():
             whens = "".join(
-                f" WHEN {expression_sql(when)} THEN {expression_sql(value)}"
+                f" WHEN {expression_sql(when, of)} THEN {expression_sql(value, of)}"
                 for when, value in expression.branches
             )
             rest = expression.otherwise
-            last = "" if rest is None else f" ELSE {expression_sql(rest)}"
+            last = "" if rest is None else f" ELSE {expression_sql(rest, of)}"
             return f"CASE{whens}{last} END", _LEAF
         case Call():
-            arguments = ", ".join(map(expression_sql, expression.arguments))
+            arguments = ", ".join(expression_sql(each, of) for each in expression.arguments)
             return f"{expression.function}({arguments})", _LEAF
         case Composite():
             return f"ROW({', '.join(map(expression_sql, expression.parts))})", _LEAF
         case WindowBound():
             return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
+        case KeyValue():
+            return _sql(of.group[expression.index].expression, None) if of else ("key", _LEAF)
+        case AggregateValue():
+            return (aggregate_sql(of, of.aggregates[expression.index]) if of else "?"), _LEAF
 
 
 def window_sql(window: Window, bound: str = "") -> str:
@@ -161,15 +172,11 @@ def _constant_sql(constant: Constant) -> tuple[str, int]:
 def plan_sql(plan: Plan, table: str = "source") -> str:
     """A plan as one query without derived tables, FILTER, aliases or ordinals in GROUP BY."""
     group = {named.name: named.expression for named in plan.group}
-    aggregates = {aggregate.name: aggregate for aggregate in plan.aggregates}
+    results = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+    results |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
     selected = []
     for name in plan.output:
-        if name in group:
-            text = expression_sql(group[name])
-        else:
-            index = aggregates[name].argument
-            inner = "*" if index is None else expression_sql(plan.arguments[index].expression)
-            text = f"{aggregates[name].function}({inner})"
+        text = expression_sql(group[name]) if name in group else results[name]
         selected.append(f"{text} AS {identifier_sql(name)}")
     lines = [f"SELECT {', '.join(selected)}", f"FROM {identifier_sql(table)}"]
     if plan.where is not None:
@@ -180,7 +187,16 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
             for each in group.values()
         ]
         lines.append("GROUP BY " + ", ".join(dict.fromkeys(keys)))  # both bounds are one window
+    if plan.having is not None:
+        lines.append(f"HAVING {expression_sql(plan.having, plan)}")
     return "\n".join(lines)
+
+
+def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
+    """One aggregate as the query calls it."""
+    index = aggregate.argument
+    inner = "*" if index is None else expression_sql(plan.arguments[index].expression)
+    return f"{aggregate.function}({inner})"
 
 
 def _key_sql(expression: Expression) -> str:

@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 from jobs.core.expressions import fails_itself, plan_fails
 from jobs.core.functions import FUNCTIONS as FUNCTIONS_OF_CORE
 from jobs.core.plan import (
+    AggregateValue,
     Arithmetic,
     Call,
     Case,
@@ -35,6 +36,7 @@ from jobs.core.plan import (
     Expression,
     In,
     IsNull,
+    KeyValue,
     Like,
     Logical,
     Negate,
@@ -159,6 +161,8 @@ def build(expression: Expression) -> Evaluated:
             return _build_composite(expression)
         case WindowBound():
             return Evaluated(*bound_column(expression))
+        case KeyValue() | AggregateValue():
+            raise AssertionError("results of a group are evaluated where it is folded")
 
 
 def _build_composite(composite: Composite) -> Evaluated:
