@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.core.cloning import misfits
-from jobs.core.query import parse_query
+from jobs.core.job_plan import plan_of
 from jobs.edge.compaction import current_rows
 from jobs.edge.delta_epochs import EpochTable, LiveFile, start_row
 from jobs.edge.epoch_files import (
@@ -105,7 +105,7 @@ def _forget_pins(place: JobDirectory) -> None:
 
 
 def _check(reader: TableReader, spec: JobSpec) -> None:
-    plan = parse_query(spec.query, spec.columns)
+    plan = plan_of(spec)
     wrong = misfits(spec, plan, reader.spec, reader.plan)
     if wrong:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))

@@ -28,10 +28,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.clock import JobClock
 from jobs.core.agenda import other_windows
+from jobs.core.job_plan import plan_of
 from jobs.core.job_time import Place
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.query import parse_query
 from jobs.core.window_rules import closing_of
 from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
@@ -108,7 +108,7 @@ class Job:
     def run(self) -> None:
         """Everything, in order; the caller turns exceptions into exit codes."""
         place = JobDirectory(self.data.absolute(), self.spec.name)
-        plan = parse_query(self.spec.query, self.spec.columns)
+        plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
         lock = WriterLock(place.lock, self.spec.name)
         try:

@@ -22,9 +22,10 @@ from jobs.core.aggregate import ChangelogRow, rules_of
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.formats import MessageRules
+from jobs.core.job_plan import plan_of
 from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
 from jobs.core.plan import Plan
-from jobs.core.query import QueryError, parse_query
+from jobs.core.query import QueryError
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import Json, converter, renderer
 from jobs.core.window_rules import closing_of, window_problems
@@ -119,7 +120,7 @@ class _Replay:
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        self.plan = parse_query(spec.query, spec.columns)
+        self.plan = plan_of(spec)
         if wrong := window_problems(spec, self.plan):
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)

@@ -20,7 +20,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.core.query import parse_query
+from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import INDEX_LOOK_SECONDS
@@ -47,7 +47,7 @@ class Follower:
     ) -> None:
         self.places = places
         self.spec = spec
-        self.shape = RowShape(parse_query(spec.query, spec.columns))
+        self.shape = RowShape(plan_of(spec))
         self.index = ResultsIndex(places.index, self.shape)
         self.recent = Recent()
         self.newest: EpochRow | None = None

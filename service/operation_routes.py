@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.cloning import cloned_spec, misfits
-from jobs.core.query import parse_query
+from jobs.core.job_plan import plan_of
 from jobs.core.replaying import why_refused
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
 from schemas.replayed import read_replay
@@ -189,8 +189,8 @@ def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
     spec = cloned_spec(of, asked.name)
     if asked.spec is not None:
         spec = runtime.jobs.check(msgspec.json.encode(asked.spec), asked.name).spec
-    plan, plan_of = parse_query(spec.query, spec.columns), parse_query(of.query, of.columns)
-    wrong = misfits(spec, plan, of, plan_of)
+    plan, other = plan_of(spec), plan_of(of)
+    wrong = misfits(spec, plan, of, other)
     if wrong:
         errors = [{"path": f"spec.{key}", "message": reason} for key, reason in wrong.items()]
         detail = f"the clone cannot go on with the state of {name!r}"

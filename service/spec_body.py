@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.core.job_plan import plan_of
 from jobs.core.marker import parse_marker
 from jobs.core.plan import Plan
-from jobs.core.query import QueryError, parse_query
+from jobs.core.query import QueryError
 from jobs.core.window_rules import window_problems
 from schemas.connections import Connections, UnknownConnectionError
 from schemas.job import JobSpec
@@ -46,7 +47,7 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
         raise SpecError(_NAME, _in_order([*problems, *error.problems])) from None
     plan: Plan | None = None
     try:
-        plan = parse_query(spec.query, spec.columns)
+        plan = plan_of(spec)
     except QueryError as error:
         problems += _of_query(document, ("query",), error)
     else:

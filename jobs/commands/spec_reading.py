@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from jobs.core.job_plan import plan_of
 from jobs.core.marker import parse_marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
@@ -34,7 +35,7 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
         raise SpecError(error.source, _in_order(error.problems, document, path)) from None
     problems = _marker_problems(spec, document)
     try:
-        plan = parse_query(spec.query, spec.columns)
+        plan = plan_of(spec)
     except QueryError as error:
         problems = [*_query_problems(error, document, path), *problems]
     else:

@@ -264,6 +264,13 @@ class Plan:
     # group has a row at all. Aggregates that only these need are not in the output.
     computed: tuple[Named, ...] = field(default=(), metadata=LATER)
     having: Expression | None = field(default=None, metadata=LATER)
+    # Of a job that keeps the last image of each row: the columns that tell one.
+    primary_key: tuple[Column, ...] = field(default=(), metadata=LATER)
+
+    @property
+    def image(self) -> tuple[Column, ...]:
+        """The columns that are read of a row: those of the query, then the rest of its key."""
+        return (*self.used, *(column for column in self.primary_key if column not in self.used))
 
     @property
     def window(self) -> Window | None:

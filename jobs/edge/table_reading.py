@@ -28,10 +28,10 @@ from deltalake import DeltaTable
 
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Op, Row, Value
+from jobs.core.job_plan import plan_of
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.query import parse_query
 from jobs.core.state import Group, Key, rank
 from jobs.core.values import Json, renderer
 from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, opened
@@ -123,7 +123,7 @@ class TableReader:
     def open(cls, place: JobDirectory) -> TableReader:
         """The table as it is now; what its columns mean is in the job's spec."""
         spec = load_spec(place.spec)
-        return cls(place, spec, parse_query(spec.query, spec.columns), opened(place.table))
+        return cls(place, spec, plan_of(spec), opened(place.table))
 
     @property
     def root(self) -> Path:
