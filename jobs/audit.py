@@ -34,7 +34,7 @@ from jobs.core.formats import MessageRules
 from jobs.core.plan import Aggregate, Named, Plan
 from jobs.core.state import Key
 from jobs.core.values import Json
-from jobs.edge.columns import arrow_type, from_arrow, to_arrow
+from jobs.edge.columns import from_arrow, to_arrow
 from jobs.edge.decode_task import FUTURE
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import QUARANTINE
@@ -45,6 +45,7 @@ from jobs.edge.kafka_source import topic_identities
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
 from jobs.window_audit import LateRowsGone, told, without_late
+from schemas.arrow_types import arrow_type
 from schemas.connections import Connection, spark_options
 from schemas.epoch import EpochRow, Offsets
 from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from schemas.limits import PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access import needs
+from service.arrow import change_stream
 from service.changes import Place, check_place, newest_place, next_epochs, place
 from service.event_stream import Events, EventStream, Lines
 from service.examples import ROW, answers
@@ -35,6 +36,7 @@ _PAGE = {
     "epoch": 41,
     "watermark": 1769860799999,
 }
+_NO_STORE = {"Cache-Control": "no-store"}
 _STREAM = (
     'event: change\nid: 41:12884901889\ndata: {"op":"+U","epoch":41,"seq":12884901889,"row":{}}\n\n'
     'event: progress\nid: 41:9007199254740991\ndata: {"epoch":41,"watermark":1769860799999}\n\n'
@@ -61,7 +63,7 @@ class _Streaming(Response):
     "/changes",
     responses=answers(
         _PAGE, 404, 406, 409, 410, 422, 429,
-        text__event_stream=_STREAM, application__x_ndjson="{}\n",
+        media={Media.EVENTS: _STREAM, Media.NDJSON: "{}\n", Media.ARROW: None},
     ),
 )  # fmt: skip
 async def changes(
@@ -84,7 +86,7 @@ async def changes(
     within `wait`."""
     runtime = runtime_of(request)
     follower = runtime.follower(name)
-    media = accepted(accept, Media.EVENTS, Media.JSON, Media.NDJSON)
+    media = accepted(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None
     if key is not None:
         group = follower.shape.key_bytes(follower.shape.parse_key(key))
@@ -99,18 +101,18 @@ async def changes(
         await run_in_threadpool(check_place, follower, at)
     else:
         newest_place(follower)  # there is something to take a snapshot of
-    if media is not Media.JSON:
+    if media not in (Media.JSON, Media.ARROW):
         form = Events if media is Media.EVENTS else Lines
         stream = EventStream(follower, at, group, runtime.results, form)
         return _Streaming(stream, runtime)
     if at is None:
         detail = "a snapshot comes as a stream; read /results, and go on from its epoch with since"
         raise Problem("accept-unsupported", 406, detail)
-    return await _page(follower, at, group, limit, wait)
+    return await _page(follower, at, group, limit, wait, media)
 
 
 async def _page(
-    follower: Follower, at: Place, key: bytes | None, limit: int, wait: float
+    follower: Follower, at: Place, key: bytes | None, limit: int, wait: float, media: Media
 ) -> Response:
     """Whole epochs, as many as the limit takes; of one that is longer its next rows."""
     deadline = time.monotonic() + wait
@@ -133,6 +135,10 @@ async def _page(
         if documents or left <= 0 or follower.closed:
             break
         await follower.next_epoch(left, pulse)
+    if media is Media.ARROW:
+        body = await run_in_threadpool(change_stream, follower.shape.types, documents)
+        headers = {"X-Next": str(at), "X-Complete": str(complete).lower(), "X-Epoch": str(at.epoch)}
+        return Response(body, media_type=str(media), headers={**headers, **_NO_STORE})
     newest = follower.newest
     told = {
         "next": str(at),
@@ -142,4 +148,4 @@ async def _page(
         "newest": None if newest is None else newest.epoch,
     }
     body = b'{"changes":[%b],%b' % (b",".join(documents), msgspec.json.encode(told)[1:])
-    return Response(body, media_type=str(Media.JSON), headers={"Cache-Control": "no-store"})
+    return Response(body, media_type=str(Media.JSON), headers=_NO_STORE)

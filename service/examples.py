@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 SPEC_DOCUMENT = {
@@ -63,10 +65,18 @@ _PROBLEM = {
 }
 
 
-def answers(example: Any, *problems: int, status: int = 200, **media: Any) -> dict[int | str, Any]:
-    """The responses of a route: its answer with an example, and the problems it may have."""
+def answers(
+    example: Any,
+    *problems: int,
+    status: int = 200,
+    media: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[int | str, Any]:
+    """The responses of a route: its answer with an example, and the problems it may have. `media`
+    are other forms of the answer, each with an example; None where that would be bytes."""
     content: dict[str, Any] = {"application/json": {"example": example}}
-    content |= {name.replace("__", "/"): {"example": shown} for name, shown in media.items()}
+    for name, shown in media.items():
+        schema = {"schema": {"type": "string", "format": "binary"}}
+        content[str(name)] = schema if shown is None else {"example": shown}
     found: dict[int | str, Any] = {}
     if example is not None:
         found[status] = {"description": "Success", "content": content}

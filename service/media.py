@@ -1,7 +1,7 @@
 """Media: which form of rows a client takes, and rows in that form.
 
-JSON is one document a page. NDJSON and CSV are rows only: the epoch is in X-Epoch, the next page
-in Link, so that nothing has to be taken apart.
+JSON is one document a page. NDJSON, CSV and Arrow (see service.arrow) are rows only: the epoch is
+in X-Epoch, the next page in Link, so that nothing has to be taken apart.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Media(StrEnum):
     NDJSON = "application/x-ndjson"
     CSV = "text/csv"
     EVENTS = "text/event-stream"
+    ARROW = "application/vnd.apache.arrow.stream"
 
 
 def accepted(header: str | None, *offered: Media) -> Media:

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access import needs
+from service.arrow import result_stream
 from service.examples import ROW, answers
 from service.follower import Follower
 from service.listing import listing
@@ -115,8 +116,11 @@ def unchanged(if_none_match: str | None, epoch: int) -> bool:
     "/results",
     responses=answers(
         _LISTING, 404, 406, 409, 410, 422, 429, 503, 504,
-        application__x_ndjson='{"name": "bolt", "sum_cnt": 36120}\n',
-        text__csv="name,sum_cnt,top,n\r\nbolt,36120,998,71\r\n",
+        media={
+            Media.NDJSON: '{"name": "bolt", "sum_cnt": 36120}\n',
+            Media.CSV: "name,sum_cnt,top,n\r\nbolt,36120,998,71\r\n",
+            Media.ARROW: None,
+        },
     ),
 )  # fmt: skip
 async def list_results(
@@ -139,7 +143,7 @@ async def list_results(
     of the epoch of its first, whatever is committed meanwhile."""
     runtime = runtime_of(request)
     follower = runtime.follower(name)
-    media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV)
+    media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # as a form sends it for the first page
     asked = listing(follower.shape, [each for each in where or [] if each], order, as_of)
     await reached(follower, min_epoch, after_offset, wait)
@@ -162,6 +166,8 @@ def _written(request: Request, follower: Follower, page: Page, media: Media) -> 
         body = json_page(page.epoch, page.documents, page.cursor)
     elif media is Media.NDJSON:
         body = ndjson(page.documents)
+    elif media is Media.ARROW:
+        body = result_stream(follower.shape.types, page.documents)
     else:
         body = csv(follower.shape.names, page.documents)
     return Response(body, headers=headers, media_type=str(media))

@@ -54,6 +54,7 @@ class RowShape:
         # Every column of a row, hidden group columns too: what conditions may name.
         self.columns = dict([*group, *results])
         self.names = list(plan.output)
+        self.types = {name: places[name][2] for name in plan.output}
         self._output = [(name, *places[name][:2]) for name in plan.output]
         self._writers = {name: safe_renderer(kind) for name, kind in self.columns.items()}
         self._group = group

@@ -38,12 +38,13 @@ from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
 from jobs.core.row_time import time_of
 from jobs.core.window_closing import Late
-from jobs.edge.columns import arrow_type, numbered, to_arrow
+from jobs.edge.columns import numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.kafka_range import RangeUnreadable, records_of
 from jobs.edge.late_rows import LATE, Deadline, Messages, late_rows
 from jobs.edge.ranges import OffsetRange
+from schemas.arrow_types import arrow_type
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 
 POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"

@@ -42,7 +42,6 @@ from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Counts, Group, GroupTimer, Key, Upserts, gathered
 from jobs.edge.columns import (
-    arrow_type,
     cell_type,
     cells_from_arrow,
     cells_to_arrow,
@@ -51,6 +50,7 @@ from jobs.edge.columns import (
 )
 from jobs.edge.late_rows import LateRow
 from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
+from schemas.arrow_types import arrow_type
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.types import SqlType
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from jobs.core.accumulators import Cell, Storage
 from jobs.edge.columns import (
-    arrow_type,
     cell_type,
     cells_from_arrow,
     cells_to_arrow,
     from_arrow,
     to_arrow,
 )
+from schemas.arrow_types import arrow_type
 from schemas.types import (
     BIGINT,
     BINARY,
