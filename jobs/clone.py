@@ -29,7 +29,6 @@ from jobs.edge.compaction import current_rows
 from jobs.edge.delta_epochs import EpochTable, LiveFile, start_row
 from jobs.edge.epoch_files import (
     CHANGELOG,
-    QUARANTINE,
     STATE,
     AddedFile,
     FileWriter,
@@ -39,7 +38,7 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import WriterLock
-from jobs.edge.savepoints import Savepoint, delete_savepoint, write_savepoint
+from jobs.edge.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
 from jobs.edge.table_reading import TableReader
 from jobs.rewind import target_of, way_back
 from jobs.savepoint import keep_newest
@@ -139,7 +138,7 @@ def _copied(
     """The epoch that has everything."""
     uuid, root, layout = uuid4().hex, table.root, reader.layout
     files: list[AddedFile] = []
-    for part in (*STATE, QUARANTINE):
+    for part in RESTORED:
         mine = [file for file in target.files if file.part == part]
         name = file_name(part, _EPOCH, uuid, "clone")
         files += _rewritten(root, name, layout.schema(part), _rows(reader, part, mine), durable)

@@ -278,6 +278,18 @@ OPERATIONS_AT_ONCE_MAX = 2
 OPERATIONS_WAITING_MAX = 100
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
+# A browser's session ends after so long; those who logged in first go when there are too many.
+SESSION_SECONDS_MAX = 7 * 86_400
+SESSIONS_MAX = 1_000
+
+# A ticket is for a stream that begins at once.
+TICKET_SECONDS_MAX = 30.0
+TICKETS_MAX = 2_000
+
+# The trail of changes before it is moved aside; lines of it that are told at once.
+TRAIL_BYTES_MAX = 64 * 1024 * 1024
+TRAIL_LINES_MAX = 1_000
+
 # A task that hears nothing of its range for so long gives up, and the job ends with the reason.
 KAFKA_READ_SECONDS_MAX = 60.0
 

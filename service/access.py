@@ -1,6 +1,6 @@
 """Access: what a request needs before its handler is called.
 
-    token ──► role ──► enough for the route? ──► handler
+    token, session or ticket ──► role ──► enough for the route? ──► handler
     no tokens at all, bound to loopback ──► admin, but only by a loopback name, and for no page
                                             of another site
 
@@ -11,18 +11,27 @@ first shows in Host, the second in Origin; both are refused.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import logging
+import os
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
 from service.problems import Problem
-from service.tokens import Role, Tokens
+from service.sessions import Sessions, Tickets, change_word, hashed
+from service.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens
 
 log = logging.getLogger(__name__)
+
+_CHANGES = re.compile(r"/v1/jobs/([^/]+)/changes")
+_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 # Declared for the OpenAPI document; the check is ours, so that its refusals are problems.
 _SCHEME = HTTPBearer(auto_error=False, description="A token of `retally serve --new-token`")
@@ -39,11 +48,16 @@ def loopback(host: str) -> bool:
 
 
 class Access:
-    """Decides for each request who it is of."""
+    """Decides for each request who it is of: by a token, a session or a ticket."""
 
-    def __init__(self, tokens: Tokens, host: str) -> None:
+    def __init__(self, tokens: Tokens, host: str, home: Path | None = None) -> None:
         self._tokens = tokens
         self._on_loopback = loopback(host)
+        home = Path(os.devnull) if home is None else home
+        self.sessions = Sessions(home / "sessions.json", tokens)
+        self.tickets = Tickets(tokens)
+        # Cookies do not know of ports: services of one host must not take each other's.
+        self._cookie = f"retally-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
 
     @property
     def open_to_all(self) -> bool:
@@ -52,19 +66,10 @@ class Access:
     def check(self, request: Request, needed: Role) -> None:
         if self.open_to_all:
             _local_only(request)
-            request.state.who = "local"
-            return
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        known = self._tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
-        if known is None:
-            raise Problem(
-                "unauthorized",
-                401,
-                "send the header Authorization: Bearer TOKEN with a valid token",
-                headers={"WWW-Authenticate": 'Bearer realm="retally"'},
-            )
-        name, role = known
-        request.state.who = name
+            name, role, request.state.by = "local", Role.ADMIN, "loopback"
+        else:
+            name, role = self._known(request)
+        request.state.who, request.state.role = name, role
         if role < needed:
             raise Problem(
                 "forbidden",
@@ -72,15 +77,83 @@ class Access:
                 f"the token's role is {role.name.lower()}; this needs {needed.name.lower()}",
             )
 
+    def _known(self, request: Request) -> tuple[str, Role]:
+        """Name and role; what is sent on purpose counts before what a browser sends by itself."""
+        known: tuple[str, Role] | None = None
+        cookie = self.session_of(request)
+        ticket = request.query_params.get("ticket")
+        changes = _CHANGES.fullmatch(request.url.path)
+        if "authorization" in request.headers:
+            request.state.by = "token"
+            token = _bearer(request)
+            known = None if token is None else self._tokens.role_of(token)
+        elif ticket and changes and request.method == "GET":
+            request.state.by = "ticket"
+            known = self.tickets.take(ticket, changes[1])
+        elif cookie is not None:
+            request.state.by = "session"
+            known = self.sessions.role_of(cookie)
+            if known is not None and request.method not in _LOOKS:
+                _of_our_page(request, cookie)
+        if known is None:
+            raise Problem(
+                "unauthorized",
+                401,
+                "send the header Authorization: Bearer TOKEN with a valid token",
+                headers={"WWW-Authenticate": 'Bearer realm="retally"'},
+            )
+        return known
+
+    # --- browsers -------------------------------------------------------------------------------
+
+    def session_of(self, request: Request) -> str | None:
+        return request.cookies.get(self._cookie)
+
+    def cookie(self, request: Request, session: str, seconds: int) -> str:
+        """The header that sets it: for no script, for no other site, and over TLS only where the
+        browser came by TLS."""
+        secure = request.url.scheme == "https" or (
+            request.headers.get("x-forwarded-proto", "").lower() == "https"
+        )
+        told = f"{self._cookie}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{told}; Secure" if secure else told
+
+    def token_hash(self, request: Request) -> str | None:
+        """Of the token behind a request that was checked; None where there are no tokens."""
+        if request.state.by == "session":
+            cookie = self.session_of(request)
+            return None if cookie is None else self.sessions.token_of(cookie)
+        token = _bearer(request)
+        return None if token is None else hashed(token)
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip()[:TOKEN_CHARACTERS_MAX] if scheme.lower() == "bearer" else None
+
+
+def _of_our_page(request: Request, session: str) -> None:
+    """A browser sends its cookie with whatever any page makes it ask for."""
+    same_origin(request)
+    given = request.headers.get("x-csrf-token", "")
+    if not hmac.compare_digest(given.encode(), change_word(session).encode()):
+        detail = "send the word that GET /v1/session calls csrf in the header X-CSRF-Token"
+        raise Problem("csrf-refused", 403, detail)
+
+
+def same_origin(request: Request) -> None:
+    """Refused where a page of another site asks."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+        raise Problem("host-refused", 403, "pages of other sites are refused")
+
 
 def _local_only(request: Request) -> None:
     host = request.headers.get("host", "")
     name = urlsplit(f"//{host}").hostname or ""
     if not loopback(name):
         raise Problem("host-refused", 403, "without tokens, only loopback names are served")
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
-        raise Problem("host-refused", 403, "without tokens, pages of other sites are refused")
+    same_origin(request)
 
 
 def needs(role: Role) -> Callable[..., Awaitable[None]]:

@@ -20,6 +20,7 @@ from service import (
     operation_routes,
     problems,
     result_routes,
+    session_routes,
     standing_routes,
 )
 from service.access import SCHEME, needs
@@ -34,6 +35,7 @@ _ROUTERS = (
     group_routes.router,
     standing_routes.router,
     operation_routes.router,
+    session_routes.router,
     job_routes.router,
 )
 _ABOUT = (
@@ -74,4 +76,4 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
         """This description."""
         return app.openapi()
 
-    return app, Gate(app)
+    return app, Gate(app, runtime.trail)

@@ -78,6 +78,7 @@ async def changes(
     wait: Annotated[
         float, Query(ge=0, le=WAIT_SECONDS_MAX, description="of a JSON answer without changes")
     ] = 0.0,
+    ticket: Annotated[str | None, Query(description="of POST /v1/tickets, for EventSource")] = None,
     accept: Annotated[str | None, Header()] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:

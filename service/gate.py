@@ -3,6 +3,7 @@
 raw path ──► a key in it stays percent-encoded, so that a / in it is no separator
 body     ──► bounded, while it is read
 answer   ──► headers that keep browsers from guessing and storing
+change   ──► a line of the trail: who, what, how it was answered
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import logging
 import re
 import time
 
+from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.limits import REQUEST_BYTES_MAX
 from service.problems import Problem
+from service.trail import LOOKS, Trail
 
 log = logging.getLogger("service.access")
 
@@ -28,8 +31,9 @@ _HEADERS = [
 
 
 class Gate:
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, trail: Trail) -> None:
         self._app = app
+        self._trail = trail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,6 +62,10 @@ class Gate:
                 raise
             await problem.response()(scope, receive, sending)
         finally:
+            if scope["method"] not in LOOKS:
+                who = scope.get("state", {}).get("who")
+                path = _printable(scope["path"])
+                await run_in_threadpool(self._trail.note, who, scope["method"][:20], path, status)
             if log.isEnabledFor(logging.INFO):
                 # Without the query: what is asked for may be somebody's data.
                 log.info(

@@ -37,7 +37,7 @@ def tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
     """The newest lines of at least a level, oldest first."""
     wanted = set(_LEVELS[_LEVELS.index(level) :])
     found: list[dict[str, Any]] = []
-    for text in _lines_backwards(log):
+    for text in lines_backwards(log):
         line = _structured(text)
         if line["level"] in wanted:
             found.append(line)
@@ -48,7 +48,7 @@ def tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
 
 def reason(log: Path) -> str | None:
     """Why the last process ended, in its own words: its sentence on standard error."""
-    for count, text in enumerate(_lines_backwards(log)):
+    for count, text in enumerate(lines_backwards(log)):
         if count > 200:  # it is among the last words, before what a JVM may still say
             return None
         if text.startswith("retally: "):
@@ -75,7 +75,8 @@ def _structured(text: str) -> dict[str, Any]:
     return {"time": None, "level": level, "message": text}
 
 
-def _lines_backwards(log: Path) -> Iterator[str]:
+def lines_backwards(log: Path) -> Iterator[str]:
+    """The lines of a file that may be long, the last one first."""
     try:
         file = log.open("rb")
     except FileNotFoundError:

@@ -33,6 +33,7 @@ TITLES = {
     "body-invalid": "The body is not what is expected here",
     "body-too-large": "The body is too large",
     "column-unknown": "The results have no such column",
+    "csrf-refused": "A change by a browser's session needs its word",
     "cursor-invalid": "The cursor is not one of this listing",
     "epoch-not-reached": "The epoch was not reached in time",
     "epoch-unknown": "There is no such epoch",

@@ -24,6 +24,7 @@ from service.results import Results, TableReads
 from service.settings import Settings
 from service.supervisor import Supervisor
 from service.tokens import Tokens
+from service.trail import Trail
 
 
 class Runtime:
@@ -34,7 +35,8 @@ class Runtime:
         places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.settings = settings
         self.tokens = Tokens(places.tokens)
-        self.access = Access(self.tokens, settings.host)
+        self.access = Access(self.tokens, settings.host, places.home)
+        self.trail = Trail(places.home / "trail.log")
         self.register = Register(places.register)
         self.jobs = Jobs(settings, self.register)
         self.supervisor = Supervisor(self.register, places, settings.run_arguments)

@@ -61,7 +61,10 @@ class Tokens:
 
     def role_of(self, token: str) -> tuple[str, Role] | None:
         """The name and role of a token; None for one that is not known."""
-        given = _hash(token[:TOKEN_CHARACTERS_MAX])
+        return self.role_of_hash(_hash(token[:TOKEN_CHARACTERS_MAX]))
+
+    def role_of_hash(self, given: str) -> tuple[str, Role] | None:
+        """Those of the token with a hash; None once it was revoked."""
         found: tuple[str, Role] | None = None
         for known in self._current():  # all of them: how many there are tells nothing
             if hmac.compare_digest(known.sha256, given):
@@ -104,13 +107,17 @@ class Tokens:
             return self._known
 
     def _write(self, records: list[TokenRecord]) -> None:
-        """In one step, and readable by nobody else."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(records)))
-        fresh.replace(self._path)
+        write_private(self._path, msgspec.json.format(msgspec.json.encode(records)))
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """In one step, and readable by nobody else."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    fresh.replace(path)
 
 
 def _hash(token: str) -> str:

@@ -1,0 +1,68 @@
+"""The trail: who has asked the service to change something, and what came of it.
+
+    every request that is no look ──► one JSON line: when, who, what, the status of the answer
+
+Bodies are not in it: a spec is in the register, a message may be somebody's data. It is bounded as
+logs are, by one older file beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.limits import TRAIL_BYTES_MAX
+from service.job_log import lines_backwards
+from service.jobs import instant
+from service.register import now_ms
+
+log = logging.getLogger(__name__)
+
+LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Trail:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def note(self, who: str | None, method: str, path: str, status: int) -> None:
+        """One line, at the end of the file; that it cannot be written is said in the log."""
+        line = {"at": instant(now_ms()), "who": who, "method": method, "path": path}
+        text = msgspec.json.encode(line | {"status": status}) + b"\n"
+        try:
+            with self._lock:
+                self._turn_over()
+                descriptor = os.open(
+                    self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
+                )
+                with os.fdopen(descriptor, "ab") as file:
+                    file.write(text)
+        except OSError:
+            log.exception("the trail cannot be written: %s", text)
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        """The newest lines, the newest first."""
+        found: list[dict[str, Any]] = []
+        for path in (self._path, self._older):
+            for text in lines_backwards(path):
+                if len(found) == limit:
+                    return found
+                found.append(msgspec.json.decode(text))
+        return found
+
+    @property
+    def _older(self) -> Path:
+        return self._path.with_suffix(".1")
+
+    def _turn_over(self) -> None:
+        try:
+            if self._path.stat().st_size >= TRAIL_BYTES_MAX:
+                self._path.replace(self._older)
+        except FileNotFoundError:
+            return
