@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from jobs.core.explanation import numbers, offsets_read
+from jobs.core.sql_text import aggregate_shown
 from jobs.core.state import CLOSED, UNSHOWN, Key
 from jobs.core.values import renderer
 from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
@@ -96,7 +97,7 @@ def _arguments(table: TableReader, state: GroupState) -> list[dict[str, Any]]:
         found: dict[str, Any] = {
             "argument": argument.name,
             "used_by": [
-                f"{each.function}({argument.name}) AS {each.name}"
+                f"{aggregate_shown(plan, each)} AS {each.name}"
                 for each in plan.aggregates
                 if each.argument == index
             ],

@@ -17,6 +17,7 @@ from jobs.core.accumulators import Cell, Storage
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Value
 from jobs.core.explanation import numbers, offsets_read
+from jobs.core.sql_text import aggregate_shown
 from jobs.core.program import Program
 from jobs.core.state import rank
 from schemas.epoch import EpochRow
@@ -161,7 +162,7 @@ class GroupHistory:
             found: dict[str, Any] = {
                 "argument": argument.name,
                 "used_by": [
-                    f"{each.function}({argument.name}) AS {each.name}"
+                    f"{aggregate_shown(plan, each)} AS {each.name}"
                     for each in plan.aggregates
                     if each.argument == index
                 ],

@@ -9,8 +9,9 @@ from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
 from jobs.core.accumulators import Storage
 from jobs.core.plan import Plan, Window
+from jobs.core.sql_text import aggregate_shown
 from jobs.core.program import Program
-from jobs.core.sql_text import expression_sql, window_sql
+from jobs.core.sql_text import aggregate_shown, expression_sql, window_sql
 from jobs.core.window_rules import closes
 from schemas.duration import duration_text
 from schemas.job import JobSpec
@@ -132,9 +133,7 @@ def _aliased(sql: str, name: str) -> str:
 
 
 def _call(plan: Plan, index: int, suffix: str) -> str:
-    aggregate = plan.aggregates[index]
-    argument = "*" if aggregate.argument is None else plan.arguments[aggregate.argument].name
-    return f"{aggregate.function}{suffix}({argument})"
+    return aggregate_shown(plan, plan.aggregates[index], suffix)
 
 
 def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
+from jobs.core.aggregate_text import call_text
 from jobs.core.literals import EPOCH
 from jobs.core.plan import (
     Aggregate,
@@ -170,7 +171,7 @@ def _constant_sql(constant: Constant) -> tuple[str, int]:
 
 
 def plan_sql(plan: Plan, table: str = "source") -> str:
-    """A plan as one query without derived tables, FILTER, aliases or ordinals in GROUP BY."""
+    """A plan as one query without derived tables, aliases or ordinals in GROUP BY."""
     group = {named.name: named.expression for named in plan.group}
     results = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
     results |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
@@ -195,8 +196,18 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
 def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
     """One aggregate as the query calls it."""
     index = aggregate.argument
-    inner = "*" if index is None else expression_sql(plan.arguments[index].expression)
-    return f"{aggregate.function}({inner})"
+    argument = None if index is None else plan.arguments[index].expression
+    return call_text(aggregate, argument, expression_sql)
+
+
+def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
+    """The same for people: with the name of the argument where that is all there is to it."""
+    if aggregate.argument is None:
+        return call_text(aggregate, None, expression_sql, suffix=suffix)
+    named = plan.arguments[aggregate.argument]
+    return call_text(
+        aggregate, named.expression, expression_sql, name=named.name, suffix=suffix
+    )
 
 
 def _key_sql(expression: Expression) -> str:
