@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import topic_identities
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
+from jobs.recomputation import FROM_VALUES, distinct, recomputed
 from jobs.window_audit import LateRowsGone, told, without_late
 from schemas.arrow_types import arrow_type
 from schemas.connections import Connection, spark_options
@@ -52,6 +54,7 @@ from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer
 
 MESSAGE, SIGN = "__message", "__sign"
 DIFFERENCES_SHOWN_MAX = 20
+EXTREMES = ("MAX", "MIN", "ANY_VALUE")
 _ODD = ("dropped_retractions", "unmatched_retractions")
 
 Verdict = Literal["equal", "different", "undecided"]
@@ -246,7 +249,7 @@ class _Argument:
     total: int | None = 0  # in units of the type; None: beyond DECIMAL(38)
     largest: Any = None
     smallest: Any = None
-    values: Sequence[tuple[float, int]] = ()  # of floats: each value, and how often
+    values: Sequence[tuple[Any, int]] = ()  # where they are needed: each, and how often
 
 
 def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
@@ -319,17 +322,24 @@ def _value_arguments(plan: Plan) -> list[tuple[int, str]]:
     for each in plan.aggregates:
         if each.argument is None:
             continue
-        if each.function in ("MAX", "MIN"):
+        if each.function in EXTREMES:
             needed[each.argument, "extremes"] = None
-        elif each.function in ("SUM", "AVG") and plan.arguments[each.argument].type.floating:
-            needed[each.argument, "floats"] = None
+        elif _needs_values(each, plan.arguments[each.argument].type):
+            needed[each.argument, "values"] = None
     return list(needed)
+
+
+def _needs_values(aggregate: Aggregate, argument: SqlType) -> bool:
+    """Counts and sums of anything but floats are exact in Spark; nothing else is."""
+    if aggregate.distinct or aggregate.function not in ("COUNT", "SUM", "AVG"):
+        return True
+    return aggregate.function != "COUNT" and argument.floating
 
 
 def _values(
     rows: DataFrame, plan: Plan, keys: Sequence[str], index: int, purpose: str
 ) -> Iterator[tuple[Any, ...]]:
-    """Per group the extremes of what is left of an argument's values, or all floats with their
+    """Per group the extremes of what is left of an argument's values, or all of them with their
     multiplicities."""
     name, kind = f"a{index}", plan.arguments[index].type
     left = (
@@ -346,13 +356,17 @@ def _values(
     else:
         pairs = F.collect_list(F.struct(F.col(name).alias("value"), F.col("times")))
         table = left.groupBy(*keys).agg(pairs.alias("pairs")).toArrow()
-        listed = [
-            [(pair["value"], pair["times"]) for pair in row.as_py()] for row in table["pairs"]
-        ]
-        values = [listed]
+        values = [_listed(table["pairs"].combine_chunks(), kind)]
     found = [from_arrow(table[each], named.type) for each, named in _named(keys, plan)]
     group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
     yield from zip(group_keys, *values, strict=True)
+
+
+def _listed(lists: pa.ListArray, kind: SqlType) -> list[list[tuple[Any, int]]]:
+    """Lists of a value and its times."""
+    pairs = lists.values
+    flat = list(zip(from_arrow(pairs.field(0), kind), pairs.field(1).to_pylist(), strict=True))
+    return [flat[start:end] for start, end in pairwise(lists.offsets.to_pylist())]
 
 
 def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]) -> Any:
@@ -360,12 +374,16 @@ def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Ar
     if each.argument is None:
         return row_count
     argument, kind = arguments[each.argument], plan.arguments[each.argument].type
-    if each.function == "COUNT":
+    if each.function in EXTREMES:
+        return argument.largest if each.function == "MAX" else argument.smallest
+    if each.function == "COUNT" and not each.distinct:
         return argument.count
-    if each.function == "MAX":
-        return argument.largest
-    if each.function == "MIN":
-        return argument.smallest
+    if each.function in FROM_VALUES:
+        return recomputed(each, kind, argument.values)
+    if each.distinct:
+        values = distinct(argument.values)
+        total = 0 if kind.floating else sum(value for value, _ in values)
+        argument = _Argument(count=len(values), total=total, values=values)
     if argument.count == 0 or argument.total is None:
         return None
     if kind.floating:

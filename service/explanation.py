@@ -17,8 +17,8 @@ from jobs.core.accumulators import Cell, Storage
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Value
 from jobs.core.explanation import numbers, offsets_read
-from jobs.core.sql_text import aggregate_shown
 from jobs.core.program import Program
+from jobs.core.sql_text import aggregate_shown
 from jobs.core.state import rank
 from schemas.epoch import EpochRow
 from schemas.types import Kind

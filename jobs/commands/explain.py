@@ -77,9 +77,9 @@ def _print_late(late: list[dict[str, Any]]) -> None:
 
 def _print_argument(argument: dict[str, Any]) -> None:
     numbers = [
-        f"{name} {argument[name]}"
-        for name in ("sum", "count", "nan", "infinity", "-infinity")
-        if name in argument
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in argument.items()
+        if name not in ("argument", "used_by", "multiset")
     ]
     print(f"\n{safe(argument['argument'])}: {', '.join(numbers) or 'its values'}")
     print(f"for {', '.join(argument['used_by'])}")

@@ -9,7 +9,6 @@ from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
 from jobs.core.accumulators import Storage
 from jobs.core.plan import Plan, Window
-from jobs.core.sql_text import aggregate_shown
 from jobs.core.program import Program
 from jobs.core.sql_text import aggregate_shown, expression_sql, window_sql
 from jobs.core.window_rules import closes

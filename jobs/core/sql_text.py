@@ -205,9 +205,7 @@ def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
     if aggregate.argument is None:
         return call_text(aggregate, None, expression_sql, suffix=suffix)
     named = plan.arguments[aggregate.argument]
-    return call_text(
-        aggregate, named.expression, expression_sql, name=named.name, suffix=suffix
-    )
+    return call_text(aggregate, named.expression, expression_sql, name=named.name, suffix=suffix)
 
 
 def _key_sql(expression: Expression) -> str:
