@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.core.change import Op, Row, Value
+from jobs.core.change import Op, Row
+from jobs.core.group_results import NOTHING, Results, same_row
 from jobs.core.laws import BrokenLaw
 from jobs.core.program import (
     FIRST_CELL,
     FIRST_PLUS,
     HEADS,
-    LARGEST_LOST,
     NEVER,
     ROW_COUNT,
-    SMALLEST_LOST,
     Cells,
     Delta,
     Program,
@@ -52,7 +51,6 @@ if TYPE_CHECKING:  # it loads what a task has no use for
     from schemas.job import State as StateSpec
 
 ChangelogRow = tuple[Op, Key, Row]
-NOTHING: Counts = {}  # what is stored of a group without accumulator
 TTL = "ttl"  # the namespace of the timers that let groups expire
 WITHHELD_EXPIRY_PARTS = 10
 
@@ -158,6 +156,7 @@ def fold(
     for key in touched:
         take = folding.withhold if key in withheld else folding.group
         take(key, groups[key], deltas[key], stored)
+    counters.misfits = folding.results.misfits[0]
     return Folded(folding.changelog, folding.upserts, counters)
 
 
@@ -195,6 +194,7 @@ def fold_time(
         if after is not group:
             folding.upserts.groups.append((key, after))
     folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
+    counters.misfits = folding.results.misfits[0]
     return Folded(folding.changelog, folding.upserts, counters)
 
 
@@ -269,6 +269,7 @@ class _Folding:
             (argument, program.multiset_slot(argument), argument in program.settled)
             for argument in program.multisets
         ]
+        self.results = Results(program, state)
         self.no_result: Row = (None,) * len(program.plan.aggregates)
 
     # --- rows -----------------------------------------------------------------------------------
@@ -283,8 +284,8 @@ class _Folding:
         count = 0 if old is None else old.cells[0]
         gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
         lasting = count + delta[ROW_COUNT] != 0
-        extremes: list[Value] = []
-        overlays: dict[int, Counts] = {}
+        results = self.results
+        results.begin(key)
         for (argument, slot, settled), multisets in zip(self.slots, stored, strict=True):
             known = NOTHING if old is None else next(multisets)
             shown = program.shown(argument, None if old is None else old.result)
@@ -298,8 +299,7 @@ class _Folding:
             if lasting:
                 if changed:
                     self.upserts.multisets.append((argument, key, changed))
-                overlays[argument] = changed
-                extremes += self._extremes(argument, key, changed, largest, smallest, lost)
+                results.see(argument, changed, largest, smallest, lost)
         if not lasting:
             if old is not None:
                 self._end(key, old, announce=True)
@@ -307,7 +307,7 @@ class _Folding:
             return
         cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
-        result = self._result(key, cells, extremes, overlays)
+        result = results.of(cells)
         group = self._written(key, old, cells, result) if self.timed else Group(cells, result)
         self.upserts.groups.append((key, group))
         if old is None:
@@ -430,11 +430,7 @@ class _Folding:
         if group.cells[0] == 0:
             self._end(key, group, announce=before is not None)
             return None
-        extremes = [
-            self.state.extreme(argument, key, NOTHING, largest=is_largest)
-            for argument, is_largest in self.program.extremes
-        ]
-        result = self._result(key, group.cells, extremes, {})
+        result = self.results.stored(key, group.cells)
         floating = self.program.floating_results
         if before is None:
             self.changelog.append((Op.INSERT, key, result))
@@ -444,43 +440,6 @@ class _Folding:
         return Group(group.cells, result, SHOWN, group.written, group.timer)
 
     # --- both ------------------------------------------------------------------------------------
-
-    def _result(
-        self, key: Key, cells: Cells, extremes: Sequence[Value], overlays: Mapping[int, Counts]
-    ) -> Row:
-        """What a group's cells and multisets give; aggregates that go through the entries of one
-        are handed the way to do so."""
-        program = self.program
-        misfits = [0]
-        if program.walked:
-            walks = [
-                _Walk(self.state, argument, key, overlays.get(argument, NOTHING))
-                for argument in program.walked
-            ]
-            result = program.result(cells, extremes, misfits, walks)
-        else:
-            result = program.result(cells, extremes, misfits)
-        self.counters.misfits += misfits[0]
-        return result
-
-    def _extremes(
-        self,
-        argument: int,
-        key: Key,
-        changed: Counts,
-        largest: Value,
-        smallest: Value,
-        lost: int,
-    ) -> Iterator[Value]:
-        """MAX and MIN over values with positive multiplicity; the stored multiset is searched
-        only when the value shown so far has gone and none that came is further out."""
-        for of, is_largest in self.program.extremes:
-            if of != argument:
-                continue
-            if lost & (LARGEST_LOST if is_largest else SMALLEST_LOST):
-                yield self.state.extreme(argument, key, changed, largest=is_largest)
-            else:
-                yield largest if is_largest else smallest
 
     def _end(self, key: Key, old: Group, *, announce: bool) -> None:
         """A group that ends takes all of its entries along, unmatched ones too, and its timer."""
@@ -495,29 +454,3 @@ class _Folding:
             entries = self.state.entries(argument, key)
             if entries:
                 self.upserts.multisets.append((argument, key, {value: 0 for value, _ in entries}))
-
-
-class _Walk:
-    """The way through the present values of one multiset; a small one is read only once."""
-
-    __slots__ = ("_asked", "_state", "_whole")
-
-    def __init__(self, state: State, argument: int, key: Key, overlay: Counts) -> None:
-        self._state = state
-        self._asked = (argument, key, overlay)
-        self._whole: list[tuple[Value, int]] | None = None
-
-    def __call__(self, descending: bool) -> Iterable[tuple[Value, int]]:
-        if self._whole is not None:
-            return reversed(self._whole) if descending else self._whole
-        found = self._state.present(*self._asked, descending=descending)
-        if isinstance(found, list):
-            self._whole = found[::-1] if descending else found
-        return found
-
-
-def same_row(left: Row, right: Row, *, floating: bool) -> bool:
-    """Equality of results, where NaN equals NaN."""
-    if left == right:
-        return True
-    return floating and all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))

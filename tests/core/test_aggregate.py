@@ -12,8 +12,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.core.aggregate import Folded, Rules, fold, same_row
+from jobs.core.aggregate import Folded, Rules, fold
 from jobs.core.change import Row, Value
+from jobs.core.group_results import same_row
 from jobs.core.order_key import encoder
 from jobs.core.program import Program
 from jobs.core.query import parse_query
