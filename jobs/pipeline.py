@@ -33,11 +33,11 @@ from pyspark.sql.types import StructType
 
 from jobs.clock import JobClock
 from jobs.core.agenda import Agenda, Due
-from jobs.core.aggregate import rules_of
 from jobs.core.formats import MessageRules
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
+from jobs.core.rules import rules_of
 from jobs.core.state import Stamp
 from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.core.aggregate import ChangelogRow, rules_of
+from jobs.core.aggregate import ChangelogRow
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.formats import MessageRules
@@ -27,6 +27,7 @@ from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTime
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError
 from jobs.core.row_fields import RefusedError, RowFields
+from jobs.core.rules import rules_of
 from jobs.core.values import Json, converter, renderer
 from jobs.core.window_rules import closing_of, window_problems
 from jobs.core.windows import no_window, opened, opener, unopened

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.core.change import Op, Row
 from jobs.core.group_results import NOTHING, Results, same_row
@@ -31,6 +31,7 @@ from jobs.core.program import (
     Delta,
     Program,
 )
+from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import (
     CLOSED,
     SHOWN,
@@ -44,53 +45,12 @@ from jobs.core.state import (
     Upserts,
 )
 from jobs.core.timers import Clock
-from jobs.core.window_closing import COMPLETE, ENDED, Closing
+from jobs.core.window_closing import COMPLETE, ENDED
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
-
-if TYPE_CHECKING:  # it loads what a task has no use for
-    from schemas.job import State as StateSpec
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
 WITHHELD_EXPIRY_PARTS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a job says of its results beside the query."""
-
-    ttl_ms: int = 0  # 0: groups live for ever
-    refresh: bool = False  # send equal results again, which keeps state downstream alive
-    emit_expired: bool = True  # a group that expires says so with -D
-    withhold: bool = False  # until `release`: the event clock
-    closing: Closing | None = None  # of windows
-
-    def withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
-        """The groups whose changes are folded and not told yet."""
-        if self.withhold:
-            return set(keys)
-        return self.incomplete(keys, watermark)
-
-    def incomplete(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
-        """The groups that are told nothing of before their window is complete."""
-        closing = self.closing
-        if closing is None or not closing.final:
-            return set()
-        return {key for key in keys if closing.withholds(key, watermark)}
-
-
-FOR_EVER = Rules()
-
-
-def rules_of(state: StateSpec, *, withhold: bool = False, closing: Closing | None = None) -> Rules:
-    """The rules of a spec's `state` section. Without a TTL nothing is sent again."""
-    return Rules(
-        ttl_ms=state.ttl_ms,
-        refresh=state.ttl_ms > 0 and state.refresh,
-        emit_expired=state.emit_expired,
-        withhold=withhold,
-        closing=closing,
-    )
 
 
 @dataclass(slots=True)

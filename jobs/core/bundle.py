@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 
-from jobs.core.aggregate import FOR_EVER, Folded, Rules, fold, fold_time
+from jobs.core.aggregate import Folded, fold, fold_time
 from jobs.core.change import Row, Value
 from jobs.core.consolidate import Consolidation
 from jobs.core.laws import repeats_the_last_row, well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Column, Composite, Constant, Expression, Plan
 from jobs.core.program import Program
+from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import UNSHOWN, Key, MemoryState
 from jobs.core.timers import Clock
 

@@ -27,12 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from jobs.core.aggregate import FOR_EVER, ChangelogRow, Counters, Folded, Rules, fold, fold_time
+from jobs.core.aggregate import ChangelogRow, Counters, Folded, fold, fold_time
 from jobs.core.consolidate import Integers
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Delta
+from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import Key, Stamp, State, Upserts
 from jobs.core.timers import Clock
 from jobs.edge.columns import from_arrow

@@ -12,12 +12,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.core.aggregate import Folded, Rules, fold
+from jobs.core.aggregate import Folded, fold
 from jobs.core.change import Row, Value
 from jobs.core.group_results import same_row
 from jobs.core.order_key import encoder
 from jobs.core.program import Program
 from jobs.core.query import parse_query
+from jobs.core.rules import Rules
 from jobs.core.state import Counts, Group, Key, MemoryState
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 from schemas.types import SqlType

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from jobs.core.aggregate import TTL, Rules
+from jobs.core.aggregate import TTL
 from jobs.core.bundle import Tally
 from jobs.core.change import Op, Row, Value
 from jobs.core.consolidate import Consolidation
 from jobs.core.fold import fold_changelog
 from jobs.core.laws import BrokenLaw
 from jobs.core.query import parse_query
+from jobs.core.rules import Rules
 from jobs.core.state import GroupTimer, Key, MemoryState, Upserts
 from jobs.core.timers import Clock
 from schemas.types import SqlType

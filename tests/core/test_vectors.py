@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.core.aggregate import Folded, Rules, rules_of
+from jobs.core.aggregate import Folded
 from jobs.core.bundle import Bundle, Projection, Tally, plain_projection
 from jobs.core.change import Changes, Op, Row
 from jobs.core.fold import fold_changelog
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
+from jobs.core.rules import Rules, rules_of
 from jobs.core.state import Key, Upserts
 from jobs.core.values import render
 from jobs.replay import Arrival, StepReader, evaluated_by_spark

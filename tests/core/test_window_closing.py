@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 
-from jobs.core.aggregate import ChangelogRow, Rules
+from jobs.core.aggregate import ChangelogRow
 from jobs.core.bundle import Bundle, Tally, plain_projection
 from jobs.core.change import Row
 from jobs.core.fold import fold_changelog
 from jobs.core.laws import repeats_the_last_row, well_formed
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
+from jobs.core.rules import Rules
 from jobs.core.state import Key
 from jobs.core.timers import Clock
 from jobs.core.window_closing import Closing

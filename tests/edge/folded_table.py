@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from jobs.core.aggregate import FOR_EVER, ChangelogRow, Folded, Rules, fold, fold_time
+from jobs.core.aggregate import ChangelogRow, Folded, fold, fold_time
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Value
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
+from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import GroupTimer, Key, MemoryState, Upserts
 from jobs.core.timers import Clock
 from jobs.edge.compaction import Merge, merge_files

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.aggregate import FOR_EVER, Rules
 from jobs.core.change import Op
+from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import MemoryState
 from jobs.core.timers import Clock
 from jobs.edge import compaction

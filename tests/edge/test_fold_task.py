@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.core.aggregate import Rules
+from jobs.core.rules import Rules
 from jobs.core.state import Stamp
 from jobs.core.timers import Clock
 from jobs.edge.compaction import BASE_TIER, Merge

@@ -14,13 +14,13 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.core.aggregate import Rules
 from jobs.core.bucket import bucket_of
 from jobs.core.change import Op, Row, Value
 from jobs.core.fold import fold_changelog
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
+from jobs.core.rules import Rules
 from jobs.core.state import Counts, Group, Key
 from jobs.edge.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.delta_epochs import EpochTable

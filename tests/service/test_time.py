@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs.core.aggregate import Rules
+from jobs.core.rules import Rules
 from tests.edge.folded_table import FoldedTable, insert
 from tests.edge.test_table_reading import timed
 from tests.service.served import Served, eventually
