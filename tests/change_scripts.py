@@ -196,6 +196,6 @@ def _word(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = str(value)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
     plain = _PLAIN.fullmatch(text) and text != "NULL"
     return text if plain else json.dumps(text, ensure_ascii=False)

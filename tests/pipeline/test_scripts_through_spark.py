@@ -35,8 +35,17 @@ def noticed(row: EpochRow) -> list[str]:
 
 
 NOON = 1_767_268_800_000  # 2026-01-01 12:00:00
-TIMED = [script for script in scripts() if any(not each.changes for each in script.bundles)]
-TIMELESS = [script for script in scripts() if script not in TIMED]
+
+
+def is_lossy(script: Script) -> bool:
+    """Whether what the script keeps in the table is more than numbers and single values: timers,
+    and values of several columns."""
+    timed = any(not bundle.changes for bundle in script.bundles)
+    return timed or "ORDER BY" in script.query or "ARG_MAX" in script.query
+
+
+LOSSY = [script for script in scripts() if is_lossy(script)]
+OTHERS = [script for script in scripts() if script not in LOSSY]
 
 
 @pytest.fixture
@@ -68,7 +77,7 @@ def run_bundle(job: EpochsByHand, script: Script, bundle: ScriptedBundle) -> Non
         job.results()
 
 
-@pytest.mark.parametrize("script", TIMELESS, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", OTHERS, ids=lambda script: script.name)
 def test_the_script_holds_through_kafka_spark_and_delta(
     script: Script, open_script: Callable[[Script], EpochsByHand]
 ) -> None:
@@ -77,11 +86,11 @@ def test_the_script_holds_through_kafka_spark_and_delta(
         run_bundle(job, script, bundle)
 
 
-@pytest.mark.parametrize("script", TIMED, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", LOSSY, ids=lambda script: script.name)
 def test_the_script_holds_whatever_is_lost_between_its_bundles(
     script: Script, open_script: Callable[[Script], EpochsByHand]
 ) -> None:
-    """What time is to make due is in the table, and nowhere else."""
+    """What a group remembers and what time is to make due is in the table, and nowhere else."""
     job = open_script(script)
     for number, bundle in enumerate(script.bundles):
         run_bundle(job, script, bundle)
