@@ -21,6 +21,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.commands.errors import UsageError
+from schemas.limits import JOBS_RUNNING_MAX
 
 DONE, FAILED, BAD_USAGE, OWNED_ELSEWHERE = 0, 1, 2, 75
 # Errors of ours whose text is a whole sentence; of others the kind is shown too.
@@ -209,6 +210,13 @@ def _add_running(commands: _Commands) -> None:
     serve.data().brokers().master()
     serve.parser.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
     serve.parser.add_argument("--port", type=_port, default=8080, help="0: a free one (8080)")
+    serve.parser.add_argument(
+        "--running-max",
+        type=_whole,
+        default=JOBS_RUNNING_MAX,
+        metavar="N",
+        help=f"jobs that run at once ({JOBS_RUNNING_MAX})",
+    )
     token = serve.parser.add_mutually_exclusive_group()
     token.add_argument(
         "--new-token", metavar="NAME=ROLE", help="print a new token (viewer, operator, admin), end"

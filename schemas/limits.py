@@ -272,6 +272,10 @@ LOG_LINES_MAX = 1_000
 # Jobs of one service: each is a thread here and a process with a JVM beside it.
 JOBS_MAX = 500
 
+# Jobs that run at once unless `retally serve --running-max` says more: each is a JVM and a Python
+# worker for each core, a gigabyte or two in all.
+JOBS_RUNNING_MAX = 16
+
 # A command that the service runs for an operation (audit, savepoint, rewind).
 OPERATION_SECONDS_MAX = 3_600.0
 OPERATIONS_AT_ONCE_MAX = 2

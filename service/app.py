@@ -24,6 +24,7 @@ from service import (
     standing_routes,
 )
 from service.access import SCHEME, needs
+from service.documents import schemas
 from service.gate import Gate
 from service.runtime import Runtime
 from service.settings import Settings
@@ -70,6 +71,15 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     app.include_router(health_routes.router)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(SCHEME)])
+
+    described = app.openapi
+
+    def openapi_with_documents() -> dict[str, Any]:
+        document = described()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        return document
+
+    app.openapi = openapi_with_documents  # type: ignore[method-assign]
 
     @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])
     async def openapi() -> dict[str, Any]:

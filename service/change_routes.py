@@ -15,6 +15,7 @@ from schemas.limits import PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access import needs
 from service.arrow import change_stream
 from service.changes import Place, check_place, newest_place, next_epochs, place
+from service.documents import ChangePage
 from service.event_stream import Events, EventStream, Lines
 from service.examples import ROW, answers
 from service.follower import Follower
@@ -62,7 +63,7 @@ class _Streaming(Response):
 @router.get(
     "/changes",
     responses=answers(
-        _PAGE, 404, 406, 409, 410, 422, 429,
+        ChangePage, _PAGE, 404, 406, 409, 410, 422, 429,
         media={Media.EVENTS: _STREAM, Media.NDJSON: "{}\n", Media.ARROW: None},
     ),
 )  # fmt: skip

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
+from service.documents import reference
+
 SPEC_DOCUMENT = {
     "name": "items",
     "source": {"topic": "shop.product"},
@@ -49,7 +53,6 @@ _STATUS = {
     422: "Something in the request is not taken; `errors` has each",
     429: "Too many at once",
     503: "Not now",
-    504: "Not reached in time",
 }
 _PROBLEM = {
     "type": "object",
@@ -66,20 +69,23 @@ _PROBLEM = {
 
 
 def answers(
+    document: type[msgspec.Struct] | None,
     example: Any,
     *problems: int,
     status: int = 200,
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[int | str, Any]:
-    """The responses of a route: its answer with an example, and the problems it may have. `media`
-    are other forms of the answer, each with an example; None where that would be bytes."""
-    content: dict[str, Any] = {"application/json": {"example": example}}
+    """The responses of a route: its answer, if it has one, with an example, and the problems it
+    may have. `media` are other forms of the answer, each with an example; None where that would be
+    bytes."""
+    content: dict[str, Any] = {}
+    if document is not None:
+        content["application/json"] = {"schema": reference(document), "example": example}
     for name, shown in media.items():
         schema = {"schema": {"type": "string", "format": "binary"}}
         content[str(name)] = schema if shown is None else {"example": shown}
     found: dict[int | str, Any] = {}
-    if example is not None:
-        found[status] = {"description": "Success", "content": content}
+    found[status] = {"description": "Success"} | ({"content": content} if content else {})
     for each in sorted({401, 403, 422, *problems}):
         words = {401: "No valid token", 403: "The token's role does not allow it"}
         found[each] = {

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from service.access import needs
 from service.difference import difference
+from service.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.examples import ROW, answers
 from service.explanation import GroupHistory
 from service.follower import Follower
@@ -71,7 +72,9 @@ def follower_has_epoch(follower: Follower) -> None:
 
 
 @router.get(
-    "/results/{key}/explain", tags=["results"], responses=answers(_EXPLAINED, 404, 409, 422, 429)
+    "/results/{key}/explain",
+    tags=["results"],
+    responses=answers(Explained, _EXPLAINED, 404, 409, 422, 429),
 )
 async def explain(request: Request, name: str, key: str) -> Response:
     """Why a group's values are what they are: sums, multisets, epochs, source offsets."""
@@ -91,7 +94,9 @@ async def explain(request: Request, name: str, key: str) -> Response:
 @router.get(
     "/results/{key}/history",
     tags=["results"],
-    responses=answers({"epoch": 41, "changes": [_CHANGE], "complete": True}, 404, 409, 422, 429),
+    responses=answers(
+        History, {"epoch": 41, "changes": [_CHANGE], "complete": True}, 404, 409, 422, 429
+    ),
 )
 async def history(
     request: Request,
@@ -123,6 +128,7 @@ async def history(
     "/diff",
     tags=["results"],
     responses=answers(
+        Difference,
         {
             "from": 40, "to": 41, "next_cursor": None,
             "rows": [{"key": {"name": "bolt"}, "before": None, "after": ROW}],
@@ -166,7 +172,7 @@ async def diff(
 @router.get(
     "/quarantine",
     tags=["quarantine"],
-    responses=answers({"messages": [_REJECT], "next_cursor": None}, 404, 409, 422, 429),
+    responses=answers(Quarantine, {"messages": [_REJECT], "next_cursor": None}, 404, 409, 422, 429),
 )
 async def list_quarantine(
     request: Request,
@@ -186,7 +192,9 @@ async def list_quarantine(
     return answer({"messages": shown, "next_cursor": more})
 
 
-@router.get("/quarantine/{id}", tags=["quarantine"], responses=answers(_REJECT, 404, 409, 429))
+@router.get(
+    "/quarantine/{id}", tags=["quarantine"], responses=answers(Quarantined, _REJECT, 404, 409, 429)
+)
 async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """One message in quarantine, with all the bytes that were kept of it."""
     runtime = runtime_of(request)

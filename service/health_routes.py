@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response
 
 from service import metrics
 from service.access import needs
+from service.documents import Health, reference
 from service.job_routes import answer
 from service.runtime import runtime_of
 from service.tokens import Role
 
 router = APIRouter(tags=["service"])
 
+_HEALTH: dict[int | str, Any] = {
+    200: {
+        "description": "Success",
+        "content": {"application/json": {"schema": reference(Health)}},
+    }
+}
 
-@router.get("/healthz")
+
+@router.get("/healthz", responses=_HEALTH)
 async def alive() -> Response:
     """Whether the process answers."""
     return answer({"status": "alive"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses={**_HEALTH, 503: {**_HEALTH[200], "description": "Not now"}})
 async def ready(request: Request) -> Response:
     """Whether the service can do its work: its register is read, its supervisor looks."""
     runtime = runtime_of(request)

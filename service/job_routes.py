@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service import job_log
 from service.access import needs
+from service.documents import Job, Jobs, Logs, Valid
 from service.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, answers
 from service.jobs import described, etag
 from service.problems import Problem
@@ -54,7 +55,7 @@ def _document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
     "/jobs:validate",
     dependencies=[_viewer],
     openapi_extra=_SPEC_BODY,
-    responses=answers(VALID, 413, 422),
+    responses=answers(Valid, VALID, 413, 422),
 )
 async def validate(request: Request) -> Response:
     """Check a spec; every problem with its line and column."""
@@ -68,7 +69,7 @@ async def validate(request: Request) -> Response:
     return answer(document)
 
 
-@router.get("/jobs", dependencies=[_viewer], responses=answers(JOBS))
+@router.get("/jobs", dependencies=[_viewer], responses=answers(Jobs, JOBS))
 async def list_jobs(
     request: Request,
     state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
@@ -93,7 +94,7 @@ async def list_jobs(
     "/jobs/{name}",
     dependencies=[_admin],
     openapi_extra=_SPEC_BODY,
-    responses={**answers(JOB, 409, 412, 413, 422), **answers(JOB, status=201)},
+    responses={**answers(Job, JOB, 409, 412, 413, 422), **answers(Job, JOB, status=201)},
 )
 async def put_job(
     request: Request,
@@ -111,7 +112,7 @@ async def put_job(
     return answer(_document(runtime, record), 201 if created else 200, headers)
 
 
-@router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(JOB, 404))
+@router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(Job, JOB, 404))
 async def get_job(request: Request, name: str) -> Response:
     """A job: what is desired, what is so since when and why, how far it is."""
     runtime = runtime_of(request)
@@ -124,7 +125,7 @@ async def get_job(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=answers(None, 404, 409, 412, 422),
+    responses=answers(None, None, 404, 409, 412, 422),
 )
 async def delete_job(
     request: Request,
@@ -163,7 +164,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         description=f"{summary} It is remembered, and done soon; asking twice is no error.",
         dependencies=[_operator],
         status_code=202,
-        responses=answers(JOB, 404, status=202),
+        responses=answers(Job, JOB, 404, 429, status=202),
     )
 
 
@@ -174,7 +175,7 @@ _add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come bac
 _add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
 
 
-@router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(LOGS, 404))
+@router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(Logs, LOGS, 404))
 async def logs(
     request: Request,
     name: str,

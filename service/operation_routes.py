@@ -23,6 +23,7 @@ from schemas.spec_file import load_spec, spec_text
 from service import operations
 from service.access import needs
 from service.bodies import body_invalid, body_of
+from service.documents import Operation, Operations
 from service.examples import answers, body_schema
 from service.group_routes import read_table
 from service.job_routes import answer
@@ -120,7 +121,7 @@ def _goal(to: str | int) -> str:
     "/jobs/{name}/audit",
     dependencies=[_operator],
     status_code=202,
-    responses=answers(_OPERATION, 404, 409, 429, status=202),
+    responses=answers(Operation, _OPERATION, 404, 409, 429, status=202),
 )
 async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Recompute the job's results from its topic and compare; the report is the result of the
@@ -139,7 +140,7 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     openapi_extra=body_schema(
         {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
     ),
-    responses=answers(_OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
 )
 async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
@@ -162,7 +163,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
         {"name": "items-trial", "to": "before-import"},
         ["name"],
     ),
-    responses=answers(_OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
 )
 async def clone(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Make a new job, stopped, with the state of this one: as it is, or as it was at the savepoint
@@ -211,7 +212,7 @@ def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
         },
         {"message": '{"type": "INSERT", "data": [{"id": "1", "name": "bolt", "cnt": "3"}]}'},
     ),
-    responses=answers(_OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
 )
 async def replay(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
@@ -253,7 +254,9 @@ def _fixed(asked: ReplayBody) -> bytes | None:
         raise body_invalid("body.message_base64", "is not base64") from None
 
 
-@router.get("/operations/{id}", dependencies=[_viewer], responses=answers(_OPERATION, 404))
+@router.get(
+    "/operations/{id}", dependencies=[_viewer], responses=answers(Operation, _OPERATION, 404)
+)
 async def get_operation(request: Request, id: str) -> Response:
     """An operation: waiting, running, or done with its result; kept for good."""
     record = runtime_of(request).register.operation(id)
@@ -265,7 +268,7 @@ async def get_operation(request: Request, id: str) -> Response:
 @router.get(
     "/jobs/{name}/operations",
     dependencies=[_viewer],
-    responses=answers({"operations": [_OPERATION]}, 404),
+    responses=answers(Operations, {"operations": [_OPERATION]}, 404),
 )
 async def list_operations(
     request: Request,

@@ -64,6 +64,7 @@ TITLES = {
     "too-many-followers": "Too many followers at once",
     "too-many-jobs": "There are too many jobs",
     "too-many-requests": "Too many such requests at once",
+    "too-many-running": "There are as many running jobs as there may be",
     "unauthorized": "A valid bearer token is needed",
 }
 

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access import needs
 from service.arrow import result_stream
+from service.documents import Listing, Result
 from service.examples import ROW, answers
 from service.follower import Follower
 from service.listing import listing
@@ -59,7 +60,7 @@ async def reached(
             now = None if follower.newest is None else follower.newest.epoch
             wanted = f"epoch {epoch}" if record is None else f"the record at {after_offset}"
             detail = f"{wanted} was not reached within {seconds:g} s; the newest epoch is {now}"
-            raise Problem("epoch-not-reached", 504, detail, newest=now)
+            raise Problem("epoch-not-reached", 412, detail, newest=now)
         await follower.next_epoch(left)
 
 
@@ -115,7 +116,7 @@ def unchanged(if_none_match: str | None, epoch: int) -> bool:
 @router.get(
     "/results",
     responses=answers(
-        _LISTING, 404, 406, 409, 410, 422, 429, 503, 504,
+        Listing, _LISTING, 404, 406, 409, 410, 412, 422, 429, 503,
         media={
             Media.NDJSON: '{"name": "bolt", "sum_cnt": 36120}\n',
             Media.CSV: "name,sum_cnt,top,n\r\nbolt,36120,998,71\r\n",
@@ -174,7 +175,8 @@ def _written(request: Request, follower: Follower, page: Page, media: Media) -> 
 
 
 @router.get(
-    "/results/{key}", responses=answers({"epoch": 41, "row": ROW}, 404, 409, 410, 422, 429, 504)
+    "/results/{key}",
+    responses=answers(Result, {"epoch": 41, "row": ROW}, 404, 409, 410, 412, 422, 429),
 )
 async def get_result(
     request: Request,

@@ -39,7 +39,9 @@ class Runtime:
         self.trail = Trail(places.home / "trail.log")
         self.register = Register(places.register)
         self.jobs = Jobs(settings, self.register)
-        self.supervisor = Supervisor(self.register, places, settings.run_arguments)
+        self.supervisor = Supervisor(
+            self.register, places, settings.run_arguments, settings.running_max
+        )
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
         self.operations = Operations(self.register, settings, self._cloned)

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from schemas.limits import SESSION_SECONDS_MAX, TICKET_SECONDS_MAX, TRAIL_LINES_MAX
 from service.access import needs, same_origin
 from service.bodies import body_of
+from service.documents import Session, Ticket, TrailLines
 from service.examples import answers, body_schema
 from service.job_routes import answer
 from service.problems import Problem
@@ -45,7 +46,7 @@ class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
     "/session",
     status_code=201,
     openapi_extra=body_schema({"token": {"type": "string"}}, {"token": "rt_..."}, ["token"]),
-    responses=answers(_SESSION, status=201),
+    responses=answers(Session, _SESSION, status=201),
 )
 async def login(request: Request) -> Response:
     """Log a browser in with a token: a cookie that scripts cannot read, and the word `csrf` that
@@ -63,7 +64,7 @@ async def login(request: Request) -> Response:
     return answer(document | {"login": True}, 201, headers)
 
 
-@router.get("/session", dependencies=[_viewer], responses=answers(_SESSION))
+@router.get("/session", dependencies=[_viewer], responses=answers(Session, _SESSION))
 async def session(request: Request) -> Response:
     """Who asks; `csrf` where that is a browser's session, `login` where one is needed at all."""
     access = runtime_of(request).access
@@ -78,7 +79,7 @@ async def session(request: Request) -> Response:
     dependencies=[_viewer],
     status_code=204,
     response_class=Response,
-    responses=answers(None),
+    responses=answers(None, None),
 )
 async def logout(request: Request) -> Response:
     """End the browser's session."""
@@ -94,7 +95,7 @@ async def logout(request: Request) -> Response:
     dependencies=[_viewer],
     status_code=201,
     openapi_extra=body_schema({"job": {"type": "string"}}, {"job": "items"}, ["job"]),
-    responses=answers({"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
+    responses=answers(Ticket, {"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
 )
 async def ticket(request: Request) -> Response:
     """A ticket for EventSource, which cannot send a token: `?ticket=` opens one stream of this
@@ -109,7 +110,7 @@ async def ticket(request: Request) -> Response:
     return answer({"ticket": given, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 
-@router.get("/trail", dependencies=[_admin], responses=answers({"lines": [_LINE]}))
+@router.get("/trail", dependencies=[_admin], responses=answers(TrailLines, {"lines": [_LINE]}))
 async def trail(
     request: Request, limit: Annotated[int, Query(ge=1, le=TRAIL_LINES_MAX)] = 100
 ) -> Response:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.connections import Connections
+from schemas.limits import JOBS_RUNNING_MAX
 from service.places import ServicePlaces
 
 
@@ -18,6 +19,7 @@ class Settings:
     master: str = "local[2]"
     brokers: str | None = None  # as given, for the jobs' own command line
     connections_file: Path | None = None
+    running_max: int = JOBS_RUNNING_MAX
 
     @property
     def places(self) -> ServicePlaces:

@@ -15,6 +15,7 @@ from schemas.epoch import EpochRow
 from service import operations
 from service.access import needs
 from service.bodies import body_of
+from service.documents import JobOffsets, Savepoint, Savepoints, Watermarks
 from service.examples import answers, body_schema
 from service.follower import Follower
 from service.job_routes import answer
@@ -77,7 +78,7 @@ def newest_of(follower: Follower) -> EpochRow:
     "/jobs/{name}/watermarks",
     tags=["time"],
     dependencies=[_viewer],
-    responses=answers(_WATERMARKS, 404, 409),
+    responses=answers(Watermarks, _WATERMARKS, 404, 409),
 )
 async def watermarks(request: Request, name: str) -> Response:
     """The job's watermark as of its newest epoch, each partition's, and whom it waits for."""
@@ -91,7 +92,7 @@ async def watermarks(request: Request, name: str) -> Response:
     "/jobs/{name}/offsets",
     tags=["jobs"],
     dependencies=[_viewer],
-    responses=answers(_OFFSETS, 404, 409),
+    responses=answers(JobOffsets, _OFFSETS, 404, 409),
 )
 async def offsets(request: Request, name: str) -> Response:
     """Where the job goes on in each partition, and how far that is from the end, where the
@@ -120,7 +121,7 @@ def _of_partition(at: int, end: int | None) -> dict[str, int | None]:
     "/jobs/{name}/savepoints",
     tags=["savepoints"],
     dependencies=[_viewer],
-    responses=answers({"savepoints": [_SAVEPOINT]}, 404),
+    responses=answers(Savepoints, {"savepoints": [_SAVEPOINT]}, 404),
 )
 async def list_savepoints(request: Request, name: str) -> Response:
     """Named epochs, which can be gone back to; the oldest first."""
@@ -156,9 +157,9 @@ def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
     dependencies=[_operator],
     status_code=201,
     openapi_extra=body_schema(
-        {"name": {"type": "string", "pattern": NAME_PATTERN}}, {"name": "before-import"}
+        {"name": {"type": ["string", "null"], "pattern": NAME_PATTERN}}, {"name": "before-import"}
     ),
-    responses=answers(_SAVEPOINT, 404, 409, 422, status=201),
+    responses=answers(Savepoint, _SAVEPOINT, 404, 409, 422, status=201),
 )
 async def make_savepoint(request: Request, name: str) -> Response:
     """Name the newest epoch, while the job runs or not; `epoch-N` without a name."""
@@ -186,7 +187,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=answers(None, 404, 409),
+    responses=answers(None, None, 404, 409),
 )
 async def delete_savepoint(request: Request, name: str, savepoint: str) -> Response:
     """Let go of a savepoint; the files that only it has kept are swept later."""

@@ -23,6 +23,7 @@ from schemas import limits
 from schemas.failure import read_failure
 from service import job_log, job_process
 from service.places import JobPlaces, ServicePlaces
+from service.problems import Problem
 from service.register import ALIVE, Actual, Desired, JobRecord, Register, now_ms
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,13 @@ class Supervisor:
     Spark's master."""
 
     def __init__(
-        self, register: Register, places: ServicePlaces, run_arguments: Sequence[str]
+        self,
+        register: Register,
+        places: ServicePlaces,
+        run_arguments: Sequence[str],
+        running_max: int,
     ) -> None:
+        self._running_max = running_max
         self._register = register
         self._places = places
         self._run_arguments = list(run_arguments)
@@ -84,6 +90,8 @@ class Supervisor:
             if record is None:
                 return
             actual = Actual(record.actual)
+            if desired is Desired.RUNNING and record.desired != Desired.RUNNING:
+                self._check_room()
             running = actual in (Actual.STARTING, Actual.RUNNING) and (
                 record.pid is not None or actual is Actual.RUNNING
             )
@@ -100,6 +108,12 @@ class Supervisor:
             elif actual is Actual.CREATED and desired is Desired.PAUSED:
                 self._register.tell(name, Actual.PAUSED)
         self.wake()
+
+    def _check_room(self) -> None:
+        wanted = sum(job.desired == Desired.RUNNING for job in self._register.jobs())
+        if wanted >= self._running_max:
+            detail = f"{wanted} jobs run already, which is the most here; stop one first"
+            raise Problem("too-many-running", 429, detail)
 
     # --- the thread -----------------------------------------------------------------------------
 

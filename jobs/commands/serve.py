@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         master=options.master,
         brokers=options.brokers,
         connections_file=options.connections,
+        running_max=options.running_max,
     )
     try:
         serving.serve(settings, verbose=options.verbose)

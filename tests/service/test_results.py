@@ -270,11 +270,11 @@ def test_who_has_written_reads_what_was_written(served: Served, watched: Watched
             read = client.get(f"{RESULTS}/a", params={"after_offset": text, "wait": 0})
             assert read.json()["epoch"] == waiting
         late = client.get(RESULTS, params={"after_offset": f"0:{offset + 1}", "wait": 0.1})
-        problem(late, 504, "epoch-not-reached")
+        problem(late, 412, "epoch-not-reached")
         for text in ("x", "u/0:1", "0", "-1:0", "0:1:2"):
             problem(client.get(RESULTS, params={"after_offset": text}), 422, "parameter-invalid")
         late = client.get(RESULTS, params={"min_epoch": waiting + 1, "wait": 0.1})
-        assert problem(late, 504, "epoch-not-reached")["newest"] == waiting
+        assert problem(late, 412, "epoch-not-reached")["newest"] == waiting
 
 
 def test_a_column_that_is_asked_by_gets_an_index(
