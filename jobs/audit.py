@@ -17,10 +17,8 @@ are shown but decide nothing.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -29,7 +27,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs.core.accumulators.numbers import exact_float, float_total
 from jobs.core.change import Changes, Row
 from jobs.core.formats import MessageRules
 from jobs.core.plan import Aggregate, Named, Plan
@@ -45,12 +42,12 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import topic_identities
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
-from jobs.recomputation import FROM_VALUES, distinct, recomputed
+from jobs.recomputation import of_total, recomputed
 from jobs.window_audit import LateRowsGone, told, without_late
 from schemas.arrow_types import arrow_type
 from schemas.connections import Connection, spark_options
 from schemas.epoch import EpochRow, Offsets
-from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
+from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
 MESSAGE, SIGN = "__message", "__sign"
 DIFFERENCES_SHOWN_MAX = 20
@@ -376,42 +373,11 @@ def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Ar
     argument, kind = arguments[each.argument], plan.arguments[each.argument].type
     if each.function in EXTREMES:
         return argument.largest if each.function == "MAX" else argument.smallest
-    if each.function == "COUNT" and not each.distinct:
-        return argument.count
-    if each.function in FROM_VALUES:
+    if _needs_values(each, kind):
         return recomputed(each, kind, argument.values)
-    if each.distinct:
-        values = distinct(argument.values)
-        total = 0 if kind.floating else sum(value for value, _ in values)
-        argument = _Argument(count=len(values), total=total, values=values)
-    if argument.count == 0 or argument.total is None:
-        return None
-    if kind.floating:
-        return _float_result(argument, kind, average=each.function == "AVG")
-    exact = Fraction(argument.total, argument.count if each.function == "AVG" else 1)
-    if kind.kind is Kind.DECIMAL:
-        exact *= 10 ** ((each.type.scale or 0) - (kind.scale or 0))
-        rounded = math.floor(abs(exact) + Fraction(1, 2)) * (-1 if exact < 0 else 1)
-    else:
-        rounded = int(exact)  # towards zero
-    return rounded if _fits(rounded, each.type) else None
-
-
-def _float_result(argument: _Argument, kind: SqlType, *, average: bool) -> float:
-    finite = sum(exact_float(v) * n for v, n in argument.values if math.isfinite(v))
-    nan = sum(times for value, times in argument.values if value != value)
-    inf = sum(times for value, times in argument.values if value == math.inf)
-    neginf = sum(times for value, times in argument.values if value == -math.inf)
-    count = argument.count if average else 1
-    return float_total(finite, nan, inf, neginf, count, single=kind.kind is Kind.FLOAT)
-
-
-def _fits(number: int, sql_type: SqlType) -> bool:
-    if sql_type.integer:
-        low, high = integer_range(sql_type)
-        return low <= number <= high
-    limit: int = 10 ** (sql_type.precision or DECIMAL_PRECISION_MAX)
-    return abs(number) < limit
+    if each.function == "COUNT":
+        return argument.count
+    return None if argument.total is None else of_total(each, kind, argument.total, argument.count)
 
 
 # --- comparing --------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
+from jobs.core.accumulators.numbers import exact_float, float_total
 from jobs.core.plan import Aggregate
 from jobs.core.state import rank
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
-from schemas.types import Kind, SqlType
+from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
 Values = Sequence[tuple[Any, int]]
 _DIGITS = Context(prec=800, Emax=999_999, Emin=-999_999)  # far more than a root of doubles needs
@@ -30,16 +31,43 @@ def recomputed(aggregate: Aggregate, argument: SqlType, values: Values) -> Any:
     return _RECOMPUTED[aggregate.function](aggregate, argument, _all(aggregate, values))
 
 
-def distinct(values: Values) -> list[tuple[Any, int]]:
-    """Each value that is there, once."""
-    return [(value, 1) for value, times in values if times > 0]
+def of_total(aggregate: Aggregate, argument: SqlType, total: int, count: int) -> int | None:
+    """SUM or AVG of integers or decimals."""
+    if count == 0:
+        return None
+    result = aggregate.type
+    exact = Fraction(total, count if aggregate.function == "AVG" else 1)
+    if argument.integer:
+        rounded = int(exact)  # towards zero
+        low, high = integer_range(result)
+    else:
+        exact *= 10 ** ((result.scale or 0) - (argument.scale or 0))
+        rounded = math.floor(abs(exact) + Fraction(1, 2)) * (-1 if exact < 0 else 1)
+        high = 10 ** (result.precision or DECIMAL_PRECISION_MAX) - 1
+        low = -high
+    return rounded if low <= rounded <= high else None
 
 
 def _all(aggregate: Aggregate, values: Values) -> list[Any]:
-    """Every value as often as it is there, the least first."""
-    there = distinct(values) if aggregate.distinct else values
-    found = [value for value, times in there for _ in range(times)]
-    return sorted(found, key=rank)
+    """Every value as often as it is there, or once, the least first."""
+    there = [(value, 1 if aggregate.distinct else times) for value, times in values if times > 0]
+    return sorted((value for value, times in there for _ in range(times)), key=rank)
+
+
+def _total(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> int | float | None:
+    if not argument.floating:
+        return of_total(aggregate, argument, sum(values), len(values))
+    if not values:
+        return None
+    count = len(values) if aggregate.function == "AVG" else 1
+    return float_total(
+        sum(exact_float(value) for value in values if math.isfinite(value)),
+        sum(value != value for value in values),
+        values.count(math.inf),
+        values.count(-math.inf),
+        count,
+        single=argument.kind is Kind.FLOAT,
+    )
 
 
 def _spread(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
@@ -139,6 +167,11 @@ def _mode(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
 
 _RECOMPUTED: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "COUNT": lambda _, __, values: len(values),
+    "SUM": _total,
+    "AVG": _total,
+    "MIN": lambda _, __, values: values[0] if values else None,
+    "MAX": lambda _, __, values: values[-1] if values else None,
+    "ANY_VALUE": lambda _, __, values: values[0] if values else None,
     "BOOL_AND": lambda _, __, values: all(values) if values else None,
     "BOOL_OR": lambda _, __, values: any(values) if values else None,
     "VAR_POP": _spread,
@@ -157,4 +190,3 @@ _RECOMPUTED: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "PERCENTILE_DISC": _discrete,
     "MODE": _mode,
 }
-FROM_VALUES = frozenset(_RECOMPUTED)
