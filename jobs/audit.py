@@ -43,7 +43,7 @@ from jobs.edge.kafka_source import topic_identities
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
 from jobs.recomputation import of_total, recomputed
-from jobs.window_audit import LateRowsGone, told, without_late
+from jobs.window_audit import LateRowsGone, in_sessions, told, without_late
 from schemas.arrow_types import arrow_type
 from schemas.connections import Connection, spark_options
 from schemas.epoch import EpochRow, Offsets
@@ -100,6 +100,7 @@ def audit(
     try:
         signed = _signed_rows(spark, reader, connection, starts, ends)
         signed = without_late(spark, reader, signed, MESSAGE)
+        signed = in_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recomputed(signed, reader.plan)
         recomputed = told(reader, recomputed, stored)
     except LateRowsGone as gone:

@@ -150,7 +150,7 @@ class _Replay:
         assert evaluated.projection is not None
         # The event clock's bundle is kept as rows here, so nothing in the state is withheld.
         rules = rules_of(self.spec.state, closing=self.closing)
-        tally = Tally(plan, evaluated.projection, rules=rules)
+        tally = Tally(self.plan, evaluated.projection, rules=rules)
         for step in arrived:
             match step:
                 case Arrival():

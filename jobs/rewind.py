@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.core.aggregate import ChangelogRow
-from jobs.core.bucket import bucket_of
+from jobs.core.bucket import bucket_in
 from jobs.core.change import Op, Row
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
@@ -208,7 +208,7 @@ def way_back(
     types = [kind for _, kind in reader.layout.group]
     buckets, order = reader.spec.state.buckets, encoder(tuple(types))
     changed = [key for key in {**now, **then} if now.get(key) != then.get(key)]
-    places = sorted((bucket_of(key, types, buckets), order(key), key) for key in changed)
+    places = sorted((bucket_in(reader.plan, key, buckets), order(key), key) for key in changed)
     rows: list[ChangelogRow] = []
     seqs: list[int] = []
     taken: dict[int, int] = {}

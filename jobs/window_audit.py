@@ -1,6 +1,7 @@
 """What an audit has to know of windows: rows that came too late, and windows that wait.
 
     recomputed rows ──► without the rows and windows of the part `late` ──► groups
+                    ──► in sessions, where the query has some
     groups          ──► without those of windows that are not told yet  ──► compared
 
 Which rows were late depends on the bundles, so it is not recomputed: the job wrote it down.
@@ -12,9 +13,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from jobs.core.change import Row
+from jobs.core.plan import Plan, WindowBound
 from jobs.core.state import Key
 from jobs.core.window_rules import closing_of
 from jobs.edge.columns import to_arrow
@@ -59,6 +62,40 @@ def without_late(
     for name in names:
         same = same & F.col(f"late.{name}").eqNullSafe(F.col(f"row.{name}"))
     return rows.alias("row").join(F.broadcast(gone), same, "left_anti")
+
+
+def in_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
+    """Projected rows under the bounds of their session, which Spark finds by its own means: a new
+    one begins where the instant before, of those with rows left, is further than the gap."""
+    if plan.instants is None or plan.window is None:
+        return rows
+    bounds = {
+        each.expression.end: f"g{index}"
+        for index, each in enumerate(plan.group)
+        if isinstance(each.expression, WindowBound)
+    }
+    start, end = bounds[False], bounds[True]
+    rest = [name for i in range(len(plan.group)) if (name := f"g{i}") not in bounds.values()]
+    instants = rows.groupBy(*rest, start, end).agg(F.sum(sign).alias("rows")).where("rows <> 0")
+    in_order = Over.partitionBy(*rest).orderBy(start)
+    opens = F.coalesce((F.lag(end).over(in_order) < F.col(start)).cast("int"), F.lit(1))
+    numbered = instants.withColumn("opens", opens)
+    numbered = numbered.withColumn("session", F.sum("opens").over(in_order))
+    whole = Over.partitionBy(*rest, "session")
+    sessions = numbered.select(
+        *rest,
+        F.col(start).alias("instant"),
+        F.min(start).over(whole).alias("begins"),
+        F.max(end).over(whole).alias("ends"),
+    )
+    same: Column = F.col(f"row.{start}") == F.col("session.instant")
+    for name in rest:
+        same = same & F.col(f"row.{name}").eqNullSafe(F.col(f"session.{name}"))
+    others = [F.col(f"row.{name}") for name in rows.columns if name not in bounds.values()]
+    joined = rows.alias("row").join(sessions.alias("session"), same)
+    return joined.select(
+        *others, F.col("session.begins").alias(start), F.col("session.ends").alias(end)
+    )
 
 
 def told(reader: TableReader, groups: dict[Key, Row], stored: Mapping[Key, Row]) -> dict[Key, Row]:

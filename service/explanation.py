@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.core.accumulators import Cell, Storage
-from jobs.core.bucket import bucket_of
+from jobs.core.bucket import bucket_in
 from jobs.core.change import Value
 from jobs.core.explanation import numbers, offsets_read
 from jobs.core.program import Program
@@ -45,7 +45,7 @@ class GroupHistory:
         self._shape = shape
         self._key = key
         self._group = group_columns(shape.plan)
-        self._bucket = bucket_of(key, [kind for _, kind in self._group], buckets)
+        self._bucket = bucket_in(shape.plan, key, buckets)
 
     def explained(self) -> dict[str, Any]:
         """Everything; a Problem where there is no such group, and never was."""

@@ -110,7 +110,8 @@ def _window_document(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
 
 
 def _window_text(spec: JobSpec, window: Window) -> str:
-    times = f"time=[{window.time.name}], size=[{duration_text(window.size_ms)}]"
+    length = "gap" if window.function == "SESSION" else "size"
+    times = f"time=[{window.time.name}], {length}=[{duration_text(window.size_ms)}]"
     if window.function == "HOP":
         times += f", slide=[{duration_text(window.slide_ms)}]"
     lateness = lateness_text(spec)
@@ -149,9 +150,9 @@ def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
         column("accumulators", cell.name, cell_types.get(cell.storage, str(cell.decimal_type)))
         for cell in program.cells
     ]
-    if program.multisets:
+    if program.stored:
         found += [column("multisets", name, sql_type) for name, sql_type in group]
-        for index in program.multisets:
+        for index in program.stored:
             argument = plan.arguments[index]
             found.append(column("multisets", f"value_{argument.name}", argument.type))
         found.append(column("multisets", "multiplicity", "BIGINT"))

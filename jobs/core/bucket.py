@@ -10,12 +10,24 @@ import zlib
 from collections.abc import Sequence
 
 from jobs.core.change import Row, Value
+from jobs.core.plan import Plan, WindowBound
 from schemas.types import Kind, SqlType
 
 
 def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
     parts = [_encoded(value, kind) for value, kind in zip(group, types, strict=True)]
     return zlib.crc32(b"".join(parts)) % buckets
+
+
+def bucket_in(plan: Plan, group: Row, buckets: int) -> int:
+    """The bucket of a plan's group. Sessions of one key lie together, for they merge and split:
+    their bounds count as NULL."""
+    types = [named.type for named in plan.group]
+    if plan.instants is None:
+        return bucket_of(group, types, buckets)
+    bounds = [isinstance(named.expression, WindowBound) for named in plan.group]
+    placed = [None if bound else value for value, bound in zip(group, bounds, strict=True)]
+    return bucket_of(tuple(placed), types, buckets)
 
 
 def _encoded(value: Value, sql_type: SqlType) -> bytes:

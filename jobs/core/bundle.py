@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 
-from jobs.core.aggregate import Folded, fold, fold_time
+from jobs.core.aggregate import Folded
 from jobs.core.change import Row, Value
 from jobs.core.consolidate import Consolidation
 from jobs.core.laws import repeats_the_last_row, well_formed
@@ -21,6 +21,7 @@ from jobs.core.order_key import encoder
 from jobs.core.plan import Column, Composite, Constant, Expression, Plan
 from jobs.core.program import Program
 from jobs.core.rules import FOR_EVER, Rules
+from jobs.core.sessions import fold_of, fold_time_of
 from jobs.core.state import UNSHOWN, Key, MemoryState
 from jobs.core.timers import Clock
 
@@ -58,6 +59,7 @@ class Bundle:
 class Tally:
     """One query over a MemoryState: folds bundle after bundle, with the laws on.
 
+    With windows it takes opened rows, and the plan is the one before they are opened.
     `group_of` is what a map task knows of a row's group (see Consolidation.weighted); with or
     without it the outcome is the same.
     """
@@ -84,7 +86,7 @@ class Tally:
         """Fold one bundle; its changes are in the state when this returns."""
         deltas = self.program.gather(*self._weighted(ranges))
         return self._applied(
-            fold(
+            fold_of(self.program)(
                 self.program, self.state, deltas,
                 order=self._order, rules=self._rules, now_ms=now_ms, watermark=watermark,
             )
@@ -96,7 +98,7 @@ class Tally:
         """Fold what time has made due: windows that `watermark` completes or closes, groups whose
         TTL has passed; with `release`, results that were withheld."""
         return self._applied(
-            fold_time(
+            fold_time_of(self.program)(
                 self.program, self.state,
                 order=self._order, rules=self._rules, now_ms=now_ms, release=release,
                 watermark=watermark,

@@ -20,7 +20,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 from typing import Literal as OneOf
 
-from schemas.types import Kind, SqlType
+from schemas.types import BIGINT, Kind, SqlType, timestamp
 
 ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
 CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
@@ -31,6 +31,7 @@ LogicalOp = OneOf["AND", "OR"]
 LATER = {"later": True}
 
 MICROS_OF_MS = 1_000
+BOUND_PRECISION = 3  # windows begin and end at whole milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +135,30 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Window:
     """Windows of event time, all as long and aligned to 1970: each begins a slide after the one
-    before, so that a row is in `size_ms // slide_ms` of them. TUMBLE slides by its size."""
+    before, so that a row is in `size_ms // slide_ms` of them. TUMBLE slides by its size. A SESSION
+    has a size of its gap, for each row by itself: see `sessions`."""
 
-    function: OneOf["TUMBLE", "HOP"]
+    function: OneOf["TUMBLE", "HOP", "SESSION"]
     time: Column
     size_ms: int
     slide_ms: int
 
     @property
+    def bound_type(self) -> SqlType:
+        """Of the kind of its time, in whole milliseconds."""
+        if self.time.type.kind is Kind.BIGINT:
+            return BIGINT
+        return timestamp(BOUND_PRECISION, local_zone=self.time.type.kind is Kind.TIMESTAMP_LTZ)
+
+    @property
     def of_a_row(self) -> int:
         """How many windows every row is in."""
         return self.size_ms // self.slide_ms
+
+    @property
+    def step_ms(self) -> int:
+        """Windows begin at multiples of it."""
+        return 1 if self.function == "SESSION" else self.slide_ms
 
     @property
     def unit(self) -> int:
@@ -279,6 +293,15 @@ class Plan:
             each.expression for each in self.group if isinstance(each.expression, WindowBound)
         )
         return next((bound.window for bound in bounds), None)
+
+    @property
+    def instants(self) -> int | None:
+        """The argument under which the state of sessions keeps the instants of a key."""
+        window = self.window
+        if window is None or window.function != "SESSION":
+            return None
+        bound = WindowBound(window, False, window.bound_type)
+        return next(i for i, each in enumerate(self.arguments) if each.expression == bound)
 
     @property
     def copies(self) -> int:

@@ -51,6 +51,10 @@ class Program:
             for index, kept in enumerate(self.arguments)
             if any(accumulator.keeps_values for accumulator in kept)
         )
+        # Those, and the instants of sessions, which no fold of a group looks at.
+        self.stored: tuple[int, ...] = (
+            self.multisets if plan.instants is None else (*self.multisets, plan.instants)
+        )
         self.extremes: tuple[tuple[int, bool], ...] = tuple(
             sorted(
                 {
@@ -144,8 +148,9 @@ class Program:
             if index in self.multisets:
                 count = f"multiset_{index}.get(value_{index}, 0) + weight"
                 body.append(f"multiset_{index}[value_{index}] = {count}")
-            lines.append(f"if value_{index} is not None:  # {self.plan.arguments[index].name}")
-            lines += [f"    {line}" for line in body]
+            if body:
+                lines.append(f"if value_{index} is not None:  # {self.plan.arguments[index].name}")
+                lines += [f"    {line}" for line in body]
         return lines
 
     def _gather(self) -> list[str]:

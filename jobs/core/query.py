@@ -425,6 +425,10 @@ class _Query(RowReader):
                     call.distinct, call.parameters, call.order,
                 )
             )  # fmt: skip
+        if self.window is not None and self.window.function == "SESSION":
+            start = window_query.bounds(self.window)[0]
+            if start not in [each.expression for each in arguments]:
+                arguments.append(Named(unused("instant", taken), start))
         return tuple(arguments), tuple(aggregates)
 
     # -- row expressions --

@@ -17,7 +17,8 @@ from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 # Columns of the job's own table; a group or result column of the same name would be ambiguous.
 RESERVED = words("""
     part op epoch seq bucket row_count tombstone argument multiplicity uuid offsets watermarks
-    counters topic partition offset reason path raw
+    counters topic partition offset reason path raw withheld window_closed late_row late_became
+    late_weight late_time_ms watermark_ms written_ms timer_ms timer_clock timer_namespace
 """)
 
 NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{IDENTIFIER_CHARACTERS_MAX - 1}}}")

@@ -108,7 +108,7 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
 
 def window_sql(window: Window, bound: str = "") -> str:
     """A window as GROUP BY says it, or one of its bounds as SELECT does."""
-    lengths = [window.size_ms] if window.function == "TUMBLE" else [window.slide_ms, window.size_ms]
+    lengths = [window.slide_ms, window.size_ms] if window.function == "HOP" else [window.size_ms]
     arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
     return f"{window.function}{bound}({arguments})"
 

@@ -86,7 +86,7 @@ class Closing:
         """The same over a column of times: which rows no window takes, and which have missed at
         least one."""
         window = self.window
-        last_start = times_ms - times_ms % window.slide_ms
+        last_start = times_ms - times_ms % window.step_ms
         first = self.open_end(watermark) // window.unit
         return Late(
             whole=last_start + window.size_ms < first,

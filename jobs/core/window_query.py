@@ -1,4 +1,4 @@
-"""Windows in a query: GROUP BY TUMBLE(t, ...) or HOP(t, ...), and their bounds in SELECT.
+"""Windows in a query: GROUP BY TUMBLE(t, ...), HOP or SESSION, and their bounds in SELECT.
 
     GROUP BY k, TUMBLE(t, INTERVAL '1' MINUTE) ──► Window ──► its two bounds, as group columns
     SELECT window_start, TUMBLE_END(t, INTERVAL '1' MINUTE) ──────────┘
@@ -19,20 +19,20 @@ from jobs.core.sql_text import INTERVAL_UNITS_MS, window_sql
 from jobs.core.typing_rules import TypeProblem
 from schemas.duration import duration_text
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
-from schemas.types import BIGINT, Kind, SqlType, timestamp
+from schemas.types import Kind
 
 EXAMPLES = {
     "TUMBLE": "TUMBLE(t, INTERVAL '1' MINUTE)",
     "HOP": "HOP(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE), slide first",
+    "SESSION": "SESSION(t, INTERVAL '10' MINUTE), the gap that ends it",
 }
-WINDOWS = (*EXAMPLES, "SESSION")
+WINDOWS = tuple(EXAMPLES)
 _BOUNDS = {f"{window}_{bound}": bound == "END" for window in WINDOWS for bound in ("START", "END")}
 WORDS = frozenset(WINDOWS) | frozenset(_BOUNDS)
 NAMES = ("window_start", "window_end")
 NO_BOUND = f"`{{}}` is only there behind GROUP BY {EXAMPLES['TUMBLE']}, not in WHERE"
 
 _LENGTH = re.compile(r"\d{1,18}(\.\d{1,3})?", re.ASCII)
-_BOUND_PRECISION = 3  # windows begin and end at whole milliseconds
 
 Read = Callable[[exp.Expr], Expression]
 
@@ -46,11 +46,8 @@ def read_window(call: exp.Expr, read: Read) -> Window:
     """The window that a call in GROUP BY says, its time and lengths checked."""
     function = call.name.upper()
     if function.startswith("SESSION"):
-        raise TypeProblem(
-            "SESSION windows are not supported: they grow and merge with their rows, and a "
-            "retraction may have to split one again",
-            EXAMPLES["TUMBLE"],
-        )
+        (gap,) = _lengths(call, "SESSION", 1)
+        return Window("SESSION", _time(read(call.expressions[0])), gap, gap)
     if function.startswith("TUMBLE"):
         (size,) = _lengths(call, "TUMBLE", 1)
         return Window("TUMBLE", _time(read(call.expressions[0])), size, size)
@@ -86,7 +83,7 @@ def read_bound(call: exp.Expr, window: Window | None, read: Read) -> Expression:
 
 def bounds(window: Window) -> tuple[WindowBound, WindowBound]:
     """Start and end of the row's window: of the kind of its time, in whole milliseconds."""
-    bound = _bound_type(window.time.type)
+    bound = window.bound_type
     return WindowBound(window, False, bound), WindowBound(window, True, bound)
 
 
@@ -95,12 +92,6 @@ def with_bounds(names: Mapping[str, Expression], window: Window) -> dict[str, Ex
     known = {name.lower() for name in names}
     new = {bound.name: bound for bound in bounds(window) if bound.name not in known}
     return {**names, **new}
-
-
-def _bound_type(time: SqlType) -> SqlType:
-    if time.kind is Kind.BIGINT:
-        return BIGINT
-    return timestamp(_BOUND_PRECISION, local_zone=time.kind is Kind.TIMESTAMP_LTZ)
 
 
 def _lengths(call: exp.Expr, function: str, count: int) -> list[int]:

@@ -23,6 +23,17 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
             key: f"{_ONLY_WITH_WINDOWS}; remove it" for key, is_asked in asked.items() if is_asked
         }
     problems = _time_problems(spec, window)
+    if window.function == "SESSION":
+        if spec.minibatch.clock == "event":
+            problems["minibatch", "clock"] = (
+                "sessions grow, so each bundle would tell them and take them back; say emit: final "
+                "to be told of each once, and leave clock out"
+            )
+        if spec.state.ttl_ms and not closes(spec):
+            problems["state", "ttl"] = (
+                "a session ends when the watermark has passed it; say allowed_lateness, and "
+                "remove it"
+            )
     if spec.state.ttl_ms and closes(spec):
         problems["state", "ttl"] = (
             "the groups of these windows end when the watermark has passed them, and may not "

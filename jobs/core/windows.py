@@ -30,7 +30,7 @@ START, END = "window start", "window end"
 def starts(window: Window, time_ms: int) -> range:
     """Where the windows of a time begin, in epoch milliseconds; empty where they would leave the
     years that there are."""
-    last = time_ms - time_ms % window.slide_ms
+    last = time_ms - time_ms % window.step_ms
     first = last + window.slide_ms - window.size_ms
     if first < WINDOWS_FROM_MS or last + window.size_ms > WINDOWS_TO_MS:
         return range(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, WindowBound
 from schemas.types import Kind, SqlType
 
 
@@ -13,7 +13,12 @@ def bucket_column(plan: Plan, buckets: int) -> Column:
     """The bucket from the projected group columns g0, g1, ..."""
     if not plan.group:
         return F.lit(_EMPTY_CRC % buckets).cast("int")
-    parts = [_encoded(F.col(f"g{i}"), named.type) for i, named in enumerate(plan.group)]
+    parts = [
+        F.lit(b"\x00")
+        if plan.instants is not None and isinstance(named.expression, WindowBound)
+        else _encoded(F.col(f"g{i}"), named.type)
+        for i, named in enumerate(plan.group)
+    ]
     return F.pmod(F.crc32(F.concat(*parts)), F.lit(buckets)).cast("int")
 
 

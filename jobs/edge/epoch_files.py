@@ -100,7 +100,7 @@ class TableLayout:
         self.results = [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]
         self.values = [
             (f"value_{plan.arguments[index].name}", plan.arguments[index].type)
-            for index in program.multisets
+            for index in program.stored
         ]
         self._check_names()
 
@@ -261,7 +261,7 @@ class TableLayout:
                 *group,
                 *(
                     to_arrow(_values_of(argument, multisets), kind)
-                    for argument, (_, kind) in zip(self.program.multisets, self.values, strict=True)
+                    for argument, (_, kind) in zip(self.program.stored, self.values, strict=True)
                 ),
             ],
             schema=self.schema(MULTISETS),
@@ -356,8 +356,8 @@ class TableLayout:
     def entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
         """The rows of the part multisets: argument, group, value, multiplicity."""
         arguments = self.program.plan.arguments
-        index_of = {arguments[index].name: index for index in self.program.multisets}
-        slot_of = {index: slot for slot, index in enumerate(self.program.multisets)}
+        index_of = {arguments[index].name: index for index in self.program.stored}
+        slot_of = {index: slot for slot, index in enumerate(self.program.stored)}
         columns = [from_arrow(table[name], kind) for name, kind in self.values]
         rows = zip(
             table["argument"].to_pylist(),

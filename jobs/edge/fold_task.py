@@ -27,13 +27,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from jobs.core.aggregate import ChangelogRow, Counters, Folded, fold, fold_time
+from jobs.core.aggregate import ChangelogRow, Counters, Folded
 from jobs.core.consolidate import Integers
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Delta
 from jobs.core.rules import FOR_EVER, Rules
+from jobs.core.sessions import fold_of, fold_time_of
 from jobs.core.state import Key, Stamp, State, Upserts
 from jobs.core.timers import Clock
 from jobs.edge.columns import from_arrow
@@ -252,7 +253,7 @@ class _Fold:
         task = self.task
 
         def due(view: State) -> Folded:
-            return fold_time(
+            return fold_time_of(self.program)(
                 self.program, view,
                 order=self.order, rules=task.rules, now_ms=task.now_ms, release=release,
                 watermark=task.watermark,
@@ -271,7 +272,7 @@ class _Fold:
         deltas = {self.keys[number]: delta for number, delta in gathered.items()}
 
         def folded(view: State) -> Folded:
-            return fold(
+            return fold_of(self.program)(
                 self.program, view, deltas,
                 order=self.order, rules=task.rules, now_ms=task.now_ms,
                 watermark=task.watermark,

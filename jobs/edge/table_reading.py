@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from jobs.core.bucket import bucket_of
+from jobs.core.bucket import bucket_in
 from jobs.core.change import Op, Row, Value
 from jobs.core.job_plan import plan_of
 from jobs.core.order_key import encoder
@@ -330,7 +330,7 @@ class TableReader:
                 continue
             table = self._read(file)
             if key is not None:
-                bucket = bucket_of(key, self._types, self.spec.state.buckets)
+                bucket = bucket_in(self.plan, key, self.spec.state.buckets)
                 buckets = table["bucket"].to_pylist()
                 start, end = bisect_left(buckets, bucket), bisect_right(buckets, bucket)
                 table = table.slice(start, end - start)

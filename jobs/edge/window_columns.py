@@ -38,9 +38,9 @@ def bound_column(bound: WindowBound) -> tuple[Column, Column | None]:
 def _starts(window: Window, application: str) -> Column:
     """Where the row's windows begin, a row for each; NULL where there is none."""
     size, slide = F.lit(window.size_ms).cast("long"), F.lit(window.slide_ms).cast("long")
-    time = _milliseconds(window)
+    time, step = _milliseconds(window), F.lit(window.step_ms).cast("long")
     # Only where the bounds cannot overflow are they computed at all.
-    last = F.when(time.between(WINDOWS_FROM_MS, WINDOWS_TO_MS), time - F.pmod(time, slide))
+    last = F.when(time.between(WINDOWS_FROM_MS, WINDOWS_TO_MS), time - F.pmod(time, step))
     first = last + slide - size
     exists = (first >= WINDOWS_FROM_MS) & (last + size <= WINDOWS_TO_MS)
     if window.of_a_row == 1:

@@ -155,7 +155,8 @@ def test_a_plan_with_windows_reads_back_from_its_own_sql(sql: str) -> None:
 @pytest.mark.parametrize(
     ("window", "message"),
     [
-        ("SESSION(t, INTERVAL '5' MINUTE)", "SESSION windows are not supported"),
+        ("SESSION(t, INTERVAL '5' MINUTE, INTERVAL '1' MINUTE)", "SESSION takes 2 arguments"),
+        ("SESSION(v, INTERVAL '5' MINUTE)", "`v` is INT; a window's time is TIMESTAMP"),
         ("HOP(t, INTERVAL '5' SECOND, INTERVAL '12' SECOND)", "12s, is no multiple of the slide"),
         ("HOP(t, INTERVAL '2' MINUTE, INTERVAL '1' MINUTE)", "no multiple"),
         ("HOP(t, INTERVAL '1' SECOND, INTERVAL '1' DAY)", f"at most {WINDOWS_OF_A_ROW_MAX}"),

@@ -225,3 +225,37 @@ def test_a_window_is_told_once_and_late_rows_are_written_down_over_a_crash(
     assert explained["closed"]
     (report,) = job.ask("audit", name, "--brokers", broker.address)
     assert report["verdict"] == "equal", report
+
+
+def test_sessions_merge_and_split_as_the_audit_finds_them(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    spec = windowed(topic)
+    for key in ("emit", "allowed_lateness"):
+        del spec[key]
+    spec["query"] = (
+        "SELECT name, window_start AS start, window_end AS stop, COUNT(*) AS n, MAX(cnt) AS top "
+        "FROM t GROUP BY name, SESSION(t, INTERVAL '30' SECOND)"
+    )
+    job = RunningJob(spec, tmp_path, broker.address)
+    times = [0, 40_000, 80_000, 20_000, 60_000, 200_000, 230_000]
+    produce(broker.address, topic, [(0, bought(NOON + at, cnt=at)) for at in times])
+    job.must_run()
+    assert [
+        (row["start"] - NOON, row["stop"] - NOON, row["n"]) for row in job.ask("results", "timed")
+    ] == [
+        (0, 110_000, 5),
+        (200_000, 260_000, 2),
+    ]
+    produce(broker.address, topic, [(0, bought(NOON + 60_000, 60_000, "DELETE"))])
+    produce(broker.address, topic, [(0, bought(NOON + 215_000, 1))])
+    job.must_run()
+    assert [(row["start"] - NOON, row["n"], row["top"]) for row in job.ask("results", "timed")] == [
+        (0, 3, 40_000),
+        (80_000, 1, 80_000),
+        (200_000, 3, 230_000),
+    ]
+    (report,) = job.ask("audit", job.spec["name"], "--brokers", broker.address)
+    assert report["verdict"] == "equal", report
+    assert report["groups"] == 3
