@@ -112,7 +112,10 @@ def rounded_root(numerator: int, denominator: int) -> float:
     if rest or root * root != square:
         root |= 1  # odd where it is not exact: the one rounding that follows is right
     half = shift >> 1
-    return root / (1 << half) if half >= 0 else float(root << -half)
+    try:
+        return root / (1 << half) if half >= 0 else float(root << -half)
+    except OverflowError:  # of a sample it may be beyond the greatest double
+        return INFINITY
 
 
 RUNTIME = (variance, deviation, float_spread)
