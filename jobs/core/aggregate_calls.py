@@ -33,11 +33,11 @@ BY_ARRIVAL = (
 REFUSED = {
     "APPROX_COUNT_DISTINCT": (
         "APPROX_COUNT_DISTINCT is not possible: a sketch cannot forget what is retracted",
-        "COUNT(DISTINCT x), which is exact and keeps its count up to date",
+        "COUNT(DISTINCT x)",
     ),
     "APPROX_PERCENTILE": (
         "APPROX_PERCENTILE is not possible: a sketch cannot forget what is retracted",
-        "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x), which is exact",
+        "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)",
     ),
     "GROUP_CONCAT": ("GROUP_CONCAT is not supported", "STRING_AGG(x, ', ' ORDER BY x)"),
     "COLLECT": ("COLLECT is not supported: there is no MULTISET", "ARRAY_AGG(x)"),

@@ -55,7 +55,7 @@ def _truth(name: str, word: str, about: str, gives: bool, synonyms: tuple[str, .
         result=result,
         value=lambda site: [f"{site.target} = {word}({', '.join(site.cells)})"],
         about=about,
-        example=f"{name}(cnt > 3)",
+        example=f"{name}(sold)",
         gives=gives,
         synonyms=synonyms,
         distinction=Distinction.SAME,
