@@ -23,6 +23,9 @@ from pathlib import Path
 from jobs.commands.errors import UsageError
 from schemas.limits import JOBS_RUNNING_MAX
 
+JOB_ACTIONS = (
+    "list", "show", "put", "start", "pause", "resume", "stop", "restart", "delete", "logs",
+)  # fmt: skip
 DONE, FAILED, BAD_USAGE, OWNED_ELSEWHERE = 0, 1, 2, 75
 # Errors of ours whose text is a whole sentence; of others the kind is shown too.
 _OWN_PACKAGES = ("jobs.", "schemas.", "service.")
@@ -222,6 +225,15 @@ def _add_running(commands: _Commands) -> None:
         "--new-token", metavar="NAME=ROLE", help="print a new token (viewer, operator, admin), end"
     )
     token.add_argument("--revoke-token", metavar="NAME", help="let go of a token, and end")
+    jobs = commands.add("jobs", "the jobs of a running service: look, put, start, stop").json()
+    jobs.parser.add_argument("action", choices=JOB_ACTIONS, nargs="?", default="list")
+    jobs.parser.add_argument("name", metavar="NAME", nargs="?", help="a job's name")
+    jobs.parser.add_argument(
+        "--service", metavar="URL", help="RETALLY_SERVICE, then http://127.0.0.1:8080"
+    )
+    jobs.parser.add_argument("--spec", metavar="FILE", help="of put: a job spec, YAML or JSON")
+    jobs.parser.add_argument("--job-data", choices=("keep", "drop"), help="of delete: its table")
+    jobs.parser.add_argument("--limit", type=_whole, default=100, help="of logs: lines (100)")
     commands.add("demo", "a broker, a living source, a job, and its changing results")
 
 

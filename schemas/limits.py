@@ -249,6 +249,9 @@ INDEX_HISTORY_SECONDS = 300.0
 # Results of past epochs that were rebuilt from the table and are kept for the next page of them.
 PAST_RESULTS_KEPT_MAX = 4
 
+# How long a request waits for a service that has just begun to read a job's table.
+SETTLE_SECONDS_MAX = 10.0
+
 # How often the service looks for a job's next version: one look at a file name.
 INDEX_LOOK_SECONDS = 0.02
 

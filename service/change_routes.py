@@ -87,7 +87,7 @@ async def changes(
     events (or JSON lines) that go on; with `Accept: application/json` what is there, or what comes
     within `wait`."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     media = accepted(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None
     if key is not None:

@@ -57,6 +57,7 @@ class Follower:
         self._pulse = asyncio.Event()
         self._closed = threading.Event()
         self._released = False
+        self.settled = False  # whether it knows by now if there is a table, and what it says
         self._thread = threading.Thread(
             target=self._run, name=f"follower-{places.name}", daemon=True
         )
@@ -105,6 +106,7 @@ class Follower:
             try:
                 self._follow(Table(self.places.table))
             except NoTable:
+                self._settle()
                 self._closed.wait(_ABSENT_LOOK_SECONDS)
             except FileNotFoundError:  # compacted and swept away meanwhile
                 self._closed.wait(INDEX_LOOK_SECONDS)
@@ -113,6 +115,11 @@ class Follower:
             except Exception as error:
                 self._cannot_follow(f"{type(error).__name__}; see the service's log", error)
 
+    def _settle(self) -> None:
+        if not self.settled:
+            self.settled = True
+            self._wake()
+
     def _cannot_follow(self, problem: str, error: Exception) -> None:
         """Say it once, and try again: the table may be damaged, or in the middle of something."""
         if self._closed.is_set():
@@ -120,6 +127,7 @@ class Follower:
         if problem != self.problem:
             log.error("the table of job %s cannot be followed", self.places.name, exc_info=error)
         self.problem = problem
+        self._settle()
         self._closed.wait(_AGAIN_SECONDS)
 
     def _follow(self, table: Table) -> None:
@@ -152,6 +160,7 @@ class Follower:
         self.problem = None
         self._reached(newest)
         self._catch_up(table)
+        self._settle()
 
     def _catch_up(self, table: Table) -> None:
         """The epochs after ours, in pieces that fit the memory."""

@@ -79,7 +79,7 @@ def follower_has_epoch(follower: Follower) -> None:
 async def explain(request: Request, name: str, key: str) -> Response:
     """Why a group's values are what they are: sums, multisets, epochs, source offsets."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     group = key_of(follower, key)
 
     def look(table: Table) -> dict[str, Any]:
@@ -106,7 +106,7 @@ async def history(
 ) -> Response:
     """The changelog of one group, oldest first."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     group = key_of(follower, key)
 
     def look(table: Table) -> dict[str, Any]:
@@ -146,7 +146,7 @@ async def diff(
 ) -> Response:
     """The groups whose results differ between two epochs: how they were, how they are."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
 
     def look(table: Table) -> dict[str, Any]:
         newest = table.newest.epoch
@@ -182,7 +182,7 @@ async def list_quarantine(
 ) -> Response:
     """Messages that were not taken, oldest first, with the reason and the beginning of each."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     after = place_of(cursor) if cursor else None
     found = await run_in_threadpool(
         read_table, runtime, follower, lambda table: messages(table, after, limit + 1)
@@ -198,7 +198,7 @@ async def list_quarantine(
 async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """One message in quarantine, with all the bytes that were kept of it."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     place = place_of(id)
     found = await run_in_threadpool(
         read_table, runtime, follower, lambda table: message(table, place)

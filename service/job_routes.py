@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -117,6 +118,8 @@ async def get_job(request: Request, name: str) -> Response:
     """A job: what is desired, what is so since when and why, how far it is."""
     runtime = runtime_of(request)
     record = runtime.jobs.record(name)
+    with suppress(Problem):  # without results there is a job all the same
+        await runtime.ready(name)
     return answer(_document(runtime, record), headers={"ETag": etag(record)})
 
 

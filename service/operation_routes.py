@@ -127,7 +127,7 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     """Recompute the job's results from its topic and compare; the report is the result of the
     operation. The job may run meanwhile."""
     runtime = runtime_of(request)
-    newest_of(runtime.follower(name))
+    newest_of(await runtime.ready(name))
     if (known := _before(runtime, name, "audit", idempotency_key)) is not None:
         return _accepted(known)
     return await _asked(request, name, "audit", {}, idempotency_key)
@@ -146,7 +146,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
     """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
     changes follow."""
     runtime = runtime_of(request)
-    newest_of(runtime.follower(name))
+    newest_of(await runtime.ready(name))
     if (known := _before(runtime, name, "rewind", idempotency_key)) is not None:
         return _accepted(known)
     to = _goal((await body_of(request, RewindBody)).to)
@@ -170,7 +170,7 @@ async def clone(request: Request, name: str, idempotency_key: RequestKey = None)
     or epoch `to`. It has a table of its own and goes on from the same offsets. Without `spec` it
     has this job's, but no sink."""
     runtime = runtime_of(request)
-    newest_of(runtime.follower(name))
+    newest_of(await runtime.ready(name))
     if (known := _before(runtime, name, "clone", idempotency_key)) is not None:
         return _accepted(known)
     asked = await body_of(request, CloneBody)
@@ -220,7 +220,7 @@ async def replay(
     """Send a message of the quarantine to its topic again: fixed, as the body has it, or as it
     was. It is read in its turn, like every message. A message is sent once, unless `again`."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     place = place_of(id)
     if (known := _before(runtime, name, "quarantine", idempotency_key)) is not None:
         return _accepted(known)

@@ -44,6 +44,7 @@ TITLES = {
     "internal": "Something failed inside the service",
     "job-exists": "The job exists already",
     "job-has-no-table": "The job has not begun yet",
+    "job-not-ready": "The job's results are not ready yet",
     "job-not-stopped": "The job must be stopped first",
     "job-unknown": "There is no such job",
     "key-invalid": "The key does not name a group of this job",

@@ -143,7 +143,7 @@ async def list_results(
     """A page of the results, in the order of the groups or as asked. All pages of a listing are
     of the epoch of its first, whatever is committed meanwhile."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # as a form sends it for the first page
     asked = listing(follower.shape, [each for each in where or [] if each], order, as_of)
@@ -191,7 +191,7 @@ async def get_result(
     """One group. Its key is percent-encoded: the value of its column, or a JSON object of its
     columns where it is NULL, has several, or begins with `{`."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     group = key_of(follower, key)
     await reached(follower, min_epoch, after_offset, wait)
     watermark: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from fastapi import Request
 
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import FOLLOWERS_MAX
+from schemas.limits import FOLLOWERS_MAX, SETTLE_SECONDS_MAX
 from service.access import Access
 from service.follower import Follower
 from service.jobs import Jobs, instant
@@ -114,6 +115,21 @@ class Runtime:
         follower = self._followers.get(name)
         if follower is None:
             raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
+        return follower
+
+    async def ready(self, name: str) -> Follower:
+        """As `follower`, once it has looked at the table: a service that has just begun must not
+        say that a job has none."""
+        follower = self.follower(name)
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while not follower.settled and not follower.closed:
+            pulse = follower.pulse
+            left = deadline - time.monotonic()
+            if left <= 0:
+                detail = f"the results of job {name!r} are being read from its table; try again"
+                raise Problem("job-not-ready", 503, detail, headers={"Retry-After": "2"})
+            if not follower.settled:
+                await follower.next_epoch(min(left, 0.05), pulse)
         return follower
 
     # --- those who follow changes ---------------------------------------------------------------

@@ -82,7 +82,7 @@ def newest_of(follower: Follower) -> EpochRow:
 )
 async def watermarks(request: Request, name: str) -> Response:
     """The job's watermark as of its newest epoch, each partition's, and whom it waits for."""
-    newest = newest_of(runtime_of(request).follower(name))
+    newest = newest_of(await runtime_of(request).ready(name))
     told = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
     document = {"epoch": newest.epoch, "committed_at": instant(newest.committed_at // 1_000)}
     return answer(document | told)
@@ -98,7 +98,7 @@ async def offsets(request: Request, name: str) -> Response:
     """Where the job goes on in each partition, and how far that is from the end, where the
     broker says."""
     runtime = runtime_of(request)
-    newest = newest_of(runtime.follower(name))
+    newest = newest_of(await runtime.ready(name))
     ends = runtime.lags.ends(name)
     topics = {
         topic: {
@@ -164,7 +164,7 @@ def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
 async def make_savepoint(request: Request, name: str) -> Response:
     """Name the newest epoch, while the job runs or not; `epoch-N` without a name."""
     runtime = runtime_of(request)
-    follower = runtime.follower(name)
+    follower = await runtime.ready(name)
     asked = (await body_of(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
