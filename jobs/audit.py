@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from jobs.core.change import Changes, Row
 from jobs.core.formats import MessageRules
+from jobs.core.group_rows import GroupRows
 from jobs.core.plan import Aggregate, Named, Plan
 from jobs.core.state import Key
 from jobs.core.values import Json
@@ -268,10 +269,16 @@ def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
                 argument.largest, argument.smallest = values
             else:
                 (argument.values,) = values
-    results = {
-        key: tuple(_result(plan, each, row_count, arguments) for each in plan.aggregates)
-        for key, (row_count, arguments) in found.items()
-    }
+    rows_of_groups = GroupRows(plan) if plan.computes else None
+    results: dict[Key, Row] = {}
+    for key, (row_count, arguments) in found.items():
+        result: Row = tuple(_result(plan, each, row_count, arguments) for each in plan.aggregates)
+        if rows_of_groups is None:
+            results[key] = result
+            continue
+        stored, passes = rows_of_groups.stored(key, result, [0])
+        if passes:
+            results[key] = rows_of_groups.row(stored)
     beyond = {
         key for key, (_, kept) in found.items() if any(argument.total is None for argument in kept)
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.core.explanation import numbers, offsets_read
 from jobs.core.sql_text import aggregate_shown
-from jobs.core.state import CLOSED, UNSHOWN, Key
+from jobs.core.state import CLOSED, HIDDEN, Key
 from jobs.core.values import renderer
 from jobs.edge.table_reading import GroupState, HistoryGone, TableReader
 
@@ -29,8 +29,9 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
         raise UnknownGroup(f"there is no group {named} at epoch {table.newest.epoch}, nor was one")
     group = state.group
     row = None
-    if group is not None and group.held != UNSHOWN:
-        row = table.shape.row(key, group.result)
+    told = table.layout.program.row(group)
+    if told is not None:
+        row = table.shape.row(key, told)
     by_epoch = {row.epoch: row for row in table.epochs}
     epochs: dict[int, dict[str, Any]] = {}
     for change in history:
@@ -50,6 +51,7 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
         "row_count": None if state.group is None else state.group.cells[0],
         "changed": state.changed,
         "withheld": group is not None and group.withheld,
+        "hidden": group is not None and group.held == HIDDEN,
         "closed": group is not None and group.held == CLOSED,
         "late": _late(table, key),
         "written_ms": None if group is None else group.written,

@@ -320,8 +320,8 @@ def _row_renderer(plan: Plan) -> Callable[[Row, Row], dict[str, Json]]:
     places: dict[str, tuple[bool, int, Callable[[Any], Json]]] = {}
     for index, column in enumerate(plan.group):
         places[column.name] = (True, index, renderer(column.type))
-    for index, aggregate in enumerate(plan.aggregates):
-        places[aggregate.name] = (False, index, renderer(aggregate.type))
+    for index, (name, kind) in enumerate(plan.results):
+        places[name] = (False, index, renderer(kind))
     picked = [(name, *places[name]) for name in plan.output]
 
     def shown(key: Row, result: Row) -> dict[str, Json]:

@@ -58,7 +58,10 @@ class GroupHistory:
             raise Problem("group-unknown", 404, detail, epoch=newest.epoch)
         shown = state is not None and not state["tombstone"][0].as_py()
         withheld = state is not None and bool(state["withheld"][0].as_py())
-        alive = shown or withheld  # one that was never shown has a tombstone, and is withheld
+        # One that was never shown has a tombstone, and is withheld; one that HAVING hides has a
+        # tombstone and is not; of one that is gone nothing is said of that.
+        hidden = state is not None and not shown and state["withheld"][0].as_py() is False
+        alive = shown or withheld or hidden
         row = None
         if shown:
             assert state is not None
@@ -71,6 +74,7 @@ class GroupHistory:
             "row_count": _cells(state, program.cells)[0] if alive else None,
             "changed": state["epoch"][0].as_py() if alive and state is not None else None,
             "withheld": withheld,
+            "hidden": hidden,
             "written_ms": state["written_ms"][0].as_py() if alive and state is not None else None,
             "arguments": self._arguments(program, state) if alive else [],
             "epochs": _by_epoch(changes, {row.epoch: row for row in rows}),

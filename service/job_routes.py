@@ -64,7 +64,7 @@ async def validate(request: Request) -> Response:
     body = await request.body()
     checked = await run_in_threadpool(runtime.jobs.check, body)
     types = {named.name: str(named.type) for named in checked.plan.group}
-    types |= {each.name: str(each.type) for each in checked.plan.aggregates}
+    types |= {name: str(kind) for name, kind in checked.plan.results}
     columns = [{"name": name, "type": types[name]} for name in checked.plan.output]
     document = {"valid": True, "columns": columns, "spec": checked.spec.document()}
     return answer(document)

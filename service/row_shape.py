@@ -48,7 +48,7 @@ class RowShape:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         group = [(named.name, named.type) for named in plan.group]
-        results = [(each.name, each.type) for each in plan.aggregates]
+        results = list(plan.results)
         places = {name: (True, i, kind) for i, (name, kind) in enumerate(group)}
         places |= {name: (False, i, kind) for i, (name, kind) in enumerate(results)}
         # Every column of a row, hidden group columns too: what conditions may name.

@@ -251,4 +251,4 @@ def group_columns(plan: Plan) -> list[tuple[str, SqlType]]:
 
 
 def result_columns(plan: Plan) -> list[tuple[str, SqlType]]:
-    return [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]
+    return list(plan.results)

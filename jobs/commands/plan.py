@@ -38,9 +38,10 @@ def run(options: argparse.Namespace) -> None:
 
 def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
     types = {named.name: named.type for named in plan.group}
-    types |= {each.name: each.type for each in plan.aggregates}
+    types |= dict(plan.kept)
     meaning = {named.name: expression_sql(named.expression) for named in plan.group}
     meaning |= {each.name: _call(plan, i, "") for i, each in enumerate(plan.aggregates)}
+    meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
     return {
         "job": spec.name,
         "fingerprint": plan.fingerprint,
@@ -49,6 +50,7 @@ def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
             {"name": name, "type": str(types[name]), "is": meaning[name]} for name in plan.output
         ],
         "hidden": list(plan.hidden),
+        "having": None if plan.having is None else expression_sql(plan.having, plan),
         "window": _window_document(spec, plan),
         "topology": topology(spec, plan),
         "state": _state_columns(plan, program),
@@ -83,6 +85,11 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
         f"TableSourceScan(topics=[{', '.join(spec.source.topics)}], format=[{spec.source.format}], "
         f"fields=[{', '.join(column.name for column in plan.used)}])",
     ]
+    if plan.computes:
+        shown = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+        columns = [_aliased(shown.get(name, name), name) for name in plan.output]
+        having = f", where=[{expression_sql(plan.having, plan)}]" if plan.having else ""
+        operators.insert(0, f"Calc(select=[{', '.join(columns)}]{having})")
     if spec.sink is not None:
         operators.insert(
             0,
@@ -145,7 +152,7 @@ def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
     group = [(named.name, named.type) for named in plan.group]
     cell_types = {Storage.BIGINT: "BIGINT", Storage.TEXT: "STRING (digits)"}
     found = [column("accumulators", name, sql_type) for name, sql_type in group]
-    found += [column("accumulators", each.name, each.type) for each in plan.aggregates]
+    found += [column("accumulators", name, sql_type) for name, sql_type in plan.kept]
     found += [
         column("accumulators", cell.name, cell_types.get(cell.storage, str(cell.decimal_type)))
         for cell in program.cells

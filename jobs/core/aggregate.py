@@ -34,6 +34,7 @@ from jobs.core.program import (
 from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import (
     CLOSED,
+    HIDDEN,
     SHOWN,
     UNSHOWN,
     WITHHELD,
@@ -230,7 +231,8 @@ class _Folding:
             for argument in program.multisets
         ]
         self.results = Results(program, state)
-        self.no_result: Row = (None,) * len(program.plan.aggregates)
+        self.rows = program.rows
+        self.no_result: Row = (None,) * len(program.plan.kept)
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -268,6 +270,10 @@ class _Folding:
         cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
         result = results.of(cells)
+        if self.rows is not None:
+            result, held = self._told(key, program.row(old), result)
+            self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
+            return
         group = self._written(key, old, cells, result) if self.timed else Group(cells, result)
         self.upserts.groups.append((key, group))
         if old is None:
@@ -297,7 +303,7 @@ class _Folding:
                 self.upserts.multisets.append((argument, key, changed))
         cells = program.merge(None if old is None else old.cells, delta)
         self.counters.unmatched_retractions += max(gone, 0)
-        unshown = old is None or old.held == UNSHOWN
+        unshown = old is None or old.held in (UNSHOWN, HIDDEN)
         result = self.no_result if old is None else old.result
         held = UNSHOWN if unshown else WITHHELD
         self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
@@ -349,7 +355,7 @@ class _Folding:
         if closes:
             self.counters.closed += 1
             self._end_entries(key)
-            return Group(group.cells, group.result, CLOSED)
+            return None if group.held == HIDDEN else Group(group.cells, group.result, CLOSED)
         if ENDED in reached:  # by a shorter allowed lateness than there is now
             timer = GroupTimer(Clock.EVENT, closed_at, ENDED, key)
             self.upserts.timers.append((timer, True))
@@ -378,19 +384,23 @@ class _Folding:
 
     def _expire(self, key: Key, group: Group) -> None:
         self.counters.expired += 1
-        if self.rules.emit_expired:
-            self.changelog.append((Op.DELETE, key, group.result))
-        else:
+        row = self.program.row(group)
+        if row is not None and self.rules.emit_expired:
+            self.changelog.append((Op.DELETE, key, row))
+        elif row is not None:
             self.counters.expired_silently += 1
         self._end_entries(key)
 
     def release(self, key: Key, group: Group) -> Group | None:
         """The group once its net change since it was last emitted is told."""
-        before = None if group.held == UNSHOWN else group.result
+        before = self.program.row(group)
         if group.cells[0] == 0:
             self._end(key, group, announce=before is not None)
             return None
         result = self.results.stored(key, group.cells)
+        if self.rows is not None:
+            result, held = self._told(key, before, result)
+            return Group(group.cells, result, held, group.written, group.timer)
         floating = self.program.floating_results
         if before is None:
             self.changelog.append((Op.INSERT, key, result))
@@ -401,10 +411,27 @@ class _Folding:
 
     # --- both ------------------------------------------------------------------------------------
 
+    def _told(self, key: Key, before: Row | None, aggregates: Row) -> tuple[Row, int]:
+        """What is stored of a group's result, and whether it has a row, where the query has HAVING
+        or expressions over aggregates; what has changed of the row is told."""
+        assert self.rows is not None
+        stored, passes = self.rows.stored(key, aggregates, self.results.misfits)
+        after = self.rows.row(stored) if passes else None
+        if before is None or after is None:
+            if after is not None:
+                self.changelog.append((Op.INSERT, key, after))
+            elif before is not None:
+                self.changelog.append((Op.DELETE, key, before))
+        elif self.refresh or not same_row(before, after, floating=self.program.floating_results):
+            self.changelog.append((Op.UPDATE_BEFORE, key, before))
+            self.changelog.append((Op.UPDATE_AFTER, key, after))
+        return stored, SHOWN if passes else HIDDEN
+
     def _end(self, key: Key, old: Group, *, announce: bool) -> None:
         """A group that ends takes all of its entries along, unmatched ones too, and its timer."""
-        if announce:
-            self.changelog.append((Op.DELETE, key, old.result))
+        row = self.program.row(old)
+        if announce and row is not None:
+            self.changelog.append((Op.DELETE, key, row))
         if old.timer is not None:
             self._set_timer(key, old.timer, None)
         self._end_entries(key)

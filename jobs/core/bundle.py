@@ -22,7 +22,7 @@ from jobs.core.plan import Column, Composite, Constant, Expression, Plan
 from jobs.core.program import Program
 from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.sessions import fold_of, fold_time_of
-from jobs.core.state import UNSHOWN, Key, MemoryState
+from jobs.core.state import Key, MemoryState
 from jobs.core.timers import Clock
 
 Projected = tuple[Key, Row]  # a row's group and the arguments of the aggregates
@@ -137,7 +137,7 @@ class Tally:
 
     def _last_row(self, key: Key) -> Row | None:
         group = self.state.groups([key])[0]
-        return None if group is None or group.held == UNSHOWN else group.result
+        return self.program.row(group)
 
 
 def plain_projection(plan: Plan) -> Projection | None:

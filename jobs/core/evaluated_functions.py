@@ -257,6 +257,16 @@ def _date_trunc(call: Call) -> Function:
     return truncated
 
 
+def _of_first(make: Callable[[Call], Function]) -> Callable[[Call], Function]:
+    """A function whose further arguments are constants that it has seen already."""
+
+    def of(call: Call) -> Function:
+        function = make(call)
+        return lambda value, *_: function(value)
+
+    return of
+
+
 def _plain(function: Function) -> Callable[[Call], Function]:
     return lambda call: function
 
@@ -266,8 +276,8 @@ FUNCTIONS: dict[str, Callable[[Call], Function]] = {
     "SIGN": _sign,
     "FLOOR": _toward(ROUND_FLOOR),
     "CEIL": _toward(ROUND_CEILING),
-    "ROUND": _round,
-    "TRUNCATE": _truncate,
+    "ROUND": _of_first(_round),
+    "TRUNCATE": _of_first(_truncate),
     "GREATEST": _extreme(max),
     "LEAST": _extreme(min),
     "SQRT": _plain(_root),

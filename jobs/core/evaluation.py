@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import eq, ge, gt, itemgetter, le, lt, ne
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.core.accumulators.numbers import float32
 from jobs.core.evaluated_casts import conversion, no_conversion
@@ -56,7 +56,15 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def not_here(expression: Expression) -> tuple[str, str | None] | None:
+class NotHere(NamedTuple):
+    """Why an expression cannot be evaluated over a group's results, and what to do instead."""
+
+    name: str  # of the function that cannot be
+    message: str
+    hint: str | None = None
+
+
+def not_here(expression: Expression) -> NotHere | None:
     """Why an expression cannot be evaluated over a group's results, and what to do instead."""
     for each in walk(expression):
         if (
@@ -65,13 +73,17 @@ def not_here(expression: Expression) -> tuple[str, str | None] | None:
             and each.function != "COALESCE"
         ):
             reason = f"{each.function} is possible over rows, not over aggregates"
-            return reason, f"use it inside the aggregate, or GROUP BY {each.function}(...)"
+            hint = f"use it inside the aggregate, or GROUP BY {each.function}(...)"
+            return NotHere(each.function, reason, hint)
         if isinstance(each, Cast) and (why := no_conversion(each.operand.type, each.type)):
-            return f"CAST from {each.operand.type} to {each.type} over aggregates: {why}", None
+            name = "TRY_CAST" if each.lenient else "CAST"
+            return NotHere(
+                name, f"{name} from {each.operand.type} to {each.type} over aggregates: {why}"
+            )
         if not isinstance(each, (*_NODES, *_NODES_MORE)):
-            return f"{type(each).__name__} is not possible over aggregates", None
+            return NotHere("", f"{type(each).__name__} is not possible over aggregates")
         if each.type.items:
-            return f"{each.type} can be selected as it is, and not be looked into", None
+            return NotHere("", f"{each.type} can be selected as it is, and not be looked into")
     return None
 
 

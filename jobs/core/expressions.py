@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
 
 from jobs.core.functions import FUNCTIONS
 from jobs.core.plan import (
@@ -58,6 +60,25 @@ def walk(expression: Expression) -> Iterator[Expression]:
             seen.add(id(current))
             yield current
             waiting.extend(reversed(parts(current)))
+
+
+def replaced(
+    expression: Expression, change: Callable[[Expression], Expression | None]
+) -> Expression:
+    """The expression with parts of it changed, from the outside: None leaves a part as it is, with
+    its own parts changed."""
+
+    def made(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(made, part))
+        if isinstance(part, Expression):
+            return replaced(part, change)
+        return part
+
+    if (changed := change(expression)) is not None:
+        return changed
+    known = {each.name: getattr(expression, each.name) for each in fields(expression)}
+    return replace(expression, **{name: made(value) for name, value in known.items()})
 
 
 def fails_itself(expression: Expression) -> bool:

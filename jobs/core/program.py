@@ -25,7 +25,9 @@ from jobs.core.accumulators import (
     accumulators_of,
 )
 from jobs.core.change import Row, Value
+from jobs.core.group_rows import GroupRows
 from jobs.core.plan import Aggregate, Plan
+from jobs.core.state import HIDDEN, UNSHOWN, Group
 
 NEVER = 1 << 62  # later than every position
 ROW_COUNT, FIRST_PLUS, HEADS, FIRST_CELL = range(4)
@@ -84,7 +86,8 @@ class Program:
             argument: (self._shown_by(argument, "largest"), self._shown_by(argument, "smallest"))
             for argument in self.multisets
         }
-        self.floating_results = any(aggregate.type.floating for aggregate in plan.aggregates)
+        self.floating_results = any(kind.floating for _, kind in plan.kept)
+        self.rows = GroupRows(plan) if plan.computes else None
         touching = (self._touch(argument) for argument in self.multisets)
         functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
@@ -97,6 +100,12 @@ class Program:
             argument: scope[f"touch_{argument}"] for argument in self.multisets
         }
         self.result: Callable[..., tuple[Any, ...]] = scope["result"]
+
+    def row(self, group: Group | None) -> Row | None:
+        """The row that was last told of a group; None where none is to be seen."""
+        if group is None or group.held in (UNSHOWN, HIDDEN):
+            return None
+        return group.result if self.rows is None else self.rows.row(group.result)
 
     def multiset_slot(self, argument: int) -> int:
         """Where in a delta the multiset of an argument is."""

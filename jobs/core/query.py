@@ -20,25 +20,18 @@ a plan holds names that passed `NAME`, columns of the source, and values with ty
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from jobs.core import typing_rules, window_query
 from jobs.core.aggregate_calls import (
     AGGREGATES,
-    argument_name,
-    is_call,
-    named_in,
-    read_call,
-    written_name,
 )
 from jobs.core.dialect import Refusal, parse_select
 from jobs.core.expressions import walk
 from jobs.core.plan import (
-    Aggregate,
     Column,
-    Constant,
     Expression,
     Logical,
     Named,
@@ -46,19 +39,15 @@ from jobs.core.plan import (
     WindowBound,
 )
 from jobs.core.query_reading import QueryError, QueryProblem, problem_at, same_name
-from jobs.core.query_rows import RowReader
+from jobs.core.query_results import OverResults, ResultReader
 from jobs.core.query_scope import (
-    NAME,
     RESERVED,
     Item,
     Scope,
-    column_name,
-    follows,
     readable_name,
-    unused,
 )
-from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX, IDENTIFIER_CHARACTERS_MAX
-from schemas.types import BOOLEAN, INT, SqlType
+from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX
+from schemas.types import BOOLEAN, SqlType
 
 _NO_CLAUSE = {
     "with_": ("WITH is not supported", "FROM (SELECT ... FROM t) does the same for one table"),
@@ -66,7 +55,10 @@ _NO_CLAUSE = {
         "SELECT DISTINCT in a derived table is not supported",
         "let a second job read the first one's changelog",
     ),
-    "having": ("HAVING is not supported yet", None),
+    "having": (
+        "HAVING in a derived table is not supported",
+        "let a second job read the first one's changelog",
+    ),
     "order": ("a changing result has no order", "order where the results are read"),
     "sort": ("a changing result has no order", "order where the results are read"),
     "limit": ("LIMIT needs an order, and a changing result has none", None),
@@ -94,10 +86,8 @@ def parse_query(sql: str, columns: Mapping[str, SqlType]) -> Plan:
 
 
 @dataclass
-class _Query(RowReader):
+class _Query(ResultReader):
     """One query on its way to a plan."""
-
-    columns: Mapping[str, SqlType] = field(default_factory=dict)
 
     # -- the SELECT as a whole --
 
@@ -107,27 +97,36 @@ class _Query(RowReader):
         with self.problems_kept():
             where = self._both(where, self._where(select, scope))
         scope = self._windowed(select, scope)
-        items = [item for node in select.expressions for item in self._items(node, scope)]
+        items = [item for node in select.expressions for item in self.items(node, scope)]
         keys = self._keys(select, scope, items)
+        having = self._having(select, scope, items)
         if self.problems:
             return None
         keys = self._distinct(select, keys, items)
         if len(items) > COLUMNS_MAX:
             raise Refusal(f"a result has at most {COLUMNS_MAX} columns", 0)
-        if not keys and not any(item.call for item in items):
+        if not keys and not self.calls and not any(item.call for item in items):
             raise self.refused(
                 "a query needs GROUP BY or an aggregate",
                 select,
                 "SELECT k, COUNT(*) ... GROUP BY k",
             )
-        group = self._group(keys, items)
-        self._name_results(items)
+        group = self.group(keys, items)
+        called = self.called(items)
+        over = OverResults(self, keys, group, called)
+        having = None if having is None else over.resolved(having, select.args["having"].this)
+        for item in items:
+            if item.computed:
+                with self.problems_kept():
+                    item.expression = over.resolved(item.expression, item.node)
+        self.name_results(items)
         if self.problems:
             return None
-        named = self._name_keys(group, items)
-        arguments, aggregates = self._aggregates(items)
-        read = [each.expression for each in (*named, *arguments)]
-        read = read if where is None else [where, *read]
+        named = self.name_keys(group, items)
+        arguments, aggregates = self.aggregates(called, [*items, *named])
+        computed = tuple(Named(each.name, each.expression) for each in items if each.computed)
+        read = [each.expression for each in (*named, *arguments, *computed)]
+        read += [each for each in (where, having) if each is not None]
         if sum(self.size(each)[1] for each in read) > EXPRESSION_NODES_MAX:
             message = f"the query has more than {EXPRESSION_NODES_MAX} parts, derived ones included"
             raise Refusal(message, 0)
@@ -140,6 +139,8 @@ class _Query(RowReader):
             arguments=arguments,
             aggregates=aggregates,
             output=tuple(item.name for item in items),
+            computed=computed,
+            having=having,
         )
 
     def _from(
@@ -152,7 +153,7 @@ class _Query(RowReader):
                 "from_",
                 "where",
                 "group",
-                *(("distinct",) if outermost else ()),
+                *(("distinct", "having") if outermost else ()),
             )
             if value and part not in known:
                 message, hint = _NO_CLAUSE.get(
@@ -244,32 +245,6 @@ class _Query(RowReader):
 
     # -- SELECT list and GROUP BY --
 
-    def _items(self, node: exp.Expr, scope: Scope) -> Iterator[Item]:
-        with self.problems_kept():
-            alias = node.alias if isinstance(node, exp.Alias) else None
-            value = node.this if isinstance(node, exp.Alias) else node
-            while isinstance(value, exp.Paren):
-                value = value.this
-            if isinstance(value, exp.Star):
-                raise self.refused("SELECT * says nothing of groups: name the columns", value)
-            if is_call(value):
-                yield self._aggregate(value, alias, scope)
-            else:
-                expression = self.row(value, scope, "SELECT")
-                with self.at(value):
-                    typing_rules.typed(expression)
-                column = scope.spelling(value.name) if isinstance(value, exp.Column) else None
-                readable = scope.readable(value) or "constant"
-                if isinstance(expression, WindowBound):
-                    readable = expression.name
-                yield Item(value, alias, expression, column=column, readable=readable)
-
-    def _aggregate(self, node: exp.Expr, alias: str | None, scope: Scope) -> Item:
-        call = read_call(self, node, lambda inner, where: self.row(inner, scope, where))
-        argument = Constant(1, INT) if call.argument is None else call.argument
-        names = (written_name(node).lower(), scope.readable(named_in(node)))
-        return Item(node, alias, argument, call, readable="_".join(filter(None, names)))
-
     def _keys(self, select: exp.Select, scope: Scope, items: list[Item]) -> list[Expression]:
         """The expressions of GROUP BY: of columns, positions, aliases, or written out."""
         group = select.args.get("group")
@@ -286,6 +261,19 @@ class _Query(RowReader):
                 keys += [each for each in whole if each not in keys]
         return keys
 
+    def _having(self, select: exp.Select, scope: Scope, items: list[Item]) -> Expression | None:
+        """The condition of HAVING; names are columns first, then those of the result."""
+        having = select.args.get("having")
+        if having is None:
+            return None
+        with self.problems_kept():
+            names = {**self.aliases(items, scope), **scope.names}
+            within = Scope(names, scope.qualifiers)
+            expression = self.row(having.this, within, "HAVING")
+            with self.at(having.this):
+                return typing_rules.condition(expression, "HAVING")
+        return None
+
     def _distinct(
         self, select: exp.Select, keys: list[Expression], items: list[Item]
     ) -> list[Expression]:
@@ -295,7 +283,7 @@ class _Query(RowReader):
         if distinct is None:
             return keys
         self.only(distinct)
-        rows = [item.expression for item in items if not item.call]
+        rows = [item.expression for item in items if not (item.call or item.computed)]
         if select.args.get("group") is None:
             return keys if len(rows) < len(items) else list(dict.fromkeys(rows))
         if hidden := [key for key in keys if key not in rows]:
@@ -322,116 +310,9 @@ class _Query(RowReader):
         return self.row(node, scope, "GROUP BY")
 
     def _key_item(self, item: Item, node: exp.Expr) -> Expression:
-        if item.call:
+        if item.call or item.computed:
             raise self.refused("GROUP BY cannot use an aggregate", node)
         return item.expression
-
-    def _group(self, keys: list[Expression], items: list[Item]) -> list[Expression]:
-        """The group expressions, and behind them what else is selected of them.
-
-        UPPER(k) with GROUP BY k is a function of the key: it joins the key and changes no group.
-        """
-        group, free = list(keys), list(keys)
-        for item in items:
-            if item.call:
-                continue
-            if item.expression in free:
-                free.remove(item.expression)
-            elif follows(item.expression, keys):
-                group.append(item.expression)
-            else:
-                with self.problems_kept():
-                    raise self._ungrouped(item, keys)
-        return group
-
-    def _ungrouped(self, item: Item, keys: list[Expression]) -> Refusal:
-        names = [each.name for each in walk(item.expression) if isinstance(each, Column)]
-        loose = next((name for name in names if Column(name, self.columns[name]) not in keys), "")
-        message = f"`{loose}` is neither in GROUP BY nor inside an aggregate"
-        return self.refused(message, item.node, f"GROUP BY {loose}, or MAX({loose})")
-
-    # -- names --
-
-    def _name_results(self, items: list[Item]) -> None:
-        """Names of the result: AS first, then plain columns, then ones made from what is there."""
-        taken: dict[str, str] = {}
-        for item in items:
-            name = item.column if item.alias is None else item.alias
-            if name is None:
-                continue
-            with self.problems_kept():
-                self._check_name(name, item, taken)
-            item.name = name
-            taken[name.lower()] = name
-        for item in items:
-            if not item.name:
-                item.name = unused(item.readable, taken)
-                taken[item.name.lower()] = item.name
-
-    def _check_name(self, name: str, item: Item, taken: Mapping[str, str]) -> None:
-        if not NAME.fullmatch(name):
-            raise self.refused(
-                f"{name!r} cannot be the name of a column: letters, digits and _, at most "
-                f"{IDENTIFIER_CHARACTERS_MAX}, not a digit first",
-                item.node,
-                "AS and another name",
-            )
-        if name.lower() in RESERVED:
-            message = f"`{name}` is a column of the job's own table"
-            raise self.refused(message, item.node, f"AS {name}_, or another name")
-        if name.lower() in taken:
-            same = "" if taken[name.lower()] == name else f", which differs from `{name}` in case"
-            message = f"two columns of the result are called `{taken[name.lower()]}`{same}"
-            raise self.refused(message, item.node, "AS and another name")
-
-    def _name_keys(self, group: list[Expression], items: list[Item]) -> tuple[Named, ...]:
-        """Group columns are called as in the result; hidden ones get a name of ours."""
-        taken = {item.name.lower(): item.name for item in items}
-        shown = [item for item in items if not item.call]
-        named = []
-        for expression in group:
-            item = next((each for each in shown if each.expression == expression), None)
-            if item is not None:
-                shown.remove(item)
-                named.append(Named(item.name, expression))
-                continue
-            name = unused(readable_name(expression), taken)
-            taken[name.lower()] = name
-            named.append(Named(name, expression))
-        return tuple(named)
-
-    def _aggregates(self, items: list[Item]) -> tuple[tuple[Named, ...], tuple[Aggregate, ...]]:
-        """The distinct arguments, and the aggregates over them."""
-        arguments: list[Named] = []
-        aggregates = []
-        taken: dict[str, str] = {}
-        for item in items:
-            if item.call is None:
-                continue
-            index = None
-            if item.call.argument is not None:
-                known = [each.expression for each in arguments]
-                if item.expression not in known:
-                    name = argument_name(item.expression) or column_name(item.expression)
-                    name = unused(name or item.name, taken)
-                    taken[name.lower()] = name
-                    arguments.append(Named(name, item.expression))
-                    known.append(item.expression)
-                index = known.index(item.expression)
-            call = item.call
-            aggregates.append(
-                Aggregate(
-                    call.function, index, item.name, call.type,
-                    call.distinct, call.parameters, call.order,
-                )
-            )  # fmt: skip
-        if self.window is not None and self.window.function == "SESSION":
-            start = window_query.bounds(self.window)[0]
-            if start not in [each.expression for each in arguments]:
-                arguments.append(Named(unused("instant", taken), start))
-        return tuple(arguments), tuple(aggregates)
-
-    # -- row expressions --
 
 
 __all__ = ["AGGREGATES", "RESERVED", "QueryError", "QueryProblem", "parse_query"]

@@ -63,6 +63,8 @@ class RowReader(Reading):
             self.only(node, "this")
             return read(node.this)
         if is_call(node):
+            if where in ("SELECT", "HAVING"):
+                return self.aggregate_value(node, scope)
             raise self._misplaced_aggregate(node, where)
         reader = READERS.get(type(node))
         if reader is None:
@@ -71,6 +73,10 @@ class RowReader(Reading):
             expression = reader(self, node, read)
         self._measure(expression, node)
         return expression
+
+    def aggregate_value(self, node: exp.Expr, scope: Scope) -> Expression:
+        """An aggregate inside an expression of the result."""
+        raise NotImplementedError
 
     def _column(self, node: exp.Column, scope: Scope) -> Expression:
         if not isinstance(node.this, exp.Identifier):
@@ -130,9 +136,6 @@ class RowReader(Reading):
         return self.refused(message, node, "IN (...) for long chains of OR")
 
     def _misplaced_aggregate(self, node: exp.Expr, where: str) -> Refusal:
-        if where == "SELECT":
-            message = "an expression over aggregates is not supported yet"
-            return self.refused(message, node, "select each aggregate as a column of its own")
         if where in AGGREGATES:
             return self.refused("an aggregate of an aggregate is not possible", node)
         return self.refused(f"an aggregate is not possible in {where}", node)

@@ -59,6 +59,7 @@ class Item:
     alias: str | None
     expression: Expression  # the argument, where it is an aggregate
     call: AggregateCall | None = None
+    computed: bool = False  # an expression over aggregates
     column: str | None = None  # the name of the column, where it is nothing else
     readable: str = ""  # what it could be called
     name: str = ""

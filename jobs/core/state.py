@@ -37,8 +37,9 @@ _ROW_RANK = 3
 
 
 # What of a group's changes has been emitted: all; not those since its last result; none ever. A
-# closed one has its result for ever: the table keeps that, and a state has nothing of it.
-SHOWN, WITHHELD, UNSHOWN, CLOSED = range(4)
+# closed one has its result for ever: the table keeps that, and a state has nothing of it. A hidden
+# one does not pass HAVING: it has no row, and all of its state.
+SHOWN, WITHHELD, UNSHOWN, CLOSED, HIDDEN = range(5)
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):

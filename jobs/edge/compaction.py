@@ -276,8 +276,8 @@ def _one(array: pa.ChunkedArray) -> pa.Array:
 
 
 def _alive(rows: pa.Table, part: str) -> pa.Array:
-    if part == ACCUMULATORS:  # a group that nobody has seen yet is there all the same
-        return pc.or_(pc.invert(rows["tombstone"]), pc.fill_null(rows["withheld"], False))
+    if part == ACCUMULATORS:  # a group that nobody can see is there all the same
+        return pc.or_(pc.invert(rows["tombstone"]), rows["withheld"].is_valid())
     if part == TIMERS:
         return pc.invert(rows["tombstone"])
     return pc.not_equal(rows["multiplicity"], 0)

@@ -97,7 +97,8 @@ class TableLayout:
         plan: Plan = program.plan
         self.program = program
         self.group = [(named.name, named.type) for named in plan.group]
-        self.results = [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]
+        self.results = list(plan.results)
+        self.kept = list(plan.kept)  # with what only HAVING and expressions over aggregates need
         self.values = [
             (f"value_{plan.arguments[index].name}", plan.arguments[index].type)
             for index in program.stored
@@ -108,7 +109,7 @@ class TableLayout:
         own = [name for part in PARTS for name in self._own(part)]
         own += [cell.name for cell in self.program.cells] + [name for name, _ in self.values]
         taken = {name.lower() for name in [*own, "part"]}
-        for name, _ in [*self.group, *self.results]:
+        for name, _ in [*self.group, *self.kept]:
             if name.lower() in taken:
                 raise ValueError(
                     f"column {name!r} has the name of a column that the table keeps for itself; "
@@ -178,8 +179,10 @@ class TableLayout:
         columns = dict(self._own(part))
         if part in (CHANGELOG, *STATE, LATE):
             columns.update({name: arrow_type(kind) for name, kind in self.group})
-        if part in (CHANGELOG, ACCUMULATORS):
+        if part == CHANGELOG:
             columns.update({name: arrow_type(kind) for name, kind in self.results})
+        if part == ACCUMULATORS:
+            columns.update({name: arrow_type(kind) for name, kind in self.kept})
         if part == ACCUMULATORS:
             columns.update({cell.name: cell_type(cell) for cell in self.program.cells})
         if part == MULTISETS:
@@ -217,7 +220,7 @@ class TableLayout:
         count = len(upserts)
         groups = [group for _, group in upserts]
         no_cells = (0,) * len(self.program.cells)
-        no_result = (None,) * len(self.results)
+        no_result = (None,) * len(self.kept)
         cells = [no_cells if group is None else group.cells for group in groups]
         results = [no_result if group is None else group.result for group in groups]
         columns = list(zip(*cells, strict=True)) if count else [()] * len(self.program.cells)
@@ -227,7 +230,7 @@ class TableLayout:
                 pa.array(buckets, pa.int32()),
                 *time_columns(groups),
                 *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
-                *_transposed(results, [kind for _, kind in self.results]),
+                *_transposed(results, [kind for _, kind in self.kept]),
                 *(
                     cells_to_arrow(column, cell)
                     for column, cell in zip(columns, self.program.cells, strict=True)
@@ -340,7 +343,7 @@ class TableLayout:
     def _groups(self, accumulators: pa.Table) -> list[tuple[Key, Group | None]]:
         if not accumulators.num_rows:
             return []
-        results = _rows(accumulators, self.results)
+        results = _rows(accumulators, self.kept)
         cells = zip(
             *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells), strict=True
         )

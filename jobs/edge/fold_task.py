@@ -192,7 +192,7 @@ class _Fold:
             plan=task.plan.fingerprint,
             group_types=tuple(kind for _, kind in layout.group),
             argument_types=tuple(argument.type for argument in task.plan.arguments),
-            array_results=any(each.type.kind is Kind.ARRAY for each in task.plan.aggregates),
+            array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept),
         )
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []

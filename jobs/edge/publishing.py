@@ -152,7 +152,7 @@ def told_watermark(watermarks: Mapping[str, Any]) -> int | None:
 def result_columns(plan: Plan) -> ResultColumns:
     """The key's columns, and the row's in SELECT order."""
     types = {named.name: str(named.type) for named in plan.group}
-    types.update({aggregate.name: str(aggregate.type) for aggregate in plan.aggregates})
+    types.update({name: str(kind) for name, kind in plan.results})
     return ResultColumns(
         group=[(named.name, str(named.type)) for named in plan.group],
         output=[(name, types[name]) for name in plan.output],

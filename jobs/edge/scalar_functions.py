@@ -100,14 +100,15 @@ def _split_index(call: Call, values: list[SparkColumn]) -> SparkColumn:
     return F.when(values[2] >= F.lit(0), F.get(parts, values[2]))
 
 
-def _left(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    return F.substr(values[0], F.lit(1), F.greatest(values[1], F.lit(0)))
+def _end(of: Callable[[SparkColumn, SparkColumn], SparkColumn]) -> _Function:
+    """LEFT and RIGHT, with nothing for a length of nothing."""
 
+    def end(call: Call, values: list[SparkColumn]) -> SparkColumn:
+        text, length = values
+        given = text.isNotNull() & length.isNotNull()
+        return F.when(length > F.lit(0), of(text, length)).when(given, F.lit(""))
 
-def _right(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    return F.when(values[1] > F.lit(0), F.right(values[0], values[1])).otherwise(
-        F.when(values[0].isNotNull() & values[1].isNotNull(), F.lit(""))
-    )
+    return end
 
 
 # --- mathematics: NULL where there is no value, which fails the row ------------------------------
@@ -221,8 +222,8 @@ FUNCTIONS: dict[str, _Function] = {
     "WEEK": _long(F.weekofyear),
     "DAYOFYEAR": _long(F.dayofyear),
     "DAYOFWEEK": _long(F.dayofweek),
-    "LEFT": _left,
-    "RIGHT": _right,
+    "LEFT": _end(F.left),
+    "RIGHT": _end(F.right),
     "BTRIM": _plain(F.trim),
     "REVERSE": _plain(F.reverse),
     "REPEAT": _repeat,

@@ -85,7 +85,7 @@ class RowShape:
 
     def __init__(self, plan: Plan) -> None:
         group = {named.name: (True, i, named.type) for i, named in enumerate(plan.group)}
-        results = {each.name: (False, i, each.type) for i, each in enumerate(plan.aggregates)}
+        results = {name: (False, i, kind) for i, (name, kind) in enumerate(plan.results)}
         places = {**group, **results}
         self.names = plan.output
         self.types = [places[name][2] for name in plan.output]

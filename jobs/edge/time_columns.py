@@ -4,8 +4,9 @@
     timers         tombstone, timer_clock, timer_namespace, timer_ms
 
 A group whose result is withheld and was never emitted has a tombstone as well: a reader of results
-has nothing to see of it, and need not know why. One of a closed window has its result for ever, and
-is no state any more.
+has nothing to see of it, and need not know why. So has one that does not pass HAVING: it has a
+tombstone and is not withheld, while of one that is gone `withheld` is NULL. One of a closed window
+has its result for ever, and is no state any more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.core.state import CLOSED, SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
+from jobs.core.state import CLOSED, HIDDEN, SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
 from jobs.core.timers import Clock
 
 OF_GROUPS = {
@@ -28,7 +29,9 @@ OF_GROUPS = {
 
 def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
     """tombstone, and OF_GROUPS."""
-    gone = pa.array([group is None or group.held == UNSHOWN for group in groups], pa.bool_())
+    gone = pa.array(
+        [group is None or group.held in (UNSHOWN, HIDDEN) for group in groups], pa.bool_()
+    )
     if all(group is None or (group.written is None and not group.held) for group in groups):
         return [gone, *(pa.nulls(len(groups), kind) for kind in OF_GROUPS.values())]
     told = [
@@ -68,6 +71,8 @@ def _group(
 ) -> Group | None:
     if closed:
         return Group(cells, result, CLOSED)
+    if gone and withheld is False:
+        return Group(cells, result, HIDDEN, written, timer)
     if not withheld:
         return None if gone else Group(cells, result, SHOWN, written, timer)
     return Group(cells, result, UNSHOWN if gone else WITHHELD, written, timer)

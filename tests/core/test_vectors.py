@@ -62,7 +62,7 @@ def lines_of(plan: Plan, folded: Folded) -> list[str]:
 
 def _values(plan: Plan, key: Key, row: Row) -> list[object]:
     columns = [(named.name, named.type) for named in plan.group]
-    columns += [(aggregate.name, aggregate.type) for aggregate in plan.aggregates]
+    columns += plan.results
     shown_by_name = {
         name: render(value, kind) for (name, kind), value in zip(columns, key + row, strict=True)
     }
@@ -102,7 +102,7 @@ def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) 
         for key, row in table.items():
             group = tally.state.groups([key])[0]
             assert group is not None
-            assert repr(group.result) == repr(row)
+            assert repr(tally.program.row(group)) == repr(row)
         if not rewrite:
             assert outcomes[-1] == scripted.expected
     if rewrite:

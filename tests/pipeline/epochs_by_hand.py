@@ -206,7 +206,7 @@ class EpochsByHand:
 
     def _output(self, key: Key, row: Row) -> Sequence[object]:
         columns = [(named.name, named.type) for named in self.plan.group]
-        columns += [(aggregate.name, aggregate.type) for aggregate in self.plan.aggregates]
+        columns += self.plan.results
         by_name = {
             name: render(value, kind)
             for (name, kind), value in zip(columns, key + row, strict=True)

@@ -129,7 +129,7 @@ def internal(plan: Plan, results: dict[tuple[str, ...], dict[str, Any]]) -> dict
     """Result rows as the judge says them: values as retally holds them in memory."""
     return {
         tuple(parse(row[named.name], named.type) for named in plan.group): tuple(
-            parse(row[aggregate.name], aggregate.type) for aggregate in plan.aggregates
+            parse(row[name], kind) for name, kind in plan.results
         )
         for row in results.values()
     }
