@@ -75,6 +75,7 @@ class Folded:
     changelog: list[ChangelogRow]
     upserts: Upserts
     counters: Counters
+    closed: list[Key] = field(default_factory=list)  # groups whose window has
 
 
 def fold(
@@ -156,7 +157,7 @@ def fold_time(
             folding.upserts.groups.append((key, after))
     folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
     counters.misfits = folding.results.misfits[0]
-    return Folded(folding.changelog, folding.upserts, counters)
+    return Folded(folding.changelog, folding.upserts, counters, folding.closed)
 
 
 def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) -> None:
@@ -232,6 +233,7 @@ class _Folding:
         ]
         self.results = Results(program, state)
         self.rows = program.rows
+        self.closed: list[Key] = []
         self.no_result: Row = (None,) * len(program.plan.kept)
 
     # --- rows -----------------------------------------------------------------------------------
@@ -354,6 +356,7 @@ class _Folding:
             group = told
         if closes:
             self.counters.closed += 1
+            self.closed.append(key)
             self._end_entries(key)
             return None if group.held == HIDDEN else Group(group.cells, group.result, CLOSED)
         if ENDED in reached:  # by a shorter allowed lateness than there is now

@@ -24,7 +24,7 @@ from jobs.core.change import Value
 from jobs.core.plan import Plan, WindowBound
 from jobs.core.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
 from jobs.core.rules import FOR_EVER, Rules
-from jobs.core.state import CLOSED, Counts, Group, Key, State, Upserts, rank
+from jobs.core.state import Counts, Group, Key, State, Upserts, rank
 
 Instant = Any  # a value of the window's start
 Span = tuple[Instant, Instant]  # a session's first instant, and its end
@@ -123,9 +123,8 @@ def fold_time_sessions(program: Program, state: State, **passing: Any) -> Folded
     assert keys is not None
     folded = fold_time(program, state, **passing)
     gone = Upserts([], [], [])
-    for key, group in folded.upserts.groups:
-        if group is not None and group.held == CLOSED:
-            _forget_panes(program, state, keys, key, gone)
+    for key in folded.closed:
+        _forget_panes(program, state, keys, key, gone)
     folded.upserts = _together(gone, folded.upserts)
     return folded
 

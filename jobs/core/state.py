@@ -266,7 +266,7 @@ class MemoryState:
                 self._withheld.discard(_hashable(key))
                 continue
             self._groups[_hashable(key)] = group
-            if group.held:
+            if group.withheld:
                 self._withheld.add(_hashable(key))
             else:
                 self._withheld.discard(_hashable(key))

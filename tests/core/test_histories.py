@@ -37,14 +37,15 @@ BATCH = 100
 TYPES = {name: SqlType.parse(text) for name, text in COLUMNS.items()}
 OUTCOMES = {"changes": Changes, "rejected": Rejected, "skipped": Skipped, "filtered": Filtered}
 
-# A query of ours, its key columns, and its results as DuckDB says them; prices are in cents there.
+# A query of ours, its key columns, its results and its HAVING as DuckDB says them; prices are in
+# cents there.
 AVERAGE_CNT = "CAST(SUM(cnt) // COUNT(cnt) AS INT)"
 AVERAGE_PRICE = (
     "CAST(SIGN(SUM(price)) * ((2 * ABS(SUM(price)) * 10000 + COUNT(price)) // (2 * COUNT(price))) "
     "AS HUGEINT)"
 )
 SUM_CNT = "CASE WHEN SUM(cnt) BETWEEN -2147483648 AND 2147483647 THEN SUM(cnt) END"
-QUERIES = [
+QUERIES: list[tuple[str, ...]] = [
     (
         "SELECT name, COUNT(*) AS n, COUNT(cnt) AS some, SUM(cnt) AS s, AVG(cnt) AS mean, "
         "MIN(cnt) AS low, MAX(cnt) AS top FROM product GROUP BY name",
@@ -65,8 +66,17 @@ QUERIES = [
         "",
         "COUNT(*), MAX(note), MIN(cnt), COUNT(weight)",
     ),
+    (
+        "SELECT region, COUNT(*) AS n, CAST(MAX(cnt) AS BIGINT) - MIN(cnt) AS spread, "
+        "CASE WHEN COUNT(weight) > 2 THEN 'many' ELSE region END AS label FROM product "
+        "GROUP BY region HAVING MAX(cnt) > MIN(cnt) OR COUNT(*) = 1",
+        "region",
+        "COUNT(*), CAST(MAX(cnt) AS BIGINT) - MIN(cnt), "
+        "CASE WHEN COUNT(weight) > 2 THEN 'many' ELSE region END",
+        "MAX(cnt) > MIN(cnt) OR COUNT(*) = 1",
+    ),
 ]
-PLANS = [parse_query(sql, TYPES) for sql, _, _ in QUERIES]
+PLANS = [parse_query(sql, TYPES) for sql, *_ in QUERIES]
 ARROW = pa.schema(
     [
         ("run", pa.int32()),
@@ -132,14 +142,14 @@ class Judge:
 
     def decide(self, connection: duckdb.DuckDBPyConnection) -> int:
         """Compare; returns how many bundles were looked at."""
-        _, group, results = QUERIES[self.query]
+        _, group, results, *having = QUERIES[self.query]
         key_columns = len(PLANS[self.query].group)
         columns = list(zip(*self.rows, strict=True))
         arrays = [pa.array(values, kind.type) for values, kind in zip(columns, ARROW, strict=True)]
         connection.register("live", pa.Table.from_arrays(arrays, schema=ARROW))
         by = f"run, bundle{', ' if group else ''}{group}"
         wanted: dict[tuple[int, int], Table] = {place: {} for place in self.claims}
-        sql = f"SELECT {by}, {results} FROM live GROUP BY {by}"
+        sql = f"SELECT {by}, {results} FROM live GROUP BY {by} HAVING {' '.join(having) or 'TRUE'}"
         for run, bundle, *values in connection.execute(sql).fetchall():
             wanted[run, bundle][tuple(values[:key_columns])] = tuple(values[key_columns:])
         for (run, bundle), table in self.claims.items():
