@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from jobs.core.generators import later
+from jobs.core.generators import Generator, later
 from jobs.core.job_time import JobTime, Place
 from jobs.core.time_view import PartitionTime
 from jobs.edge.alignment_group import AlignmentGroup
@@ -25,6 +25,23 @@ from jobs.edge.epoch_files import now_ms
 from jobs.edge.ranges import moved
 from schemas.epoch import EpochRow, Offsets
 from schemas.job import JobSpec
+
+
+class _Read(NamedTuple):
+    """What an epoch has read of a partition: records, the greatest time, and the greatest one up
+    to the last marked row."""
+
+    records: int = 0
+    latest: int | None = None
+    marked: int | None = None
+
+    def then(self, report: RangeReport) -> _Read:
+        marked = report.event_time_marked
+        return _Read(
+            self.records + report.read,
+            later(self.latest, report.event_time_max),
+            self.marked if marked is None else later(self.latest, marked),
+        )
 
 
 class JobClock:
@@ -38,6 +55,7 @@ class JobClock:
         *,
         log_ends: Callable[[], Offsets],
         group: AlignmentGroup | None = None,
+        make: Callable[[], Generator] | None = None,
     ) -> None:
         self._spec = spec.watermark
         self._latency_ms = spec.minibatch.latency_ms
@@ -45,7 +63,7 @@ class JobClock:
         self._group = group
         # A machine's clock may be set; the time that has passed since the start may not.
         self._started_ms, self._started = now_ms(), time.monotonic()
-        self.time = JobTime(spec.watermark, tuple(partitions), self.now)
+        self.time = JobTime(spec.watermark, tuple(partitions), self.now, make=make)
         if "topics" in newest.watermarks:
             self.time.restore(newest.watermarks, self.now)
         self._seen: dict[str, int] = dict(newest.watermarks.get("event_time_max", {}))
@@ -76,19 +94,18 @@ class JobClock:
     def observe(self, reports: Sequence[RangeReport], ends: Offsets) -> None:
         """An epoch was computed: what its ranges have read, and where it ends."""
         self._ends = moved(self._ends, ends)
-        read: dict[Place, tuple[int, int | None]] = {}  # records, greatest time
-        for report in reports:  # a long range comes in several
+        read: dict[Place, _Read] = {}
+        for report in sorted(reports, key=lambda each: each.start):  # a long range has several
             if report.topic is not None:
                 place = (report.topic, report.partition)
-                records, latest = read.get(place, (0, None))
-                read[place] = (records + report.read, later(latest, report.event_time_max))
+                read[place] = read.get(place, _Read()).then(report)
         unread = self._unread()
         for topic, partitions in self._ends.items():
             for text in partitions:
                 place = (topic, int(text))
-                records, latest = read.get(place, (0, None))
+                records, latest, marked = read.get(place, _Read())
                 self._see(topic, text, latest)
-                self.time.observe(*place, latest, records, unread=place in unread)
+                self.time.observe(*place, latest, records, marked, unread=place in unread)
         self._pass_time(epoch=True)
 
     def _see(self, topic: str, partition: str, latest: int | None) -> None:

@@ -37,6 +37,7 @@ from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.fence import WriterLock
+from jobs.edge.generator_class import GeneratorRefused, maker_of
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import (
@@ -255,7 +256,13 @@ class Job:
                 self.data.absolute(), align.group, self.spec.name, align.every_ms
             )
         partitions = {topic: identity.partitions for topic, identity in identities.items()}
-        return JobClock(self.spec, partitions, newest, log_ends=self._log_ends, group=self._group)
+        try:
+            make = maker_of(self.spec.watermark)
+        except GeneratorRefused as refused:
+            raise SpecMisfit(f"watermark.generator: {refused}") from refused
+        return JobClock(
+            self.spec, partitions, newest, log_ends=self._log_ends, group=self._group, make=make
+        )
 
     def _watching(self) -> KafkaAdmin:
         """A connection for what is asked under the epoch lock, from whichever thread has it."""

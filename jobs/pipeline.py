@@ -35,6 +35,7 @@ from jobs.clock import JobClock
 from jobs.core.agenda import Agenda, Due
 from jobs.core.formats import MessageRules
 from jobs.core.laws import BrokenLaw, messages_conserved
+from jobs.core.marker import Marker
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
 from jobs.core.rules import rules_of
@@ -347,11 +348,12 @@ class Pipeline:
 
 def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
     """How a job's messages are read."""
-    column = time_column(spec.watermark, plan.columns)
+    column, marker = time_column(spec.watermark, plan.columns), spec.watermark.marker
     return SourceRules(
         MessageRules.of(spec),
         time="column" if column is not None else str(spec.watermark.time),
         time_column=column,
+        marker=None if marker is None else Marker.of(marker, spec.columns),
     )
 
 

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.core.change import ColumnGone, Row
 from jobs.core.job_time import JobTime, Place
-from jobs.core.marker import constant_mark, parse_marker
-from jobs.core.plan import Plan
+from jobs.core.marker import Marker
 from jobs.core.query import QueryError
+from jobs.core.rounding import Failed
 from jobs.core.row_fields import RefusedError, RowFields
 from jobs.core.values import converter
 from jobs.core.valve import Signal, Status
-from jobs.replay import evaluated_by_spark
+from jobs.edge.generator_class import GeneratorRefused, maker_of
 from jobs.steps import Lines, StepError, only_true, read_steps, whole, whole_number
-from schemas.job import GeneratorClass, JobSpec
+from schemas.job import JobSpec
 from schemas.spec_file import Problem, SpecError, load_spec
 
 Output = dict[str, Any]
@@ -87,26 +87,28 @@ class _Watermarks:
     """One run: the job's time, and what reads the steps for it."""
 
     def __init__(self, spec: JobSpec) -> None:
-        if isinstance(spec.watermark.generator, GeneratorClass):
-            reason = "classes cannot be tried here; use one of the generators with a name"
-            raise SpecError("", [Problem("watermark.generator.class", reason)])
         self.spec = spec
-        self.time = JobTime(spec.watermark, spec.source.topics)
+        try:
+            make = maker_of(spec.watermark)
+        except GeneratorRefused as refused:
+            problem = Problem("watermark.generator.class", str(refused))
+            raise SpecError("", [problem]) from refused
+        self.time = JobTime(spec.watermark, spec.source.topics, make=make)
         self.marks = Marks(spec)
         self._added = 0
         self._places: dict[Name, Place] = {}
 
     def run(self, steps: Lines) -> Iterator[Output]:
         names: dict[Place, Name] = {}
-        read: Iterable[tuple[int, Step]] = read_steps(steps, _KEYS, self._step)
-        if self.marks.reads_rows:
-            read = list(read)
-            self.marks.evaluate((number, step.row) for number, step in read)
-        for _, step in read:
+        for number, step in read_steps(steps, _KEYS, self._step):
             if step.kind == "add":
                 names[step.place] = step.name
             paused = self.time.aligned_out
-            yield from map(_shown, self._take(step))
+            try:
+                signals = self._take(step)
+            except ValueError as error:
+                raise StepError(f"step {number}: {error}") from error
+            yield from map(_shown, signals)
             if self.time.aligned_out != paused:
                 now_paused = (names[place] for place in self.time.aligned_out)
                 yield {"paused": sorted(now_paused, key=lambda name: (isinstance(name, str), name))}
@@ -171,31 +173,26 @@ class _Watermarks:
 
 
 class Marks:
-    """Which rows a marker marks. It looks at them all at once, before the first step is taken."""
+    """Which rows the marker of a punctuated watermark marks. Where a running job goes on without a
+    mark, here it is said that the marker fails."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self._name = spec.name
-        marker = spec.watermark.marker
-        self._plan: Plan | None = None if marker is None else parse_marker(marker, spec.columns)
-        self._constant = False if self._plan is None else constant_mark(self._plan)
-        self._marked: Callable[[Row], bool] = lambda row: False
-        used = () if self._plan is None else self._plan.used
+        text = spec.watermark.marker
+        marker = None if text is None else Marker.of(text, spec.columns)
+        self._used = () if marker is None else marker.columns
+        self._marks = None if marker is None else marker.marks(self._used)
         self._fields = RowFields(
-            used, used, lambda each: converter(each, spec.timestamp_format), missing_is_null=False
+            self._used,
+            self._used,
+            lambda each: converter(each, spec.timestamp_format),
+            missing_is_null=False,
         )
 
-    @property
-    def reads_rows(self) -> bool:
-        """Whether the marker has to be evaluated, for a row or once for all."""
-        return self._constant is None
-
-    def row(self, row: object) -> Row | None:
+    def row(self, row: object) -> Row:
         """The columns of a step's row that the marker reads; the others do not matter."""
         if row is not None and not isinstance(row, Mapping):
             raise ValueError("row is an object of column names and values, as strings or null")
-        if self._plan is None or not self.reads_rows:
-            return None
-        if not self._plan.used:
+        if not self._used:
             return ()
         if row is None:
             raise ValueError("row is missing; the marker reads columns of it")
@@ -207,25 +204,11 @@ class Marks:
                 raise ValueError(f"row has no {refused.column}, which the marker reads") from None
             raise ValueError(f"{refused.reason} at {refused.path}") from None
 
-    def evaluate(self, numbered: Iterable[tuple[int, Row | None]]) -> None:
-        """One look at all rows; each comes with the number of its step."""
-        assert self._plan is not None
-        steps: dict[Row, int] = {}
-        for number, row in numbered:
-            if row is not None:
-                steps.setdefault(row, number)
-        evaluated = evaluated_by_spark(self._name, self._plan, steps)
-        projection = evaluated.projection
-        assert projection is not None
-        for row, number in steps.items():
-            if row in evaluated.failures:
-                raise StepError(f"step {number}: the marker fails: {evaluated.failures[row]}")
-        self._marked = lambda row: projection(row) is not None
-
     def marked(self, row: Row | None) -> bool:
-        if self._constant is not None:
-            return self._constant
-        return row is not None and self._marked(row)
+        try:
+            return self._marks is not None and row is not None and self._marks(row)
+        except Failed as failed:
+            raise ValueError(f"the marker fails: {failed}") from failed
 
 
 def _name(name: object) -> Name:

@@ -76,7 +76,9 @@ def in_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
     }
     start, end = bounds[False], bounds[True]
     rest = [name for i in range(len(plan.group)) if (name := f"g{i}") not in bounds.values()]
-    instants = rows.groupBy(*rest, start, end).agg(F.sum(sign).alias("rows")).where(F.col("rows") != 0)
+    instants = (
+        rows.groupBy(*rest, start, end).agg(F.sum(sign).alias("rows")).where(F.col("rows") != 0)
+    )
     in_order = Over.partitionBy(*rest).orderBy(start)
     opens = F.coalesce((F.lag(end).over(in_order) < F.col(start)).cast("int"), F.lit(1))
     numbered = instants.withColumn("opens", opens)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.job_plan import plan_of
-from jobs.core.marker import parse_marker
+from jobs.core.marker import Marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError
 from jobs.core.window_rules import window_problems
@@ -55,7 +55,7 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
         problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
     if spec.watermark.marker is not None:
         try:
-            parse_marker(spec.watermark.marker, spec.columns)
+            Marker.of(spec.watermark.marker, spec.columns)
         except QueryError as error:
             problems += _of_query(document, ("watermark", "marker"), error)
     problems += _of_connections(document, spec, connections)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.job import GeneratorClass, JobSpec
+from schemas.job import JobSpec
 
 
 def not_yet(spec: JobSpec) -> dict[tuple[str, ...], str]:
     """The keys of a spec that would do nothing in a running job yet, each with the reason."""
-    watermark = spec.watermark
     reasons = {
-        ("watermark", "generator"): (
-            watermark.generator == "punctuated" or isinstance(watermark.generator, GeneratorClass),
-            "a running job knows bounded, monotonous, lag and automatic; retally watermarks knows "
-            "punctuated too",
-        ),
         ("dedupe",): (
             spec.dedupe is not None,
             "a running job does not keep the last image of each row yet",

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from jobs.core.job_plan import plan_of
-from jobs.core.marker import parse_marker
+from jobs.core.marker import Marker
 from jobs.core.plan import Plan
 from jobs.core.query import QueryError, parse_query
 from jobs.core.window_rules import window_problems
@@ -77,7 +77,7 @@ def _marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
     """What is wrong with the marker of a punctuated watermark, at the marker's own place."""
     try:
         if spec.watermark.marker is not None:
-            parse_marker(spec.watermark.marker, spec.columns)
+            Marker.of(spec.watermark.marker, spec.columns)
     except QueryError as error:
         return [document.problem(("watermark", "marker"), str(each)) for each in error.problems]
     return []

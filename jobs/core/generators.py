@@ -29,6 +29,11 @@ class Generator:
         self.seen: int | None = None
         self.last: int | None = None
 
+    @classmethod
+    def of(cls, watermark: Watermark) -> Generator:
+        """How a class of the operator's is made; one with settings of its own reads them here."""
+        return cls()
+
     def event(self, time: int | None, marked: bool = False, now: int = 0) -> int | None:
         """One record; a watermark where it brings one at once."""
         return self.observe(time, time if marked else None, now)
@@ -121,6 +126,30 @@ class Automatic(Generator):
 
     def _candidate(self, now: int) -> int | None:
         return (now - 1) // self._every * self._every
+
+
+class Own(Generator):
+    """A generator of the operator's, held to what all are held to: it never goes backwards."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, own: Generator) -> None:
+        super().__init__()
+        self._own = own
+
+    def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
+        super().observe(latest, None, now)
+        return self._risen(self._own.observe(latest, marked, now))
+
+    def _candidate(self, now: int) -> int | None:
+        return self._own.emit(now)
+
+    def snapshot(self) -> dict[str, Any]:
+        return super().snapshot() | {"own": self._own.snapshot()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._own.restore(state.get("own", {}))
 
 
 def generator(watermark: Watermark) -> Generator:

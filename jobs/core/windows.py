@@ -11,11 +11,12 @@ needs to know nothing of windows. The same assignment as Columns is in `jobs.edg
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from jobs.core.change import Row
-from jobs.core.plan import Column, Plan, Window, WindowBound
+from jobs.core.expressions import replaced
+from jobs.core.plan import Column, Expression, Named, Plan, Window, WindowBound
 from jobs.core.sql_text import window_sql
 from jobs.core.window_query import bounds
 
@@ -69,20 +70,16 @@ def opened(plan: Plan, window: Window) -> Plan:
     start, end = bounds(window)
     more = (Column(START, start.type), Column(END, end.type))
 
-    def without_bounds(part: Any) -> Any:
-        if isinstance(part, WindowBound):
-            return more[part.end]
-        if isinstance(part, tuple):
-            return tuple(map(without_bounds, part))
-        if is_dataclass(part) and not isinstance(part, type):
-            known = {each.name: getattr(part, each.name) for each in fields(part)}
-            return replace(part, **{name: without_bounds(each) for name, each in known.items()})
-        return part
+    def column(part: Expression) -> Expression | None:
+        return more[part.end] if isinstance(part, WindowBound) else None
+
+    def of_opened(named: tuple[Named, ...]) -> tuple[Named, ...]:
+        return tuple(Named(each.name, replaced(each.expression, column)) for each in named)
 
     return replace(
         plan,
         columns=(*plan.columns, *more),
         used=(*plan.used, *more),
-        group=without_bounds(plan.group),
-        arguments=without_bounds(plan.arguments),
+        group=of_opened(plan.group),
+        arguments=of_opened(plan.arguments),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -34,8 +34,10 @@ from jobs.core.consolidate import (
     group_places,
 )
 from jobs.core.formats import MessageDecoder, MessageRules
+from jobs.core.marker import Marker
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
+from jobs.core.rounding import Failed
 from jobs.core.row_time import time_of
 from jobs.core.window_closing import Late
 from jobs.edge.columns import numbered, to_arrow
@@ -59,6 +61,12 @@ class SourceRules:
     messages: MessageRules
     time: str = "es"  # or ts, kafka, ingestion; see core.row_time
     time_column: Column | None = None
+    marker: Marker | None = None  # of punctuated watermarks
+
+    def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
+        """The columns of a row: those that the query uses, and behind them what tells its time."""
+        marking = () if self.marker is None else self.marker.columns
+        return (*used, *marking, *(() if self.time_column is None else (self.time_column,)))
 
 
 class RangeReport(msgspec.Struct, kw_only=True):
@@ -77,6 +85,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     shipped: int = 0  # weighted rows sent on
     unreadable: str | None = None  # why the range could not be read
     event_time_max: int | None = None
+    event_time_marked: int | None = None  # the greatest one up to the last marked row
     event_times_missing: int = 0
     gone: str | None = None  # a declared column that the source no longer has
     first_reject: str | None = None
@@ -198,6 +207,16 @@ def _stamp(_: Changes | None, record: Message) -> int | None:
     return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
+def _any_marked(marks: Callable[[Row], bool], changes: Changes) -> bool:
+    """Whether a message brings a marked row; one that is taken back marks nothing, nor does one
+    on which the marker fails."""
+    for sign, row in changes.changes:
+        with suppress(Failed):
+            if sign > 0 and marks(row):
+                return True
+    return False
+
+
 def _too_late(time: int) -> Rejected:
     return Rejected(f"{FUTURE}: {time} is beyond watermark.future_skew")
 
@@ -224,9 +243,12 @@ def output_schema(plan: Plan, *, closes: bool) -> pa.Schema:
 def _decoder(
     rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> MessageDecoder:
-    """Rows have the used columns, and behind them the one that tells their time."""
-    row = used if rules.time_column is None else (*used, rules.time_column)
-    return rules.messages.decoder(columns, row)
+    return rules.messages.decoder(columns, rules.row(used))
+
+
+@lru_cache(maxsize=8)
+def _marks(rules: SourceRules, used: tuple[Column, ...]) -> Callable[[Row], bool] | None:
+    return None if rules.marker is None else rules.marker.marks(rules.row(used))
 
 
 @lru_cache(maxsize=8)
@@ -296,6 +318,7 @@ class _Range:
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
         time_of, by_es = _time_of(task.rules), task.rules.time == "es"
         closes = task.deadline is not None
+        marks = _marks(task.rules, task.plan.used)
         for record in records:
             decoded = decode(record.value())
             if keep:
@@ -309,6 +332,8 @@ class _Range:
                         self._reject(_too_late(time), record)
                         continue
                     latest = time
+                if marks is not None and latest != NEVER and _any_marked(marks, decoded):
+                    report.event_time_marked = latest
                 report.decoded += 1
                 take(decoded.changes)
                 if closes:
@@ -394,6 +419,9 @@ class _Range:
                 else:
                     latest = self.report.event_time_max
                     self.report.event_time_max = at if latest is None else max(at, latest)
+                marks = _marks(self.task.rules, self.task.plan.used)
+                if marks is not None and _any_marked(marks, decoded):
+                    self.report.event_time_marked = self.report.event_time_max
 
     def _time(self, changes: Changes, record: Message) -> int | None:
         time_of = _time_of(self.task.rules)

@@ -101,23 +101,6 @@ def test_validate_speaks_json(retally: Retally, spec: Path) -> None:
     assert problems == [{"path": "query", "reason": reason, "line": 4, "column": column}]
 
 
-@pytest.mark.parametrize(
-    ("extra", "path"),
-    [
-        ("watermark: {generator: punctuated, marker: cnt = 0}", "watermark.generator"),
-    ],
-)
-def test_run_refuses_what_it_would_only_ignore(
-    retally: Retally, spec: Path, tmp_path: Path, extra: str, path: str
-) -> None:
-    spec.write_text(spec.read_text() + extra + "\n")
-    code, out, err = retally("run", str(spec), "--data", str(tmp_path / "data"))
-    assert (code, out) == (2, "")
-    assert err.startswith(f"{spec}:7:")
-    assert f": {path}: " in err
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
     text = (
         "name: items\nsource: {topic: t}\ncolumns: {k: STRING}\n"
