@@ -134,6 +134,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int | None
     changed: int | None
     withheld: bool
+    hidden: bool  # HAVING does not hold
+    closed: bool  # its window has closed: it is as it will be
+    late: list[dict[str, Any]]  # rows that came after that
     written_ms: int | None
     arguments: list[dict[str, Any]]
     epochs: list[EpochOfGroup]

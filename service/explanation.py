@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 
 from jobs.core.accumulators import Cell, Storage
 from jobs.core.bucket import bucket_in
-from jobs.core.change import Value
-from jobs.core.explanation import numbers, offsets_read
+from jobs.core.change import Row, Value
+from jobs.core.explanation import Told, explanation
 from jobs.core.program import Program
-from jobs.core.sql_text import aggregate_shown
 from jobs.core.state import rank
 from schemas.epoch import EpochRow
 from schemas.types import Kind
@@ -27,6 +26,7 @@ from service.row_shape import RowShape, safe_renderer
 from service.table import (
     ACCUMULATORS,
     CHANGELOG,
+    LATE,
     MULTISETS,
     Key,
     Table,
@@ -56,30 +56,44 @@ class GroupHistory:
         if state is None and not changes:
             detail = f"there is no such group at epoch {newest.epoch}, nor is one remembered"
             raise Problem("group-unknown", 404, detail, epoch=newest.epoch)
-        shown = state is not None and not state["tombstone"][0].as_py()
-        withheld = state is not None and bool(state["withheld"][0].as_py())
-        # One that was never shown has a tombstone, and is withheld; one that HAVING hides has a
-        # tombstone and is not; of one that is gone nothing is said of that.
-        hidden = state is not None and not shown and state["withheld"][0].as_py() is False
-        alive = shown or withheld or hidden
+        told = Told()
         row = None
-        if shown:
-            assert state is not None
-            row = self._shape.row(self._key, rows_of(state, result_columns(self._shape.plan))[0])
+        if state is not None:
+            shown = not state["tombstone"][0].as_py()
+            withheld = bool(state["withheld"][0].as_py())
+            # One that was never shown has a tombstone, and is withheld; one that HAVING hides has
+            # a tombstone and is not; of one that is gone nothing is said of that.
+            hidden = not shown and state["withheld"][0].as_py() is False
+            if shown:
+                row = self._shape.row(self._key, self._result(state))
+            if shown or withheld or hidden:
+                told = Told(
+                    _cells(state, program.cells),
+                    state["epoch"][0].as_py(),
+                    withheld=withheld,
+                    hidden=hidden,
+                    closed=bool(state["window_closed"][0].as_py()),
+                    written_ms=state["written_ms"][0].as_py(),
+                    entries=self._entries(program),
+                )
         rows = self._table.epochs()
         return {
             "epoch": newest.epoch,
             "group": self._shape.key(self._key),
             "row": row,
-            "row_count": _cells(state, program.cells)[0] if alive else None,
-            "changed": state["epoch"][0].as_py() if alive and state is not None else None,
-            "withheld": withheld,
-            "hidden": hidden,
-            "written_ms": state["written_ms"][0].as_py() if alive and state is not None else None,
-            "arguments": self._arguments(program, state) if alive else [],
-            "epochs": _by_epoch(changes, {row.epoch: row for row in rows}),
+            **explanation(
+                program,
+                told,
+                write=safe_renderer,
+                changes=((each["epoch"], each["op"], each["row"]) for each in changes),
+                rows={each.epoch: each for each in rows},
+                late=(row for table in self._rows(LATE) for row in table.to_pylist()),
+            ),
             "history_complete": bool(rows) and self.complete(rows),
         }
+
+    def _result(self, state: pa.Table) -> Row:
+        return rows_of(state, result_columns(self._shape.plan))[0]
 
     def complete(self, rows: Sequence[EpochRow]) -> bool:
         """Whether the changelog goes back to the job's first epoch."""
@@ -122,15 +136,17 @@ class GroupHistory:
         return newest
 
     def _state(self, part: str) -> list[pa.Table]:
-        wanted = pc.field("bucket") == self._bucket
+        return self._rows(part, pc.field("bucket") == self._bucket)
+
+    def _rows(self, part: str, wanted: pc.Expression | None = None) -> list[pa.Table]:
+        """The rows of the group in the files of a part, oldest epochs first."""
         mine = self._filter()
+        if wanted is not None:
+            mine = wanted if mine is None else wanted & mine
         found = [
-            self._mine(pq.read_table(
-                self._table.root / file.path, partitioning=None,
-                filters=wanted if mine is None else wanted & mine,
-            ))
+            self._mine(pq.read_table(self._table.root / file.path, partitioning=None, filters=mine))
             for file in self._table.of_part(part)
-        ]  # fmt: skip
+        ]
         return [table for table in found if table.num_rows]
 
     def _filter(self) -> pc.Expression | None:
@@ -152,60 +168,25 @@ class GroupHistory:
         marks = [self._shape.key_bytes(key) == wanted for key in keys]
         return table.filter(pa.array(marks, pa.bool_()))
 
-    def _arguments(self, program: Program, state: pa.Table | None) -> list[dict[str, Any]]:
-        """Of each argument of the aggregates what the group remembers."""
-        assert state is not None
-        plan = self._shape.plan
-        cells = _cells(state, program.cells)
-        entries = self._entries(program)
-        described = []
-        at = 1  # the first cell is the row count
-        for index, (argument, kept) in enumerate(
-            zip(plan.arguments, program.arguments, strict=True)
-        ):
-            found: dict[str, Any] = {
-                "argument": argument.name,
-                "used_by": [
-                    f"{aggregate_shown(plan, each)} AS {each.name}"
-                    for each in plan.aggregates
-                    if each.argument == index
-                ],
-            }
-            for accumulator in kept:
-                found |= numbers(accumulator, cells[at : at + len(accumulator.cells)])
-                at += len(accumulator.cells)
-            if index in program.multisets:
-                write = safe_renderer(argument.type)
-                found["multiset"] = [
-                    {"value": write(value), "multiplicity": count}
-                    for value, count in entries.get(argument.name, ())
-                ]
-            described.append(found)
-        return described
-
-    def _entries(self, program: Program) -> dict[str, list[tuple[Value, int]]]:
-        """Argument -> its values with their multiplicities, in order."""
+    def _entries(self, program: Program) -> list[tuple[int, Value, int]]:
+        """Argument, value and multiplicity, in order."""
         arguments = self._shape.plan.arguments
         types = {arguments[index].name: arguments[index].type for index in program.multisets}
-        newest: dict[tuple[str, bytes], tuple[int, Value, int]] = {}
+        indexes = {arguments[index].name: index for index in program.multisets}
+        newest: dict[tuple[int, bytes], tuple[int, Value, int]] = {}
         for table in self._state(MULTISETS) if types else ():
             columns = {name: values(table[f"value_{name}"], kind) for name, kind in types.items()}
             rows = zip(
                 table["epoch"].to_pylist(), table["argument"].to_pylist(),
                 table["multiplicity"].to_pylist(), strict=True,
             )  # fmt: skip
-            for index, (epoch, name, count) in enumerate(rows):
-                value = columns[name][index]
-                entry = (name, repr(value).encode())
+            for place, (epoch, name, count) in enumerate(rows):
+                value = columns[name][place]
+                entry = (indexes[name], repr(value).encode())
                 if epoch >= newest.get(entry, (-1, None, 0))[0]:
                     newest[entry] = (epoch, value, count)
-        found: dict[str, list[tuple[Value, int]]] = {}
-        for (name, _), (_, value, count) in newest.items():
-            if count:
-                found.setdefault(name, []).append((value, count))
-        for each in found.values():
-            each.sort(key=lambda entry: rank(entry[0]))
-        return found
+        found = [(index, value, count) for (index, _), (_, value, count) in newest.items() if count]
+        return sorted(found, key=lambda entry: (entry[0], rank(entry[1])))
 
 
 def _place(change: dict[str, Any]) -> tuple[int, int]:
@@ -222,14 +203,3 @@ def _cell(state: pa.Table, cell: Cell) -> int:
     if cell.storage is Storage.DECIMAL:
         return int(values(column, cell.decimal_type)[0])
     return int(column[0].as_py())
-
-
-def _by_epoch(changes: Sequence[dict[str, Any]], rows: dict[int, EpochRow]) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    for change in changes:
-        epoch = change["epoch"]
-        entry = found.setdefault(
-            epoch, {"epoch": epoch, "changes": [], "offsets": offsets_read(rows, epoch)}
-        )
-        entry["changes"].append({"op": change["op"], "row": change["row"]})
-    return list(found.values())

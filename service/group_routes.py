@@ -37,6 +37,10 @@ _EXPLAINED = {
     "row": ROW,
     "row_count": 71,
     "changed": 41,
+    "withheld": False,
+    "closed": False,
+    "late": [],
+    "written_ms": None,
     "arguments": [
         {"argument": "cnt", "sum": 36120, "multiset": [{"value": 998, "multiplicity": 1}]}
     ],

@@ -31,7 +31,7 @@ from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
 from schemas.types import COMPOSITE, Kind, SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
-QUARANTINE, EPOCHS = "quarantine", "epochs"
+QUARANTINE, LATE, EPOCHS = "quarantine", "late", "epochs"
 _VERSION_PROPERTY = "retally.formatVersion"
 _LOOKS_MAX = 5
 

@@ -3,8 +3,9 @@ and for the service alike."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jobs.core.accumulators import Count, Sum
 from jobs.core.accumulators.distinct import Distinct, Present
@@ -12,14 +13,111 @@ from jobs.core.accumulators.numbers import FLOAT_UNITS, INFINITY, float_total
 from jobs.core.accumulators.spread import FloatSquares, Squares
 from jobs.core.accumulators.sum import FloatSum
 from jobs.core.accumulators.truth import Trues
-from jobs.core.values import render
+from jobs.core.change import Value
+from jobs.core.program import Program
+from jobs.core.sql_text import aggregate_shown
+from jobs.core.values import Json, render
 from schemas.epoch import EpochRow, Offsets
-from schemas.types import DECIMAL_PRECISION_MAX, DOUBLE, Kind, decimal
+from schemas.types import DECIMAL_PRECISION_MAX, DOUBLE, Kind, SqlType, decimal
 
 JSON_INTEGER_MAX = 2**53 - 1  # beyond it readers of JSON round; such numbers are text
 
 # By topic and partition the offsets [from, to).
 Read = dict[str, dict[str, list[int]]]
+
+
+class Told(NamedTuple):
+    """What a table says of a group that it remembers; cells None: it is gone."""
+
+    cells: Sequence[Any] | None = None
+    changed: int | None = None  # the epoch that wrote it last
+    withheld: bool = False
+    hidden: bool = False  # HAVING does not hold
+    closed: bool = False
+    written_ms: int | None = None
+    entries: Sequence[tuple[int, Value, int]] = ()  # argument, value, multiplicity, in order
+
+
+def explanation(
+    program: Program,
+    told: Told,
+    *,
+    write: Callable[[SqlType], Callable[[Value], Json]],
+    changes: Iterable[tuple[int, str, dict[str, Json]]],
+    rows: Mapping[int, EpochRow],
+    late: Iterable[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What is told of a group beside its name and its row. `changes` are epoch, op and row, oldest
+    first; `late` rows of the part of that name; `write` makes the renderer of a type."""
+    return {
+        "row_count": None if told.cells is None else told.cells[0],
+        "changed": told.changed,
+        "withheld": told.withheld,
+        "hidden": told.hidden,
+        "closed": told.closed,
+        "late": [_late(row) for row in late],
+        "written_ms": told.written_ms,
+        "arguments": [] if told.cells is None else _arguments(program, told, write),
+        "epochs": _by_epoch(changes, rows),
+    }
+
+
+def _late(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that came too late for the group, so that its result is without it."""
+    return {
+        "epoch": row["epoch"],
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "weight": row["late_weight"],
+        "time_ms": row["late_time_ms"],
+        "watermark_ms": row["watermark_ms"],
+        "row": json.loads(row["late_row"]),
+        "became": None if row["late_became"] is None else json.loads(row["late_became"]),
+    }
+
+
+def _by_epoch(
+    changes: Iterable[tuple[int, str, dict[str, Json]]], rows: Mapping[int, EpochRow]
+) -> list[dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for epoch, op, row in changes:
+        if epoch not in found:
+            offsets = offsets_read(rows, epoch)
+            found[epoch] = {"epoch": epoch, "changes": [], "offsets": offsets}
+        found[epoch]["changes"].append({"op": op, "row": row})
+    return list(found.values())
+
+
+def _arguments(
+    program: Program, told: Told, write: Callable[[SqlType], Callable[[Value], Json]]
+) -> list[dict[str, Any]]:
+    """Of each argument of the query's aggregates what the group remembers."""
+    plan = program.plan
+    assert told.cells is not None
+    described = []
+    at = 1  # the first cell is the row count
+    for index, (argument, kept) in enumerate(zip(plan.arguments, program.arguments, strict=True)):
+        found: dict[str, Any] = {
+            "argument": argument.name,
+            "used_by": [
+                f"{aggregate_shown(plan, each)} AS {each.name}"
+                for each in plan.aggregates
+                if each.argument == index
+            ],
+        }
+        for accumulator in kept:
+            found |= numbers(accumulator, told.cells[at : at + len(accumulator.cells)])
+            at += len(accumulator.cells)
+        if index in program.multisets:
+            shown = write(argument.type)
+            found["multiset"] = [
+                {"value": shown(value), "multiplicity": count}
+                for of, value, count in told.entries
+                if of == index
+            ]
+        described.append(found)
+    return described
 
 
 def numbers(accumulator: object, cells: Sequence[int]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from jobs.edge.epoch_files import QUARANTINE, Reject, file_name, write_file
+from jobs.edge.epoch_files import LATE, QUARANTINE, Reject, file_name, write_file
+from jobs.edge.late_rows import LateRow
 from jobs.explain import explained
 from tests.service.served import Served, eventually
 from tests.service.tables import WatchedTable
@@ -30,6 +31,16 @@ def watched(served: Served) -> WatchedTable:
         names = chance.sample(NAMES, 4)
         watched.write({n: tuple(chance.randint(-5, 5) for _ in range(3)) for n in names})
     watched.write({"g0": (4, 4, -1), "g1": (2,)})
+    late = [
+        LateRow(topic="t", partition=0, offset=3, weight=1, time_ms=7, row='{"v": 9}', became=None,
+                whole=True),
+        LateRow(topic="t", partition=1, offset=4, weight=-1, time_ms=8, row="{}", became='{"v": 1}',
+                whole=True),
+    ]  # fmt: skip
+    place, table = watched.table.place.table, watched.table
+    rows = table.layout.late_table(watched.newest, 900, late, [("g0",), ("g1",)])
+    name = file_name(LATE, watched.newest, uuid4().hex, "w")
+    table.table.commit([write_file(place, name, rows)], uuid=uuid4().hex, what="late")
     watched.seen()
     return watched
 
@@ -47,6 +58,7 @@ def test_the_explanation_is_that_of_the_command(
     answer = client.get(f"{JOB}/results/{name}/explain")
     assert answer.json() == explained(watched.table.reader(), (name,))
     assert answer.headers["x-epoch"] == str(watched.newest)
+    assert len(answer.json()["late"]) == (name in ("g0", "g1"))
 
 
 def test_an_explanation_shows_what_is_behind_the_values(client: httpx.Client) -> None:
