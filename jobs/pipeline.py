@@ -3,6 +3,7 @@
     Spark's Kafka source, foreachBatch: offsets up to which to read
        │ one range a partition, one task a range
        ├─ DecodeTask: Kafka's records, decode, consolidate ─► weighted rows, one report a range
+       │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask ─► what they change)
        ├─ project: casts, WHERE, group and argument expressions, as Columns
        ▼ shuffle by bucket
        ├─ FoldTask: per bucket, fold over the hot state ─► files of changelog and state
@@ -36,12 +37,14 @@ from jobs.core.agenda import Agenda, Due
 from jobs.core.formats import MessageRules
 from jobs.core.laws import BrokenLaw, messages_conserved
 from jobs.core.marker import Marker
+from jobs.core.plan import Column as PlanColumn
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
 from jobs.core.rules import rules_of
 from jobs.core.state import Stamp
 from jobs.core.window_rules import closing_of
-from jobs.edge.bucket_column import bucket_column
+from jobs.edge.bucket_column import bucket_column, row_bucket_column
+from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.decode_task import (
     POSITION,
     REPORT,
@@ -50,14 +53,15 @@ from jobs.edge.decode_task import (
     RangeReport,
     SourceRules,
 )
+from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
 from jobs.edge.delta_epochs import EpochTable, epoch_rows
 from jobs.edge.epoch_files import STATE, AddedFile, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import (
     BUCKET,
+    FAILURE,
     OUTPUT,
-    CommittedEpoch,
     FoldReport,
     FoldTask,
     TimeTask,
@@ -79,6 +83,9 @@ _OUTPUT_SCHEMA = ", ".join(
 )
 
 
+_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
+
+
 class InputRefused(Exception):
     """The source gave what the job is told to stop at; nothing of the epoch is committed."""
 
@@ -88,7 +95,16 @@ class Outcome:
     """An epoch's reports, before they are judged."""
 
     ranges: list[RangeReport] = field(default_factory=list)
+    dedupes: list[DedupeReport] = field(default_factory=list)
     folds: list[FoldReport] = field(default_factory=list)
+
+    def take(self, payload: bytes) -> None:
+        """A report that came with the rows."""
+        report = _decode_report(payload)
+        if isinstance(report, DedupeReport):
+            self.dedupes.append(report)
+        else:
+            self.ranges.append(report)
 
     @property
     def failing(self) -> list[tuple[int, str]]:
@@ -97,6 +113,7 @@ class Outcome:
     @property
     def files(self) -> list[AddedFile]:
         written = [file for fold in self.folds for file in fold.files]
+        written += [file for dedupe in self.dedupes for file in dedupe.files]
         return written + [file for report in self.ranges for file in report.quarantine]
 
 
@@ -169,7 +186,8 @@ class Pipeline:
             horizon = self.clock.horizon
             outcome = self._compute(ranges, epoch, uuid, (), horizon)
             if outcome.failing:  # rare: once more, with their messages in quarantine
-                failing, uuid = tuple(outcome.failing), uuid4().hex
+                failing = self._all_failing(outcome, ranges, epoch, uuid, horizon)
+                uuid = uuid4().hex
                 outcome = self._compute(ranges, epoch, uuid, failing, horizon)
                 _none_failing(outcome)
             self.source_unchanged()
@@ -248,26 +266,68 @@ class Pipeline:
             failing=failing,
         )  # fmt: skip
         carried = _CARRIED if fold.deadline is None else (*_CARRIED, LATE)
-        ordinals = self.spark.range(0, len(ranges), 1, len(ranges))
-        weighted = ordinals.mapInArrow(decode, _weighted_schema(self.plan, carried))
+        weighted = self._decoded(decode, carried)
+        if self.plan.primary_key:
+            weighted = self._deduped(weighted, ranges, epoch, uuid)
         projected = project(weighted, self.plan, carried, keep=F.col(REPORT).isNotNull())
         bucket = bucket_column(self.plan, self.spec.state.buckets)
         bucketed = projected.withColumn(BUCKET, bucket)
-        shuffled = self._shuffled(bucketed, ranges)
+        shuffled = self._shuffled(bucketed, BUCKET, ranges)
         outcome = Outcome()
         for kind, payload in shuffled.mapInArrow(fold, _OUTPUT_SCHEMA).collect():
-            if kind == "range":
-                outcome.ranges.append(msgspec.json.decode(payload, type=RangeReport))
+            if kind == "report":
+                outcome.take(payload)
             else:
                 outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
         failpoint("after_tasks")
         return outcome
 
-    def _shuffled(self, bucketed: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def _decoded(self, decode: DecodeTask, carried: Sequence[str]) -> DataFrame:
+        count = len(decode.ranges)
+        ordinals = self.spark.range(0, count, 1, count)
+        schema = _weighted_schema(self.plan.image, carried)
+        return ordinals.mapInArrow(decode, schema)
+
+    def _deduped(
+        self, images: DataFrame, ranges: Sequence[OffsetRange], epoch: int, uuid: str
+    ) -> DataFrame:
+        """What the last changes of rows change: one shuffle more, by primary key."""
+        dedupe = DedupeTask(
+            self.plan, self.table.root, self.cache, epoch, uuid,
+            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
+            durable=self.spec.durable,
+        )  # fmt: skip
+        bucket = row_bucket_column(self.plan, self.spec.state.buckets)
+        shuffled = self._shuffled(images.withColumn(ROW_BUCKET, bucket), ROW_BUCKET, ranges)
+        return shuffled.mapInArrow(dedupe, _weighted_schema(self.plan.used, _CARRIED))
+
+    def _all_failing(
+        self,
+        outcome: Outcome,
+        ranges: tuple[OffsetRange, ...],
+        epoch: int,
+        uuid: str,
+        horizon_ms: int,
+    ) -> tuple[tuple[int, str], ...]:
+        """The rows of an epoch that fail. With dedupe only last images were evaluated; those
+        before them have to be known as well, for without the last ones they would count."""
+        if not self.plan.primary_key:
+            return tuple(outcome.failing)
+        decode = DecodeTask(
+            self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
+            durable=self.spec.durable, horizon_ms=horizon_ms, probing=True,
+        )  # fmt: skip
+        projected = project(self._decoded(decode, _CARRIED), self.plan, _CARRIED)
+        failing = projected.where(F.col(FAILURE).isNotNull()).select(POSITION, FAILURE)
+        return tuple((position, reason) for position, reason in failing.collect())
+
+    def _shuffled(
+        self, bucketed: DataFrame, bucket: str, ranges: Sequence[OffsetRange]
+    ) -> DataFrame:
         """Few tasks, each with several buckets; the bucket itself says which."""
         planned = sum(each.end - each.start for each in ranges)
         tasks = max(1, min(self.cores, -(-planned // FOLD_TASK_ROWS)))
-        target: Column = F.col(BUCKET)
+        target: Column = F.col(bucket)
         return bucketed.repartitionById(tasks, target)
 
     def _judge(self, outcome: Outcome, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
@@ -319,6 +379,10 @@ class Pipeline:
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in outcome.ranges) for name in names
         }
+        if self.plan.primary_key:
+            counters |= _dedupe_counters(outcome, counters["rows"])
+            images = sum(done.rows_delta for done in outcome.dedupes)
+            counters["images"] = self.newest.counters.get("images", 0) + images
         # A row of a hopping window arrives once for each of its windows.
         arrived, rest = divmod(sum(fold.arrived for fold in outcome.folds), self.plan.copies)
         if (
@@ -361,9 +425,18 @@ def _latest(ranges: Sequence[RangeReport]) -> int | None:
     return max((r.event_time_max for r in ranges if r.event_time_max is not None), default=None)
 
 
-def _weighted_schema(plan: Plan, carried: Sequence[str]) -> StructType:
+def _dedupe_counters(outcome: Outcome, rows: int) -> dict[str, Any]:
+    """Every signed row that was decoded is taken by the image of its key, or was a duplicate."""
+    names = ("taken", "duplicates", "unknown_retractions", "derived")
+    told = {name: sum(getattr(done, name) for done in outcome.dedupes) for name in names}
+    if told.pop("taken") != rows:
+        raise BrokenLaw(f"{rows} rows were decoded, and not as many came to their images")
+    return told | {"shipped": told.pop("derived")}
+
+
+def _weighted_schema(columns: Sequence[PlanColumn], carried: Sequence[str]) -> StructType:
     schema = StructType()
-    for column in plan.used:
+    for column in columns:
         schema = schema.add(column.name, spark_type(column.type))
     for name in carried:
         schema = schema.add(name, "long" if name in (POSITION, WEIGHT) else "binary")

@@ -21,7 +21,8 @@ from typing import Any
 from jobs.core.aggregate import ChangelogRow
 from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_projection
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
-from jobs.core.formats import MessageRules
+from jobs.core.dedupe import LastImages
+from jobs.core.formats import KeyedDecoder, MessageRules
 from jobs.core.job_plan import plan_of
 from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
 from jobs.core.plan import Plan
@@ -38,7 +39,7 @@ from schemas.spec_file import Problem, SpecError, load_spec
 Output = dict[str, Any]
 
 _KEYS = {  # what decides the kind of a step -> what else it may carry
-    "message": {"partition", "offset", "time"},
+    "message": {"key", "partition", "offset", "time"},
     "op": {"row", "partition", "offset", "time"},
     "clock": set[str](),
     "watermark": set[str](),
@@ -126,6 +127,7 @@ class _Replay:
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)
         self.rows = _Rows(self.plan)
+        self.images = LastImages(self.plan) if self.plan.primary_key else None
         self.closing = closing_of(spec, self.plan)
         self.bundle = Bundle()
         self.arrived = 0  # rows in the bundle; one row may be in several windows
@@ -144,7 +146,7 @@ class _Replay:
         evaluated = Evaluated(plain_projection(plan))
         if evaluated.projection is None:
             arrived = list(arrived)
-            changed = (row for step in arrived for _, row in _changes(step))
+            changed = (row for step in arrived for row in self._evaluated(step))
             rows = dict.fromkeys(each for row in changed for each in self.rows.open(row))
             evaluated = evaluated_by_spark(self.spec.name, plan, rows)
         assert evaluated.projection is not None
@@ -170,14 +172,14 @@ class _Replay:
             self._stop_without(decoded, step)
         elif isinstance(decoded, Rejected):
             self._reject(step, decoded)
-        for _, row in _changes(step):
+        for row in self._evaluated(step):
             if (reason := self.rows.failure(row, evaluated)) is not None:
                 named = zip(self.plan.used, row, strict=True)
                 shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
                 self._reject(step, Rejected(f"{reason}; the row is {shown}"))
                 return
         assert evaluated.projection is not None
-        for weight, row in _changes(step):
+        for weight, row in self._derived(step):
             opened_rows = self.rows.open(row)
             if evaluated.projection(opened_rows[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
@@ -190,6 +192,23 @@ class _Replay:
             self.arrived += 1
             if self.arrived == self.spec.minibatch.size:
                 yield from self._end_bundle(tally)
+
+    def _evaluated(self, step: Step) -> Iterator[Row]:
+        """The rows of a message that expressions are evaluated on: with dedupe, of a row that goes
+        only the key may be there."""
+        for sign, row in _changes(step):
+            if self.images is None:
+                yield row
+            elif sign > 0:
+                yield row[: len(self.plan.used)]
+
+    def _derived(self, step: Step) -> Iterator[tuple[int, Row]]:
+        """The signed rows that are folded."""
+        for sign, row in _changes(step):
+            if self.images is None:
+                yield sign, row
+            else:
+                yield from self.images.derive(sign, row)
 
     def _pass(self, tally: Tally, ms: int) -> Iterator[Output]:
         """On the processing clock a mark ends the bundle, when it is due and not later; on the
@@ -341,10 +360,10 @@ class StepReader:
 
     def __init__(self, spec: JobSpec, plan: Plan) -> None:
         rules = MessageRules.of(spec)
-        self._decode = rules.decoder(plan.columns, plan.used).decode
+        self._decoder = rules.decoder(plan.columns, plan.image)
         self._fields = RowFields(
             plan.columns,
-            plan.used,
+            plan.image,
             lambda sql_type: converter(sql_type, spec.timestamp_format),
             missing_is_null=rules.missing_is_null,
         )
@@ -370,12 +389,11 @@ class StepReader:
         return Arrival(partition, offset, decoded)
 
     def _message(self, step: Mapping[str, Any]) -> Decoded:
-        value = step["message"]
-        if isinstance(value, str):
-            value = value.encode("utf-8", "surrogatepass")
-        elif value is not None and not isinstance(value, bytes):
-            raise ValueError("message is the raw value of a record, as a string (or null)")
-        return self._decode(value)
+        value = _raw(step, "message", "the raw value of a record")
+        key = _raw(step, "key", "the raw key of a record")
+        if isinstance(self._decoder, KeyedDecoder):
+            return self._decoder.decode_keyed(value, key)
+        return self._decoder.decode(value)
 
     def _row(self, step: Mapping[str, Any]) -> Decoded:
         """A row that came decoded: its values are converted as those of a message are."""
@@ -391,6 +409,15 @@ class StepReader:
         except RefusedError as error:
             return error.decoded
         return Changes([(weight, self._fields.pick(values))])
+
+
+def _raw(step: Mapping[str, Any], name: str, what: str) -> bytes | None:
+    value = step.get(name)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if value is not None and not isinstance(value, bytes):
+        raise ValueError(f"{name} is {what}, as a string (or null)")
+    return value
 
 
 # --- row expressions ------------------------------------------------------------------------

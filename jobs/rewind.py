@@ -40,14 +40,13 @@ from jobs.edge.delta_epochs import (
 from jobs.edge.epoch_files import (
     CHANGELOG,
     SEQ_BUCKET_BITS,
-    STATISTICS,
     AddedFile,
     file_name,
     now_ms,
-    statistics,
     write_file,
 )
 from jobs.edge.fence import WriterLock
+from jobs.edge.file_statistics import STATISTICS, statistics
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import checked_starts, topic_identities

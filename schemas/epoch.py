@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+OLDEST_FORMAT = 3  # which had no images, and is read as it is
 
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 

@@ -27,7 +27,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jobs.core.change import Row, Value
 from jobs.core.plan import Plan
 from jobs.core.values import NAN
-from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
+from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 from schemas.types import COMPOSITE, Kind, SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
@@ -68,7 +68,7 @@ class Table:
         except (TableNotFoundError, FileNotFoundError) as error:
             raise NoTable(f"there is no table at {root}") from error
         written = int(self.handle.metadata().configuration.get(_VERSION_PROPERTY) or 1)
-        if written != FORMAT_VERSION:
+        if not OLDEST_FORMAT <= written <= FORMAT_VERSION:
             raise FormatUnknown(f"the table has format {written}, this retally {FORMAT_VERSION}")
 
     @property

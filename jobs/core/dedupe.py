@@ -98,6 +98,7 @@ class Derived(msgspec.Struct, gc=False):
     taken: int = 0  # signed rows
     duplicates: int = 0  # of these, those that changed nothing
     unknown_retractions: int = 0  # keys that were taken away without being there
+    rows_delta: int = 0  # rows more than before
 
 
 def derived(
@@ -130,6 +131,7 @@ def derived(
             found.duplicates += rows[key]
             continue
         found.images.append((key, after))
+        found.rows_delta += (after is not None) - (before is not None)
         for image, at, weight in ((before, ~position, -1), (after, position, 1)):
             if image is not None:
                 found.rows.append(image[:used])

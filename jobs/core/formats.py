@@ -71,6 +71,8 @@ class MessageRules:
             modes=PLAIN_MODES
             if source.debezium is None
             else Modes(source.debezium.decimal_handling_mode, source.debezium.time_precision_mode),
+            primary_key=(spec.primary_key or ()) if spec.dedupe else (),
+            last_images=spec.dedupe is not None,
         )
 
     def decoder(

@@ -1,4 +1,4 @@
-"""The bucket of a group as a Spark Column: the same number as `jobs.core.bucket` gives."""
+"""Buckets as Spark Columns, of groups and of rows: the same numbers as `jobs.core.bucket` gives."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def bucket_column(plan: Plan, buckets: int) -> Column:
         else _encoded(F.col(f"g{i}"), named.type)
         for i, named in enumerate(plan.group)
     ]
+    return _hashed(parts, buckets)
+
+
+def row_bucket_column(plan: Plan, buckets: int) -> Column:
+    """The bucket of a row from the columns of its primary key."""
+    return _hashed([_encoded(F.col(each.name), each.type) for each in plan.primary_key], buckets)
+
+
+def _hashed(parts: list[Column], buckets: int) -> Column:
     return F.pmod(F.crc32(F.concat(*parts)), F.lit(buckets)).cast("int")
 
 

@@ -37,6 +37,7 @@ from jobs.edge.epoch_files import (
     CHANGELOG,
     MULTISETS,
     PARTS,
+    ROWS,
     STATE,
     TIMERS,
     AddedFile,
@@ -231,6 +232,8 @@ def _whole_buckets(inputs: Sequence[_Input]) -> Iterator[pa.Table]:
 def _newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
     """Of each key the row of the newest epoch, sorted by bucket."""
     names = [name for name, _ in layout.group]
+    if merge.part == ROWS:
+        names = layout.images.key_names
     if merge.part == MULTISETS:  # each argument has a value column of its own, so it tells them
         names += [name for name, _ in layout.values]
     if merge.part == TIMERS:
@@ -278,7 +281,7 @@ def _one(array: pa.ChunkedArray) -> pa.Array:
 def _alive(rows: pa.Table, part: str) -> pa.Array:
     if part == ACCUMULATORS:  # a group that nobody can see is there all the same
         return pc.or_(pc.invert(rows["tombstone"]), rows["withheld"].is_valid())
-    if part == TIMERS:
+    if part in (TIMERS, ROWS):
         return pc.invert(rows["tombstone"])
     return pc.not_equal(rows["multiplicity"], 0)
 

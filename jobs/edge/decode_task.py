@@ -4,6 +4,9 @@
                                  │                └──► one row with __report (JSON), nothing else
                                  └► rejects ─► a quarantine file of this task
 
+Of a job with dedupe the rows are images, and instead of being consolidated the last change of each
+key is shipped; __weight says what it stands for (core.dedupe).
+
 It runs inside mapInArrow. The report is an ordinary row of the result, so it comes exactly once
 per task that Spark counted as done, whatever was tried again.
 """
@@ -33,7 +36,8 @@ from jobs.core.consolidate import (
     consolidated,
     group_places,
 )
-from jobs.core.formats import MessageDecoder, MessageRules
+from jobs.core.dedupe import key_places, latest
+from jobs.core.formats import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.marker import Marker
 from jobs.core.plan import Column, Plan
 from jobs.core.program import Program
@@ -69,7 +73,7 @@ class SourceRules:
         return (*used, *marking, *(() if self.time_column is None else (self.time_column,)))
 
 
-class RangeReport(msgspec.Struct, kw_only=True):
+class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     """What one decode task did; the driver wants exactly one from each."""
 
     task: int
@@ -108,6 +112,7 @@ class DecodeTask:
     deadline: Deadline | None = None  # of windows that close
     # Rows whose expressions failed the first time: their positions, and why.
     failing: tuple[tuple[int, str], ...] = ()
+    probing: bool = False  # with dedupe: ship every row to be evaluated, not the last ones
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
@@ -132,6 +137,10 @@ class DecodeTask:
         run.finish()
         if run.signed_rows.signs:
             columns, signs = run.signed_rows.joined()
+            if self.plan.primary_key:
+                yield self._images(run, columns, signs)
+                yield self._reported(run.report)
+                return
             late = self.deadline.late(self.plan, columns) if self.deadline else None
             if late is None or not late.partly.any():
                 yield self._weighted(run, columns, signs)
@@ -139,6 +148,17 @@ class DecodeTask:
                 yield self._weighted(run, columns, signs, np.flatnonzero(~late.whole))
                 yield self._late(run, columns, signs, late)
         yield self._reported(run.report)
+
+    def _images(self, run: _Range, columns: list[pa.Array], signs: Integers) -> pa.RecordBatch:
+        """The last change of each row that a range knows, or all images to be evaluated."""
+        start = run.number << RUNNING_BITS
+        if self.probing:
+            places = np.flatnonzero(signs > 0)
+            standing = signs[places]
+        else:
+            keys = [columns[place] for place in key_places(self.plan)]
+            places, standing = latest(numbered(keys, len(signs)), signs)
+        return self._shipped(run, columns, Weighted(places, start + places, standing))
 
     def _weighted(
         self, run: _Range, columns: list[pa.Array], signs: Integers, only: Integers | None = None
@@ -182,7 +202,7 @@ class DecodeTask:
         return self._batch(len(shipped), [column.take(shipped) for column in columns], told)
 
     def _reported(self, report: RangeReport) -> pa.RecordBatch:
-        columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.used]
+        columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.image]
         told = {REPORT: pa.array([msgspec.json.encode(report)], pa.binary())}
         return self._batch(1, columns, told)
 
@@ -236,7 +256,7 @@ def output_schema(plan: Plan, *, closes: bool) -> pa.Schema:
     own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
     if closes:
         own.append((LATE, pa.binary()))
-    return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.used), *own])
+    return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.image), *own])
 
 
 @lru_cache(maxsize=8)
@@ -249,6 +269,14 @@ def _decoder(
 @lru_cache(maxsize=8)
 def _marks(rules: SourceRules, used: tuple[Column, ...]) -> Callable[[Row], bool] | None:
     return None if rules.marker is None else rules.marker.marks(rules.row(used))
+
+
+def _outcomes(made: MessageDecoder, records: list[Message]) -> Iterator[Decoded]:
+    """What each record is; a format that needs keys is given them."""
+    values = map(Message.value, records)
+    if isinstance(made, KeyedDecoder):
+        return map(made.decode_keyed, values, map(Message.key, records))
+    return map(made.decode, values)
 
 
 @lru_cache(maxsize=8)
@@ -299,7 +327,7 @@ class _Range:
     def __post_init__(self) -> None:
         planned = self.range
         self.report = RangeReport(task=self.number, start=planned.start)
-        self.signed_rows = SignedRows(self.task.plan.used)
+        self.signed_rows = SignedRows(self.task.plan.image)
 
     @property
     def range(self) -> OffsetRange:
@@ -309,7 +337,7 @@ class _Range:
         """Decode some records."""
         task, report = self.task, self.report
         report.topic, report.partition = self.range.topic, self.range.partition
-        decode = _decoder(task.rules, task.plan.columns, task.plan.used).decode
+        outcomes = _outcomes(_decoder(task.rules, task.plan.columns, task.plan.image), records)
         changes: list[tuple[int, Row]] = []
         take = changes.extend
         keep = bool(task.failing)
@@ -318,9 +346,8 @@ class _Range:
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
         time_of, by_es = _time_of(task.rules), task.rules.time == "es"
         closes = task.deadline is not None
-        marks = _marks(task.rules, task.plan.used)
-        for record in records:
-            decoded = decode(record.value())
+        marks = _marks(task.rules, task.plan.image)
+        for record, decoded in zip(records, outcomes, strict=True):
             if keep:
                 self.kept.append((decoded, record))
             elif type(decoded) is Changes:
@@ -400,11 +427,16 @@ class _Range:
         """The second run of an epoch in which rows failed: find those rows by their positions,
         send every message that has one to quarantine whole, and take the others."""
         failing = self._failing_rows()
+        images = bool(self.task.plan.primary_key)  # of which a retraction is never evaluated
+
+        def evaluated(sign: int) -> bool:
+            return sign > 0 or not images
+
         for decoded, record in self.kept:
             if not isinstance(decoded, Changes):
                 self._odd(decoded, record)
                 continue
-            bad = [row for _, row in decoded.changes if row in failing]
+            bad = [row for sign, row in decoded.changes if row in failing and evaluated(sign)]
             at = self._time(decoded, record)
             if bad:
                 self._reject(Rejected(failing[bad[0]]), record)
@@ -419,7 +451,7 @@ class _Range:
                 else:
                     latest = self.report.event_time_max
                     self.report.event_time_max = at if latest is None else max(at, latest)
-                marks = _marks(self.task.rules, self.task.plan.used)
+                marks = _marks(self.task.rules, self.task.plan.image)
                 if marks is not None and _any_marked(marks, decoded):
                     self.report.event_time_marked = self.report.event_time_max
 

@@ -39,7 +39,7 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from jobs.edge.failpoints import failpoint
-from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, EpochRow
+from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
@@ -269,9 +269,10 @@ class EpochTable:
 def opened(root: Path, version: int | None = None) -> DeltaTable:
     """The table of a job for reading; refused when its format is newer than this retally.
 
-    3 is the first format of a release (1 had no timers, 2 no late rows). A later retally that
-    changes it brings an older table up here, or says what to do; every reader and the writer come
-    through here.
+    3 is the first format that is read (1 had no timers, 2 no late rows). 4 has images for jobs
+    with dedupe; a table of 3 has none and needs none. A later retally that changes the format
+    brings an older table up here, or says what to do; every reader and the writer come through
+    here.
     """
     try:
         handle = DeltaTable(str(root), version=version)
@@ -283,10 +284,10 @@ def opened(root: Path, version: int | None = None) -> DeltaTable:
             f"{root} has format version {written}, this retally knows {FORMAT_VERSION}; "
             "install the newer retally"
         )
-    if written < FORMAT_VERSION:
+    if written < OLDEST_FORMAT:
         raise FormatTooOld(
-            f"{root} has format version {written}, this retally knows {FORMAT_VERSION} only; give "
-            "the job a new name, and it begins anew from its topic"
+            f"{root} has format version {written}, this retally knows {OLDEST_FORMAT} and later; "
+            "give the job a new name, and it begins anew from its topic"
         )
     return handle
 

@@ -5,6 +5,7 @@
                   withheld, window_closed, written_ms, timer_ms
     multisets     bucket, epoch, argument, group columns, value_<argument>, multiplicity
     timers        bucket, epoch, timer_clock, timer_namespace, timer_ms, group columns, tombstone
+    rows          bucket, epoch, image_<column>, tombstone: the last image of each row, with dedupe
     late          epoch, group columns, topic, partition, offset, late_weight, late_time_ms,
                   watermark_ms, late_row, late_became
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
@@ -21,20 +22,18 @@ committed is swept later.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.core.aggregate import ChangelogRow
@@ -48,6 +47,8 @@ from jobs.edge.columns import (
     from_arrow,
     to_arrow,
 )
+from jobs.edge.file_statistics import Extremes, extremes_of, stats_text
+from jobs.edge.image_rows import Images
 from jobs.edge.late_rows import LateRow
 from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
 from schemas.arrow_types import arrow_type
@@ -55,14 +56,14 @@ from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
-TIMERS, LATE, QUARANTINE, EPOCHS = "timers", "late", "quarantine", "epochs"
-STATE = (ACCUMULATORS, MULTISETS, TIMERS)
+TIMERS, ROWS, LATE, QUARANTINE, EPOCHS = "timers", "rows", "late", "quarantine", "epochs"
+GROUP_STATE = (ACCUMULATORS, MULTISETS, TIMERS)
+STATE = (*GROUP_STATE, ROWS)
 PARTS = (EPOCHS, CHANGELOG, *STATE, LATE, QUARANTINE)
 SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
 _COMPRESSION = "zstd"
-STATISTICS = ("epoch", "seq", "bucket")  # integers only: nothing to truncate or to misorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +104,13 @@ class TableLayout:
             (f"value_{plan.arguments[index].name}", plan.arguments[index].type)
             for index in program.stored
         ]
+        self.images = Images(plan)
         self._check_names()
 
     def _check_names(self) -> None:
-        own = [name for part in PARTS for name in self._own(part)]
+        own = [name for part in PARTS if part != ROWS for name in self._own(part)]
         own += [cell.name for cell in self.program.cells] + [name for name, _ in self.values]
+        own += self.images.names
         taken = {name.lower() for name in [*own, "part"]}
         for name, _ in [*self.group, *self.kept]:
             if name.lower() in taken:
@@ -176,8 +179,10 @@ class TableLayout:
 
     def schema(self, part: str) -> pa.Schema:
         """The columns of one part's files."""
+        if part == ROWS:
+            return self.images.schema
         columns = dict(self._own(part))
-        if part in (CHANGELOG, *STATE, LATE):
+        if part in (CHANGELOG, *GROUP_STATE, LATE):
             columns.update({name: arrow_type(kind) for name, kind in self.group})
         if part == CHANGELOG:
             columns.update({name: arrow_type(kind) for name, kind in self.results})
@@ -329,8 +334,11 @@ class TableLayout:
         accumulators: pa.Table | None = None,
         multisets: pa.Table | None = None,
         timers: pa.Table | None = None,
+        rows: pa.Table | None = None,
     ) -> Upserts:
         """State rows as upserts, in the order of the rows."""
+        if rows is not None:
+            return Upserts(self.images.read(rows), [], [])
         changed: list[tuple[int, Key, Counts]] = []
         if multisets is not None and multisets.num_rows:
             changed = gathered(self.entries(multisets))
@@ -413,7 +421,7 @@ class FileWriter:
         self.name = name
         self.rows = 0
         self._durable = durable
-        self._extremes: dict[str, _Extremes] = {}
+        self._extremes: dict[str, Extremes] = {}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sink = open(self.path, "wb")  # noqa: SIM115 (closed by __exit__)
         self._writer = pq.ParquetWriter(
@@ -440,7 +448,7 @@ class FileWriter:
         """Add these rows as a row group of their own."""
         self._writer.write_table(table)
         self.rows += table.num_rows
-        for name, extremes in _extremes(table).items():
+        for name, extremes in extremes_of(table).items():
             known = self._extremes.get(name)
             self._extremes[name] = extremes if known is None else known.with_(extremes)
 
@@ -448,45 +456,7 @@ class FileWriter:
     def added(self) -> AddedFile:
         part = self.name.split("/", 1)[0].removeprefix("part=")
         size = self.path.stat().st_size
-        return AddedFile(self.name, part, self.rows, size, _stats(self.rows, self._extremes))
-
-
-class _Extremes(NamedTuple):
-    """What Delta's statistics say of one column."""
-
-    low: int
-    high: int
-    nulls: int
-
-    def with_(self, other: _Extremes) -> _Extremes:
-        nulls = self.nulls + other.nulls
-        return _Extremes(min(self.low, other.low), max(self.high, other.high), nulls)
-
-
-def _extremes(table: pa.Table) -> dict[str, _Extremes]:
-    found = {}
-    for name in STATISTICS:
-        if name in table.column_names and table.num_rows:
-            column = table[name]
-            extremes = pc.min_max(column).as_py()
-            found[name] = _Extremes(extremes["min"], extremes["max"], column.null_count)
-    return found
-
-
-def statistics(table: pa.Table) -> str:
-    """Delta's statistics of a file, for the integer columns that readers prune by."""
-    return _stats(table.num_rows, _extremes(table))
-
-
-def _stats(rows: int, columns: Mapping[str, _Extremes]) -> str:
-    return json.dumps(
-        {
-            "numRecords": rows,
-            "minValues": {name: column.low for name, column in columns.items()},
-            "maxValues": {name: column.high for name, column in columns.items()},
-            "nullCount": {name: column.nulls for name, column in columns.items()},
-        }
-    )
+        return AddedFile(self.name, part, self.rows, size, stats_text(self.rows, self._extremes))
 
 
 def now_ms() -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from jobs.core.aggregate import ChangelogRow, Counters, Folded
@@ -35,18 +33,17 @@ from jobs.core.plan import Plan
 from jobs.core.program import Delta
 from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.sessions import fold_of, fold_time_of
-from jobs.core.state import Key, Stamp, State, Upserts
+from jobs.core.state import Key, Stamp, State
 from jobs.core.timers import Clock
+from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.columns import from_arrow
 from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off, layout_of
-from jobs.edge.delta_epochs import live_files
-from jobs.edge.delta_epochs import opened as opened_table
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
+    GROUP_STATE,
     MULTISETS,
     SEQ_BUCKET_BITS,
-    STATE,
     TIMERS,
     AddedFile,
     TableLayout,
@@ -58,7 +55,6 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
-from jobs.edge.hot_state import HotState, Steps, catch_up, opened
 from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
 from schemas.types import Kind, SqlType
 
@@ -79,14 +75,6 @@ class FoldReport(msgspec.Struct, kw_only=True):
     changelog_rows: int = 0
     groups_delta: int = 0
     timers: dict[str, int] = {}  # of each clock the first one that was seen or set
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedEpoch:
-    """A recent epoch of the committed line and its state files."""
-
-    stamp: Stamp
-    files: tuple[tuple[str, str], ...]  # (part, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +106,7 @@ class FoldTask:
         table = pa.Table.from_batches(arrived)
         reported = table.filter(table[REPORT].is_valid())
         for payload in reported[REPORT].to_pylist():
-            yield _output("range", payload)
+            yield _output("report", payload)
         rows = table.filter(table[REPORT].is_null())
         report, writer = _begun(rows.num_rows)
         report.failing = _failing(rows)
@@ -132,9 +120,6 @@ class FoldTask:
     def deadline(self) -> Deadline | None:
         """When the windows of this epoch closed, if any do."""
         return deadline_of(self.rules.closing, self.watermark)
-
-    def bucket_directory(self, bucket: int) -> Path:
-        return self.cache / f"bucket-{bucket:04d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +172,13 @@ class _Fold:
         self.report = report
         self.program = layout.program
         self.order = encoder(tuple(kind for _, kind in layout.group))
-        self.state_files = StateFiles(task.root, layout)
-        self.hot_layout = Layout(
+        hot_layout = Layout(
             plan=task.plan.fingerprint,
             group_types=tuple(kind for _, kind in layout.group),
             argument_types=tuple(argument.type for argument in task.plan.arguments),
             array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept),
         )
+        self.states = BucketStates(task, layout, hot_layout, GROUP_STATE, "bucket")
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
@@ -288,9 +273,7 @@ class _Fold:
     ) -> None:
         """Fold one bucket, on its state at base; up to when timers fire is said for each clock."""
         task = self.task
-        state = opened(task.bucket_directory(bucket), self.hot_layout)
-        line = [epoch.stamp for epoch in task.line]
-        catch_up(state, task.base, line, lambda stamp: self._steps(state, bucket, stamp))
+        state = self.states.caught_up(bucket)
         with state.view(task.base) as view:
             folded = fold_bucket(view)
             state.remember(task.epoch, task.uuid, folded.upserts, view)
@@ -324,32 +307,6 @@ class _Fold:
             if count := getattr(counters, name):
                 totals[name] = totals.get(name, 0) + count
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
-
-    def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
-        """What the bucket lacks since `stamp`: recent epochs as this host remembers them or from
-        the line's files; else the whole table."""
-        task = self.task
-        recent = [epoch for epoch in task.line if stamp is not None and epoch.stamp > stamp]
-        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.line)
-        if known:
-            for epoch in recent:
-                remembered = state.recalled(epoch.stamp)
-                if remembered is not None:
-                    yield epoch.stamp, remembered
-                else:
-                    yield epoch.stamp, self.state_files.of_bucket(bucket, epoch.files)
-            return
-        for part_file in self._live_state:  # oldest first, so that the newest row of a key wins
-            yield task.base, self.state_files.of_bucket(bucket, [part_file])
-
-    @cached_property
-    def _live_state(self) -> list[tuple[str, str]]:
-        """The state files of the table at base; looked up once a task, and only for a rebuild."""
-        return [
-            (file.part, file.path)
-            for file in live_files(opened_table(self.task.root, self.task.version))
-            if file.part in STATE
-        ]
 
     def write(self) -> None:
         task, layout, report = self.task, self.layout, self.report
@@ -392,48 +349,3 @@ def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers,
         distinct, combined = np.unique(combined, return_inverse=True)
         keys = [(*keys[n // len(values)], values[n % len(values)]) for n in distinct.tolist()]
     return combined, keys
-
-
-class StateFiles:
-    """State files read back bucket by bucket. They are sorted by it; of large ones, whose row
-    groups hold whole buckets, only the row groups of the bucket are read, each once in a row."""
-
-    def __init__(self, root: Path, layout: TableLayout) -> None:
-        self.root = root
-        self.layout = layout
-        self._files: dict[str, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
-        self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
-
-    def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
-        found = Upserts([], [], [])
-        for part, name in files:
-            if part in STATE:
-                upserts = self.layout.read_upserts(**{part: self._rows(bucket, name)})
-                found.groups += upserts.groups
-                found.multisets += upserts.multisets
-                found.timers += upserts.timers
-        return found
-
-    def _rows(self, bucket: int, name: str) -> pa.Table:
-        if name not in self._files:
-            metadata = pq.read_metadata(self.root / name)
-            self._files[name] = (metadata, _bucket_ranges(metadata))
-        metadata, ranges = self._files[name]
-        wanted = [number for number, (low, high) in enumerate(ranges) if low <= bucket <= high]
-        if name not in self._read or self._read[name][0] != wanted:
-            with pq.ParquetFile(self.root / name, metadata=metadata) as file:
-                table = file.read_row_groups(wanted)
-            self._read[name] = (wanted, table, table["bucket"].to_numpy())
-        _, table, buckets = self._read[name]
-        start, end = np.searchsorted(buckets, [bucket, bucket + 1])
-        return table.slice(start, end - start)
-
-
-def _bucket_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
-    """Of each row group its first and its last bucket."""
-    column = metadata.schema.names.index("bucket")
-    found = []
-    for number in range(metadata.num_row_groups):
-        statistics = metadata.row_group(number).column(column).statistics
-        found.append((statistics.min, statistics.max))
-    return found

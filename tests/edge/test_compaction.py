@@ -28,12 +28,14 @@ from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import MemoryState
 from jobs.core.timers import Clock
 from jobs.edge import compaction
+from jobs.edge.bucket_states import StateFiles
 from jobs.edge.compaction import BASE_TIER, Merge, due_merge, merge_files, tier_of
 from jobs.edge.delta_epochs import LiveFile
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,
+    GROUP_STATE,
     MULTISETS,
     PARTS,
     QUARANTINE,
@@ -43,7 +45,6 @@ from jobs.edge.epoch_files import (
     file_name,
     write_file,
 )
-from jobs.edge.fold_task import StateFiles
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
 from schemas.types import BIGINT, DOUBLE, STRING, decimal
 from tests.edge.folded_table import FoldedTable, Row, a_plan, insert
@@ -204,7 +205,7 @@ def test_the_base_keeps_timers_and_groups_that_nobody_has_seen_yet(tmp_path: Pat
     made.time_epoch(5, release=True)
     made.epoch(insert("a", 3) + insert("c", 4))
     made.time_epoch(5)  # the timers of a and b fire: a is withheld, b expires
-    for part in STATE:
+    for part in GROUP_STATE:
         made.merge(Merge(part, BASE_TIER, tuple(live(made, part))))
     require_sound(made)
     [(_, groups)] = read(made, ACCUMULATORS)
@@ -274,7 +275,7 @@ def test_row_groups_hold_whole_buckets_and_one_is_read_without_the_others(tmp_pa
                  for i in range(metadata.num_row_groups)]  # fmt: skip
         assert all(a.max < b.min for a, b in pairwise(edges))
     names = [(file.part, file.path) for part in TIMELESS for file in live(made, part)]
-    reader = StateFiles(made.root, made.layout)
+    reader = StateFiles(made.root, made.layout, STATE)
     state = MemoryState()
     for bucket in range(16):
         state.apply(reader.of_bucket(bucket, names))
@@ -405,7 +406,7 @@ def test_no_part_starves_when_merges_are_slow() -> None:
     simulated = Simulated(dict.fromkeys(PARTS, (2, 1_000)))
     for epoch in range(1, 3_001):
         simulated.epoch(epoch)
-        if epoch % 17 == 0:  # far fewer merges than are due, and yet as many files as one takes
+        if epoch % 15 == 0:  # far fewer merges than are due, and yet as many files as one takes
             merge = due_merge(simulated.files, epoch)
             if merge is not None:
                 simulated.merge(merge, epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from jobs.core.state import (
     gathered,
 )
 from jobs.core.timers import Clock
+from jobs.edge.bucket_states import StateFiles
 from jobs.edge.delta_epochs import EpochTable, rows_of
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -39,7 +41,7 @@ from jobs.edge.epoch_files import (
     MULTISETS,
     PARTS,
     QUARANTINE,
-    STATISTICS,
+    ROWS,
     TIMERS,
     FileWriter,
     Reject,
@@ -47,7 +49,7 @@ from jobs.edge.epoch_files import (
     file_name,
     write_file,
 )
-from jobs.edge.fold_task import StateFiles
+from jobs.edge.file_statistics import STATISTICS
 from jobs.edge.late_rows import LateRow
 from schemas.epoch import TopicIdentity
 from schemas.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, decimal, timestamp
@@ -72,9 +74,18 @@ KEYS: list[tuple[Any, ...]] = [
 ]
 
 
+# Of rows by (s, f): a key that is there, one that is gone, one of NULLs.
+IMAGES: list[tuple[Any, Any]] = [
+    ((LONG, math.nan), (LONG, math.nan, 10**38 - 1, True, b"\xff", -1, 1, -(2**63), math.inf)),
+    (("gone", 1.5), None),
+    ((None, None), (None,) * 9),
+]
+
+
 @pytest.fixture(scope="module")
 def layout() -> TableLayout:
-    return TableLayout(Program(parse_query(QUERY, COLUMNS)))
+    plan = parse_query(QUERY, COLUMNS)
+    return TableLayout(Program(replace(plan, primary_key=plan.columns[:2])))
 
 
 def upserts_of(layout: TableLayout) -> Upserts:
@@ -121,6 +132,7 @@ def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
         MULTISETS: layout.multisets_table(3, range(len(upserts.multisets)), upserts.multisets),
         TIMERS: layout.timers_table(3, range(len(upserts.timers)), upserts.timers),
         LATE: layout.late_table(3, 7, late, KEYS[:2]),
+        ROWS: layout.images.table(3, range(len(IMAGES)), IMAGES),
         QUARANTINE: layout.quarantine_table(3, rejects),
     }
 
@@ -151,6 +163,14 @@ def test_state_rows_come_back_as_the_upserts_they_were(layout: TableLayout) -> N
     parts = (upserts.groups[2:5], upserts.multisets[4:6], upserts.timers[1:5])
     assert repr(half) == repr(Upserts(*parts))
     assert layout.read_upserts(None, None) == Upserts([], [], [])
+
+
+def test_images_come_back_as_they_were(layout: TableLayout) -> None:
+    names = tables_of(layout)[ROWS].schema.names
+    assert names[3:] == [f"image_{column}" for column in COLUMNS]
+    read = layout.read_upserts(rows=tables_of(layout)[ROWS])
+    expected = [(key, None if image is None else Group((), image)) for key, image in IMAGES]
+    assert repr(read) == repr(Upserts(expected, [], []))
 
 
 def test_a_group_that_nobody_has_seen_yet_is_gone_for_who_reads_tombstones_only(
@@ -292,7 +312,7 @@ def test_a_bucket_is_read_from_its_row_groups_only(tmp_path: Path, cut: int) -> 
                 writer.write(rows.slice(start, cut))
         files.append((part, name))
     by_bucket = MemoryState()
-    reader = StateFiles(made.root, made.layout)
+    reader = StateFiles(made.root, made.layout, (ACCUMULATORS, MULTISETS))
     count = 0
     for bucket in (*range(7, -1, -1), 99):
         upserts = reader.of_bucket(bucket, files)

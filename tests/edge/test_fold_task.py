@@ -20,9 +20,10 @@ import pytest
 from jobs.core.rules import Rules
 from jobs.core.state import Stamp
 from jobs.core.timers import Clock
+from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.compaction import BASE_TIER, Merge
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, STATE, TIMERS
-from jobs.edge.fold_task import CommittedEpoch, FoldReport, FoldTask, TimeTask
+from jobs.edge.fold_task import FoldReport, FoldTask, TimeTask
 from schemas.epoch import EpochRow
 from tests.edge.folded_table import BUCKETS, FoldedTable, delete, insert
 

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from jobs.clock import JobClock
 from jobs.core.change import Op, Row
 from jobs.core.fold import fold_changelog
+from jobs.core.job_plan import plan_of
 from jobs.core.laws import messages_conserved, repeats_the_last_row
 from jobs.core.plan import Plan
 from jobs.core.program import Program
-from jobs.core.query import parse_query
 from jobs.core.state import Key
 from jobs.core.values import render
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files, opened
@@ -63,7 +63,7 @@ class EpochsByHand:
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = parse_query(self.spec.query, self.spec.columns)
+        self.plan = plan_of(self.spec)
         self.layout = TableLayout(Program(self.plan))
         self.restart()
 

@@ -1,0 +1,154 @@
+"""Bucket states: the hot state of each bucket of a task, brought to the task's base.
+
+    at base                         as it is
+    on the committed line           + what each later epoch changed: remembered here, or its files
+    anything else, or nothing       the live state files of the table, oldest first
+
+Tasks have no state of their own: what they are told is the base, the table's version there, and
+the recent epochs. Groups and images are kept alike, each under a name and a layout of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.core.state import Stamp, Upserts
+from jobs.edge.delta_epochs import live_files
+from jobs.edge.delta_epochs import opened as opened_table
+from jobs.edge.epoch_files import TableLayout
+from jobs.edge.hot_records import Layout
+from jobs.edge.hot_state import HotState, Steps, catch_up, opened
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEpoch:
+    """A recent epoch of the committed line and its state files."""
+
+    stamp: Stamp
+    files: tuple[tuple[str, str], ...]  # (part, name)
+
+
+class Told(Protocol):
+    """What a task is told of the committed state."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def cache(self) -> Path: ...
+
+    @property
+    def base(self) -> Stamp: ...
+
+    @property
+    def version(self) -> int: ...  # of the table, at base
+
+    @property
+    def line(self) -> tuple[CommittedEpoch, ...]: ...  # recent epochs in order, base last
+
+
+class BucketStates:
+    """The buckets of one kind of state, as a task sees them."""
+
+    def __init__(
+        self,
+        told: Told,
+        layout: TableLayout,
+        hot_layout: Layout,
+        parts: Collection[str],
+        name: str,  # of the directories
+    ) -> None:
+        self._told = told
+        self._hot_layout = hot_layout
+        self._parts = parts
+        self._name = name
+        self._files = StateFiles(told.root, layout, parts)
+        self._stamps = [epoch.stamp for epoch in told.line]
+
+    def caught_up(self, bucket: int) -> HotState:
+        """The state of a bucket, at base."""
+        state = opened(self._told.cache / f"{self._name}-{bucket:04d}", self._hot_layout)
+        catch_up(
+            state, self._told.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)
+        )
+        return state
+
+    def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
+        """What the bucket lacks since `stamp`: recent epochs as this host remembers them or from
+        the line's files; else the whole table."""
+        told = self._told
+        recent = [epoch for epoch in told.line if stamp is not None and epoch.stamp > stamp]
+        known = stamp is not None and any(epoch.stamp == stamp for epoch in told.line)
+        if known:
+            for epoch in recent:
+                remembered = state.recalled(epoch.stamp)
+                if remembered is not None:
+                    yield epoch.stamp, remembered
+                else:
+                    yield epoch.stamp, self._files.of_bucket(bucket, epoch.files)
+            return
+        for part_file in self._live:  # oldest first, so that the newest row of a key wins
+            yield told.base, self._files.of_bucket(bucket, [part_file])
+
+    @cached_property
+    def _live(self) -> list[tuple[str, str]]:
+        """The state files of the table at base; looked up once a task, and only for a rebuild."""
+        return [
+            (file.part, file.path)
+            for file in live_files(opened_table(self._told.root, self._told.version))
+            if file.part in self._parts
+        ]
+
+
+class StateFiles:
+    """State files read back bucket by bucket. They are sorted by it; of large ones, whose row
+    groups hold whole buckets, only the row groups of the bucket are read, each once in a row."""
+
+    def __init__(self, root: Path, layout: TableLayout, parts: Collection[str]) -> None:
+        self.root = root
+        self.layout = layout
+        self.parts = parts
+        self._files: dict[str, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
+        self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
+
+    def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
+        found = Upserts([], [], [])
+        for part, name in files:
+            if part in self.parts:
+                upserts = self.layout.read_upserts(**{part: self._rows(bucket, name)})
+                found.groups += upserts.groups
+                found.multisets += upserts.multisets
+                found.timers += upserts.timers
+        return found
+
+    def _rows(self, bucket: int, name: str) -> pa.Table:
+        if name not in self._files:
+            metadata = pq.read_metadata(self.root / name)
+            self._files[name] = (metadata, _bucket_ranges(metadata))
+        metadata, ranges = self._files[name]
+        wanted = [number for number, (low, high) in enumerate(ranges) if low <= bucket <= high]
+        if name not in self._read or self._read[name][0] != wanted:
+            with pq.ParquetFile(self.root / name, metadata=metadata) as file:
+                table = file.read_row_groups(wanted)
+            self._read[name] = (wanted, table, table["bucket"].to_numpy())
+        _, table, buckets = self._read[name]
+        start, end = np.searchsorted(buckets, [bucket, bucket + 1])
+        return table.slice(start, end - start)
+
+
+def _bucket_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+    """Of each row group its first and its last bucket."""
+    column = metadata.schema.names.index("bucket")
+    found = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        found.append((statistics.min, statistics.max))
+    return found
