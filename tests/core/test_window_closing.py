@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from jobs.core.aggregate import ChangelogRow
@@ -123,3 +124,27 @@ def test_what_is_told_is_well_formed_and_the_state_ends_empty(final: bool, seed:
     assert windows.tally.state.next_timer(Clock.EVENT) is None
     assert not windows.tally.state._groups
     assert not windows.tally.state._multisets
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "TUMBLE(at, INTERVAL '0.01' SECOND)",
+        "HOP(at, INTERVAL '0.005' SECOND, INTERVAL '0.02' SECOND)",
+        "SESSION(at, INTERVAL '0.007' SECOND)",
+    ],
+)
+def test_a_column_of_times_is_judged_as_its_rows_are(window: str) -> None:
+    plan = parse_query(f"SELECT COUNT(*) AS n FROM t GROUP BY {window}", {"at": BIGINT})
+    assert plan.window is not None
+    open_row = opener(plan, plan.window)
+    for lateness_ms in (0, 6):
+        closing = Closing.of(plan, final=False, lateness_ms=lateness_ms)
+        assert closing is not None
+        for watermark in range(-20, 40):
+            times = np.arange(-60, 60)
+            late = closing.late(times, watermark)
+            for time, whole, partly in zip(times.tolist(), *late, strict=True):
+                rows = open_row((time,))
+                taken = closing.still_open(rows, watermark)
+                assert (not taken, len(taken) < len(rows)) == (whole, partly), (time, watermark)

@@ -102,3 +102,32 @@ def test_withheld_results_come_out_once_after_a_crash_and_without_the_cache(
     released = job.epochs()[-1]
     assert released.kind == "time"
     assert told_watermark(released.watermarks) == NOON + MINUTE - 1
+
+
+@pytest.mark.parametrize("fault", ["after_tasks=kill@2", "after_commit=kill@3"])
+def test_an_epoch_without_data_that_is_killed_is_made_once(
+    fault: str, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The first epoch folds rows, the second tells their windows: it dies when its tasks are done,
+    or when it is committed and nobody knows yet."""
+    create_topic(broker.address, topic, 1)
+    spec = {
+        "name": "timed",
+        "source": {"topic": topic},
+        "columns": {"name": "STRING", "t": "BIGINT"},
+        "query": "SELECT name, window_end AS stop, COUNT(*) AS n FROM t "
+        "GROUP BY name, TUMBLE(t, INTERVAL '1' SECOND)",
+        "watermark": {"time": {"column": "t"}},
+        "emit": "final",
+        "state": {"buckets": 2},
+    }
+    job = RunningJob(spec, tmp_path, broker.address)
+    text = '{"data":[{"name":"a","t":"%d"}],"type":"INSERT","isDdl":false}'
+    times = [100, 200, 1_100, 2_100]
+    produce(broker.address, topic, [(0, (text % time).encode()) for time in times])
+    failpoint, action = fault.split("=")
+    job.must_die_at(failpoint, action)
+    job.must_run()
+    assert [row.kind for row in job.epochs()] == ["start", "data", "time"]
+    told = [(row["op"], row["row"]["stop"], row["row"]["n"]) for row in job.ask("changes", "timed")]
+    assert told == [("+I", 1_000, 2), ("+I", 2_000, 1)]
