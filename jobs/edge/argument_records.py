@@ -6,14 +6,14 @@ values with multiplicities ──► one small record, or order keys with an ent
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import lmdb
 import msgspec
 
 from jobs.core.change import Value
-from jobs.core.order_key import ValueDecoder, ValueEncoder, value_decoder, value_encoder
+from jobs.core.order_key import ValueDecoder, value_decoder, value_encoder
 from jobs.core.state import Counts, rank
 from jobs.edge.columns import WORD_DIGITS_MAX
 from schemas import limits
@@ -33,18 +33,17 @@ def checked(sql_type: SqlType) -> ValueDecoder:
     return value
 
 
-class _Memo(dict[Value, bytes]):
-    """Order keys of an argument's values: most columns have few distinct ones."""
+class _Memo(dict[Any, Any]):
+    """What a function has made of its arguments: most columns have few distinct values."""
 
-    def __init__(self, encode: ValueEncoder) -> None:
-        self._encode = encode
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
 
-    def __missing__(self, value: Value) -> bytes:
+    def __missing__(self, given: Any) -> Any:
         if len(self) >= limits.MEMO_ENTRIES_MAX:
             self.clear()
-        key = self._encode(value)
-        self[value] = key
-        return key
+        made = self[given] = self._make(given)
+        return made
 
 
 _WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
@@ -61,6 +60,7 @@ class Argument:
         self.prefix = value_encoder(BIGINT)(number)
         self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
         self.value = checked(sql_type)
+        self._values: Mapping[bytes, Value] = _Memo(self.value)
         as_it_is = _form(sql_type)
         self.plain = as_it_is is not None
         kind: Any = bytes if as_it_is is None else as_it_is | None
@@ -80,8 +80,9 @@ class Argument:
 
     def present(
         self, small: dict[Any, int], overlay: Counts, *, descending: bool
-    ) -> list[tuple[Value, int]]:
-        """What is there of a small multiset under an overlay, in the order of the values."""
+    ) -> Iterable[tuple[Value, int]]:
+        """What is there of a small multiset under an overlay, in the order of the values; read
+        only as far as it is gone through."""
         counts = {**small, **self.written(overlay)} if overlay else small
         found = [(written, count) for written, count in counts.items() if count > 0]
         if None in counts:  # no query keeps NULLs, but a state may
@@ -90,8 +91,8 @@ class Argument:
             found.sort(reverse=descending)
         if self.plain:
             return found
-        value = self.value
-        return [(value(order), count) for order, count in found]
+        values = self._values
+        return ((values[order], count) for order, count in found)
 
     def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
         """The multiplicities of these values at least."""

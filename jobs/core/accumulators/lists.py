@@ -6,6 +6,8 @@ right again once it is short enough.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobs.core.accumulators.base import Constant, Function, Order, Reading, Site
 from jobs.core.accumulators.entries import Entries, single_values
 from jobs.core.accumulators.multiset import multiset_of
@@ -31,26 +33,39 @@ def joined(entries: Entries, separator: str, misfits: list[int]) -> str | None:
 def listed(entries: Entries, misfits: list[int]) -> tuple[Value, ...] | None:
     """The values as an array; None without values."""
     values: list[Value] = []
-    length = 0
     for value, times in entries:
-        if isinstance(value, str | bytes):
-            length += times * len(value)
-        if length > LIST_CHARACTERS_MAX or len(values) + times > LIST_VALUES_MAX:
+        if times == 1:
+            values.append(value)
+        elif len(values) + times <= LIST_VALUES_MAX:
+            values += [value] * times
+        else:
             misfits[0] += 1
             return None
-        values += [value] * times
+    if len(values) > LIST_VALUES_MAX or _characters(values) > LIST_CHARACTERS_MAX:
+        misfits[0] += 1
+        return None
     return tuple(values) if values else None
+
+
+def _characters(values: Sequence[Value]) -> int:
+    """Of texts how long they are together; other values are short."""
+    texts = (value for value in values if value is not None)
+    if not isinstance(next(texts, None), str | bytes):
+        return 0
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
 
 
 def top(entries: Entries, count: int, misfits: list[int]) -> tuple[Value, ...] | None:
     """The first `count` values as an array."""
-    values: list[tuple[Value, int]] = []
+    values: list[Value] = []
     for value, times in entries:
-        values.append((value, min(times, count)))
-        count -= times
-        if count <= 0:
+        values += [value] * min(times, count - len(values))
+        if len(values) == count:
             break
-    return listed(values, misfits)
+    if _characters(values) > LIST_CHARACTERS_MAX:
+        misfits[0] += 1
+        return None
+    return tuple(values) if values else None
 
 
 RUNTIME = (joined, listed, top)
