@@ -1,7 +1,7 @@
 """The changelog as published: what a record of the sink topic holds, and how it is keyed.
 
     committed changelog row ──► key    {"name": "a"}                 group columns, in order
-                            ──► value  {"op","row","epoch","seq"}    (format changelog-json)
+                            ──► value  {"op","row","epoch","seq","time"}  (format changelog-json)
                             ──► headers epoch, seq                   (every format)
 
 A consumer that folds the records per key has the current results; one that reads a topic written
@@ -30,14 +30,18 @@ SEQ_HEADER = "seq"
 PROGRESS_SUFFIX = "-progress"
 
 
-class ChangelogRecord(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class ChangelogRecord(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
+):
     """The value of a `changelog-json` record: one changelog row. -U stands directly before its
-    +U; `seq` orders the rows of an epoch and is unique in it, not dense."""
+    +U; `seq` orders the rows of an epoch and is unique in it, not dense. A row of a window has a
+    time, the window's last millisecond."""
 
     op: OpText
     row: dict[str, JsonValue]
     epoch: int
     seq: int
+    time: int | None = None
 
     def encode(self) -> bytes:
         return _ENCODER.encode(self)

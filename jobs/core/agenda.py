@@ -47,6 +47,7 @@ class Agenda:
         self.withholds = minibatch.clock == "event"
         self.closing = closing
         self.watermark: int | None = None  # of the newest epoch row
+        self._passed: int | None = known.get("passed")  # up to which windows are told
         closes = closing is not None
         self._keeps = self.withholds or ttl_ms > 0 or closes or told is not None
         self._ttl_ms = ttl_ms
@@ -105,6 +106,7 @@ class Agenda:
     def passed(self, due: Due, timers: Iterable[Mapping[str, int]]) -> None:
         """An epoch has done what was due, in all buckets."""
         self._timers = _first(*timers)
+        self._passed = due.watermark
         if due.release:
             self._withheld, self._ending = 0, False
             self.released = self._assigner.given if self._assigner else None
@@ -112,6 +114,8 @@ class Agenda:
     def heard(self, watermark: int | None) -> None:
         """How far the job's watermark has come."""
         self.watermark = watermark
+        if watermark is not None and not self._first_timer_is_due(Clock.EVENT, watermark):
+            self._passed = watermark
         if self._assigner is None or watermark is None:
             return
         on = self._assigner.watermark(watermark)
@@ -128,6 +132,8 @@ class Agenda:
         told: dict[str, Any] = {"now": self._now}
         if self.closing is not None:
             told["emits"] = _emits(self.closing)
+            if self._passed is not None:
+                told["passed"] = self._passed
         if self._timers is not None:
             told["timers"] = self._timers
         if self._withheld:

@@ -2,13 +2,15 @@
 
     {"op": "-U", "row": {"name": "a", "n": 3}, "epoch": 7, "seq": 3}  ──►  (-1, ("a", 3))
 
-One record is one row; the -U and the +U of an update are two records. Built like the canal
-decoder: `decode` for normal messages, `explain` for all of them.
+One record is one row, and one of a window tells its time, which is read as `es`; the -U and the +U
+of an update are two records. Built like the canal decoder: `decode` for normal messages, `explain`
+for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -20,9 +22,11 @@ from jobs.core.row_fields import (
     TOMBSTONE,
     UNEXPECTED,
     Decode,
+    Int64,
     RefusedError,
     RowFields,
     compiled,
+    milliseconds,
     rejected,
 )
 from jobs.core.values import parser
@@ -67,10 +71,11 @@ class ChangelogDecoder:
             row = self._fields.pick(self._fields.row(root.get("row"), "$.row"))
         except RefusedError as error:
             return error.decoded
-        return Changes([(WEIGHTS[op], row)])
+        return Changes([(WEIGHTS[op], row)], milliseconds(root.get("time")))
 
     def _generated(self) -> Decode:
-        fields = [("op", str), ("row", self._fields.struct("Row", partial=False))]
+        row = self._fields.struct("Row", partial=False)
+        fields: list[Any] = [("op", str), ("row", row), ("time", Int64 | None, None)]
         envelope = msgspec.defstruct("Envelope", fields, gc=False)
         names = self._fields.names() | {
             "read_envelope": msgspec.json.Decoder(envelope).decode,
@@ -94,7 +99,7 @@ class ChangelogDecoder:
         )
         yield from ("        " + line for line in self._fields.read_lines("row", "value"))
         yield from (
-            f"        return Changes([(weight, {self._fields.tuple_code('value')})])",
+            f"        return Changes([(weight, {self._fields.tuple_code('value')})], message.time)",
             "    except unexpected:",
             "        return explain(value)",
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from jobs.core.change import Op
@@ -30,6 +30,7 @@ class Slot(StrEnum):
     ROW = "row"  # the row itself
     BEFORE = "before"  # the row that goes away, null for an insert
     AFTER = "after"  # the row that comes, null for a delete
+    TIME = "time"  # of the row's window, its last millisecond
     OLD = "old"  # the former values of the columns that changed; null unless an update
 
 
@@ -64,6 +65,13 @@ class PublishFormat:
 
     def slots(self) -> set[Slot]:
         return {part for part in self.template if isinstance(part, Slot)}
+
+    def of_windows(self) -> PublishFormat:
+        """The format for rows of windows: a record of changelog-json says its row's time."""
+        if self is not CHANGELOG_JSON:
+            return self
+        *parts, end = self.template
+        return replace(self, template=(*parts, ',"time":', Slot.TIME, end))
 
     def filled(self, facts: EpochFacts) -> Template:
         """The template with all that the epoch's records share written in; slots remain."""

@@ -25,6 +25,7 @@ class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     group: list[tuple[str, str]]
     output: list[tuple[str, str]]
+    window_end: tuple[str, str] | None = None
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

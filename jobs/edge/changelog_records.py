@@ -124,15 +124,18 @@ class RecordWriter:
         group: Sequence[NamedType],
         output: Sequence[NamedType],
         partitions: int,
+        window_end: NamedType | None = None,
     ) -> None:
-        self._format = publish_format
+        self._format = publish_format if window_end is None else publish_format.of_windows()
+        self._window_end = window_end
         self._group = tuple(group)
         self._output = tuple(output)
         self._partitions = partitions
-        self._slots = publish_format.slots()
+        self._slots = self._format.slots()
         self._key = object_template(tuple(name for name, _ in group))
         self._row = object_template(tuple(name for name, _ in output))
-        self.columns = tuple(dict.fromkeys(name for name, _ in (*group, *output)))
+        asked = [*group, *output] if window_end is None else [*group, *output, window_end]
+        self.columns = tuple(dict.fromkeys(name for name, _ in asked))
 
     def write(self, batch: pa.RecordBatch, facts: EpochFacts) -> Records:
         typed = {name: _fragments(batch[name], kind, False) for name, kind in self._group}
@@ -154,7 +157,10 @@ class RecordWriter:
                 pc.not_equal(ops, Op.UPDATE_BEFORE.value).to_numpy(zero_copy_only=False)
             )
             keys, seqs, ops = (array.take(pa.array(at)) for array in (keys, seqs, ops))
-        values = self._values(rows, cells, ops, seqs, at, facts)
+        slots = {Slot.SEQ: seqs, Slot.ROW: rows}
+        if Slot.TIME in self._slots:
+            slots[Slot.TIME] = self._times(batch)
+        values = self._values(slots, cells, ops, at, facts)
         return Records(
             keys=_cut(keys),
             values=self._entombed(values, ops),
@@ -166,20 +172,27 @@ class RecordWriter:
 
     def _values(
         self,
-        rows: pa.Array,
+        slots: dict[Slot, pa.Array],
         cells: list[pa.Array],
         ops: pa.Array,
-        seqs: pa.Array,
         at: npt.NDArray[np.intp] | None,
         facts: EpochFacts,
     ) -> pa.Array:
-        slots = {Slot.SEQ: seqs, Slot.ROW: rows}
         if Slot.WORD in self._slots:
             slots[Slot.WORD] = _words(ops, self._format)
         if at is not None:
-            slots |= self._images(rows, cells, ops, at)
+            slots |= self._images(slots[Slot.ROW], cells, ops, at)
         template = self._format.filled(facts)
         return _joined(template, slots, len(ops))
+
+    def _times(self, batch: pa.RecordBatch) -> pa.Array:
+        """The last millisecond of each row's window."""
+        assert self._window_end is not None
+        name, kind = self._window_end
+        ends = batch[name].view(pa.int64()).to_numpy()
+        if kind.kind is not Kind.BIGINT:
+            ends = ends // 1_000
+        return pc.cast(pa.array(ends - 1), pa.string())
 
     def _images(
         self,

@@ -416,7 +416,11 @@ class PublisherProcess:
             for columns in (configuration.columns.group, configuration.columns.output)
         )
         self._key_columns = tuple(name for name, _ in group)
-        self._writer = RecordWriter(self._format, group, output, configuration.partitions)
+        end = configuration.columns.window_end
+        self._writer = RecordWriter(
+            self._format, group, output, configuration.partitions,
+            None if end is None else (end[0], SqlType.parse(end[1])),
+        )  # fmt: skip
         self._waiting: deque[tuple[EpochToPublish, float]] = deque()
         self._records: dict[int, int] = {}  # of epochs not yet answered for
         self._admin: KafkaAdmin | None = None

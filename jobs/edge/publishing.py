@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.core.plan import Plan
+from jobs.core.plan import Plan, WindowBound
 from jobs.core.publisher_lines import Configuration, EpochToPublish, Ready, ResultColumns
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
 from jobs.edge.epoch_files import CHANGELOG
@@ -141,12 +141,16 @@ class Publishing:
 
 def told_watermark(watermarks: Mapping[str, Any]) -> int | None:
     """What an epoch lets readers of the topic know: results come first, so under the event clock
-    the watermark up to which nothing is withheld any more."""
+    the watermark up to which nothing is withheld any more, and with windows the one that they are
+    told up to."""
     agenda = watermarks.get("agenda", {})
-    told: int | None = watermarks.get("combined")
+    told = [watermarks.get("combined")]
     if "assigner" in agenda:
-        told = agenda.get("released")
-    return told
+        told.append(agenda.get("released"))
+    if "emits" in agenda:
+        told.append(agenda.get("passed"))
+    known = [watermark for watermark in told if watermark is not None]
+    return min(known) if len(known) == len(told) else None
 
 
 def result_columns(plan: Plan) -> ResultColumns:
@@ -156,4 +160,12 @@ def result_columns(plan: Plan) -> ResultColumns:
     return ResultColumns(
         group=[(named.name, str(named.type)) for named in plan.group],
         output=[(name, types[name]) for name in plan.output],
+        window_end=next(
+            (
+                (named.name, str(named.type))
+                for named in plan.group
+                if isinstance(named.expression, WindowBound) and named.expression.end
+            ),
+            None,
+        ),
     )

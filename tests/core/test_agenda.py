@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from jobs.core.agenda import Agenda, Due
+from jobs.core.agenda import Agenda, Due, other_windows
+from jobs.core.plan import Column, Window
+from jobs.core.window_closing import Closing
 from schemas.job import MiniBatch
+from schemas.types import BIGINT
 
 PROCESSING = MiniBatch()
 EVENT = MiniBatch.model_validate({"clock": "event", "interval": "10ms"})
@@ -140,3 +143,43 @@ def test_a_spec_that_goes_back_to_the_processing_clock_lets_go_of_what_is_withhe
     later.passed(due, [])
     assert later.due(0) is None
     assert not later.withholds
+
+
+def windows(told: dict[str, Any] | None = None) -> Agenda:
+    closing = Closing(Window("TUMBLE", Column("t", BIGINT), 10, 10), 0, True, 5)
+    return Agenda(PROCESSING, 0, told, fresh=told is None, closing=closing)
+
+
+def test_windows_are_due_at_their_timer_and_the_watermark_is_told_when_they_are_out() -> None:
+    agenda = windows()
+    assert agenda.due(1) is None
+    agenda.heard(3)
+    agenda.folded(2, [{"event": 9}, {"event": 19}])
+    assert agenda.due(1) is None
+    told = agenda.told()
+    assert told is not None
+    assert told["passed"] == 3
+    agenda.heard(9)
+    told = agenda.told()
+    assert told is not None
+    assert told["passed"] == 3, "the window of 0 to 9 is still to be told"
+    agenda = windows(told)
+    agenda.heard(9)
+    due = agenda.due(2)
+    assert due == Due(2, release=False, watermark=9)
+    agenda.passed(due, [{"event": 14}, {"event": 19}])
+    agenda.heard(11)
+    told = agenda.told()
+    assert told is not None
+    assert told["passed"] == 11
+    assert agenda.due(2) is None
+
+
+def test_a_job_does_not_go_on_with_windows_that_wait_for_other_things() -> None:
+    told = windows().told()
+    assert other_windows(told, windows().closing) is None
+    reason = other_windows(told, None)
+    assert reason is not None
+    assert "emit: final" in reason
+    assert other_windows(None, None) is None
+    assert other_windows(None, windows().closing) is not None

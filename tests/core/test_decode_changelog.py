@@ -123,3 +123,12 @@ def test_no_bytes_ever_raise(noise: bytes, cut: int) -> None:
     made = ChangelogDecoder(COLUMNS, COLUMNS)
     for value in (noise, record()[:cut], record()[:cut] + noise + record()[cut + 3 :]):
         made.decode(value)
+
+
+def test_the_time_of_a_window_is_read_as_the_time_of_the_message() -> None:
+    columns = (Column("n", SqlType.parse("INT")),)
+    decoder = ChangelogDecoder(columns, columns)
+    for time, decoded in (("59999", 59_999), ("null", None), ('"noon"', None)):
+        value = b'{"op": "+I", "row": {"n": 3}, "epoch": 1, "seq": 2, "time": %s}' % time.encode()
+        for decode in (decoder.decode, decoder.explain):
+            assert decode(value) == Changes([(1, (3,))], decoded)

@@ -199,6 +199,27 @@ def test_keys_and_values_are_those_of_the_contract(texts: list[str | None]) -> N
         assert records.seqs[n] == str(2**32 + n).encode()
 
 
+@pytest.mark.parametrize("kind", ["BIGINT", "TIMESTAMP(3)", "TIMESTAMP_LTZ(3)"])
+def test_a_row_of_a_window_tells_its_last_millisecond(kind: str) -> None:
+    end = ("window_end", SqlType.parse(kind))
+    columns = [("n", SqlType.parse("BIGINT"))]
+    ends = [0, 60_000, 1_767_225_660_000]
+    batch = batch_of(
+        ["+I", "+I", "-D"],
+        n=pa.array([1, 2, 3]),
+        window_end=to_arrow([each * (1 if kind == "BIGINT" else 1_000) for each in ends], end[1]),
+    )
+    writer = RecordWriter(CHANGELOG_JSON, [end], columns, 4, end)
+    assert set(writer.columns) == {"n", "window_end"}
+    records = writer.write(batch, FACTS)
+    found = [ChangelogRecord.decode(value or b"") for value in records.values]
+    assert [(each.row, each.time) for each in found] == [
+        ({"n": 1}, -1), ({"n": 2}, 59_999), ({"n": 3}, 1_767_225_659_999),
+    ]  # fmt: skip
+    canal = RecordWriter(FORMATS["canal-json"], [end], columns, 4, end).write(batch, FACTS)
+    assert b"time" not in (canal.values[0] or b"")
+
+
 def test_a_global_aggregate_has_the_empty_object_as_key() -> None:
     writer = RecordWriter(CHANGELOG_JSON, [], [("n", SqlType.parse("BIGINT"))], 4)
     records = writer.write(batch_of(["-U", "+U"], n=pa.array([1, 2], pa.int64())), FACTS)
