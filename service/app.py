@@ -86,4 +86,4 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
         """This description."""
         return app.openapi()
 
-    return app, Gate(app, runtime.trail)
+    return app, Gate(app, runtime)

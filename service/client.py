@@ -68,6 +68,7 @@ class Client:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{address!r} is no address; write it like http://127.0.0.1:8080")
+        self.address = address
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/")

@@ -1,6 +1,7 @@
 """Gate: what every request passes before it is routed, and every answer on its way out.
 
 raw path ──► a key in it stays percent-encoded, so that a / in it is no separator
+lookup   ──► answered here, where it is plain (service.lookup)
 body     ──► bounded, while it is read
 answer   ──► headers that keep browsers from guessing and storing
 change   ──► a line of the trail: who, what, how it was answered
@@ -16,8 +17,10 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.limits import REQUEST_BYTES_MAX
+from service.lookup import looked_up
 from service.problems import Problem
-from service.trail import LOOKS, Trail
+from service.runtime import Runtime
+from service.trail import LOOKS
 
 log = logging.getLogger("service.access")
 
@@ -31,9 +34,10 @@ _HEADERS = [
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, trail: Trail) -> None:
+    def __init__(self, app: ASGIApp, runtime: Runtime) -> None:
         self._app = app
-        self._trail = trail
+        self._runtime = runtime
+        self._trail = runtime.trail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,7 +60,11 @@ class Gate:
             declared = _declared_length(scope)
             if declared > REQUEST_BYTES_MAX:
                 raise _too_large()
-            await self._app(scope, _bounded(receive), sending)
+            answer = looked_up(self._runtime, scope)
+            if answer is not None:
+                await answer(scope, receive, sending)
+            else:
+                await self._app(scope, _bounded(receive), sending)
         except Problem as problem:  # from the body's bound, or raised before any route
             if status:
                 raise

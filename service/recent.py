@@ -47,6 +47,7 @@ class EpochChanges:
     status: str
     changes: list[Change]
     _events: bytes | None = field(default=None, repr=False)
+    _of_key: dict[bytes, list[Change]] | None = field(default=None, repr=False)
 
     def events(self, after: int = -1, key: bytes | None = None) -> bytes:
         """As server-sent events, rows after a seq, of one group or of all; the whole is kept."""
@@ -57,9 +58,20 @@ class EpochChanges:
         return b"".join(self._event(change) for change in self.after(after, key))
 
     def after(self, seq: int, key: bytes | None) -> Iterator[Change]:
-        for change in self.changes:
-            if change.seq > seq and (key is None or change.key == key):
+        changes = self.changes if key is None else self.of_key.get(key, ())
+        for change in changes:
+            if change.seq > seq:
                 yield change
+
+    @property
+    def of_key(self) -> dict[bytes, list[Change]]:
+        """The changes of each group, sorted out once for all who follow a single one."""
+        if self._of_key is None:
+            found: dict[bytes, list[Change]] = {}
+            for change in self.changes:
+                found.setdefault(change.key, []).append(change)
+            self._of_key = found
+        return self._of_key
 
     def _event(self, change: Change) -> bytes:
         return b"event: change\nid: %d:%d\ndata: %b\n\n" % (

@@ -1,0 +1,258 @@
+"""The service under load: lookups, followers, how soon a commit is seen, what it costs the job.
+
+A job that the service runs writes 5,000 changes/s into 200,000 groups, while a process of clients
+asks for 500 groups a second and follows the changes 200 times (195 of one group each, 5 of all).
+Each follower's ids are held against the table afterwards. What it costs the job is measured with
+backlogs, which it works off with the clients and without, in turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.frame import Bench, Figure, Loaded
+from bench.generator import Shape, group_name, steady
+from bench.outcome import BenchFailed
+from bench.product import RetallyJob
+from bench.topic import fill, producer
+from bench.workloads.epoch import wait_until_taken
+from service.client import Client, Progress
+
+TITLE = "service"
+GROUPS = 200_000
+KEYED, FULL = 195, 5
+RATE = 5_000
+PAIRS = 5
+BACKLOG_CHANGES = 60_000
+LOOKUP_MS_P99_MAX = 25.0
+SEEN_MS_MAX = 200.0
+COST_MAX = 0.15
+START_SECONDS_MAX = 120.0
+JOB = "served"
+
+
+def run(bench: Bench) -> None:
+    if not bench.options.retally:
+        return
+    changes = min(bench.options.changes, 1_000_000)
+    loaded = bench.loaded(Shape(changes=changes, groups=GROUPS, live_rows=400_000, skew=None))
+    job = RetallyJob(
+        name=JOB, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / JOB,
+        minibatch={"size": 5_000, "latency": "1s", "max_rows": 100_000},
+    )  # fmt: skip
+    with _service(job) as client:
+        client.put(JOB, job.spec, create=True)
+        client.start(JOB)
+        client.until(JOB, "RUNNING", seconds=START_SECONDS_MAX)
+        wait_until_taken(job.taken, loaded)
+        groups = [group_name(number).decode() for number in range(GROUPS)]
+        here = {row["name"] for row in client.results(JOB, page=10_000)}
+        keys = [name for name in groups if name in here]
+        with bench.measuring("the service: 500 lookups/s, 200 followers, 5,000 changes/s"):
+            told = _steady(bench, loaded, job, client, keys)
+        _add_lookups(bench, told)
+        _add_followers(bench, job, client, told)
+        ratios = _costs(bench, loaded, job, client, keys)
+        cost = 1 - statistics.median(ratios)
+        bench.add(
+            Figure(TITLE, "retally", f"share of the job's rate, median of {PAIRS} pairs",
+                   cost * 100, "%", f"< {COST_MAX:.0%}", cost < COST_MAX)
+        )  # fmt: skip
+        client.stop(JOB)
+        client.until(JOB, "STOPPED", seconds=START_SECONDS_MAX)
+    bench.check_retally(job, loaded)
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _service(job: RetallyJob) -> Iterator[Client]:
+    retally = Path(sys.executable).with_name("retally")
+    command = [str(retally), "serve", "--data", str(job.directory), "--brokers", job.brokers]
+    job.directory.mkdir(parents=True, exist_ok=True)
+    with (
+        (job.directory / "service.log").open("ab") as log,
+        subprocess.Popen(
+            [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            raise BenchFailed(f"the service did not start: see {job.directory / 'service.log'}")
+        client = Client(line.split()[1])
+        try:
+            yield client
+        finally:
+            _stop_job(client)
+            client.close()
+            process.terminate()
+            process.wait(60)
+
+
+def _stop_job(client: Client) -> None:
+    """Jobs outlive their service; ours must not."""
+    try:
+        client.stop(JOB)
+        client.until(JOB, "STOPPED", "FAILED", "CREATED", seconds=START_SECONDS_MAX)
+    except Exception as error:
+        raise BenchFailed(f"the job was not stopped: {error}") from error
+
+
+class _Clients:
+    """The process of clients, from `ready` until it is told to end."""
+
+    def __init__(self, bench: Bench, client: Client, keys: list[str]) -> None:
+        file = bench.directory / "clients.json"
+        step = len(keys) // KEYED
+        followed = [*(keys[number * step] for number in range(KEYED)), *([None] * FULL)]
+        file.write_text(json.dumps({"keys": keys, "followed": followed}))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != "ready":
+            raise BenchFailed("the clients did not start")
+
+    def end(self) -> dict[str, Any]:
+        out, _ = self._process.communicate("", timeout=120)
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+
+# --- what is measured ---------------------------------------------------------------------------
+
+
+def _steady(
+    bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str]
+) -> dict[str, Any]:
+    sending = producer(bench.brokers, 5)
+    _send(sending, loaded, 5)  # past its first small epochs
+    clients = _Clients(bench, client, keys)
+    _send(sending, loaded, bench.options.seconds)
+    wait_until_taken(job.taken, loaded)
+    return clients.end()
+
+
+def _send(sending: Any, loaded: Loaded, seconds: float) -> None:
+    for tick in steady(loaded.table, rate=RATE, seconds=seconds):
+        for partition, batch in enumerate(tick.batches):
+            for message in batch:
+                sending.produce(loaded.topic, message, partition=partition)
+        sending.poll(0)
+    sending.flush()
+
+
+def _costs(
+    bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str]
+) -> list[float]:
+    """Of each pair the rate with clients over that without."""
+    ratios = []
+    for pair in range(PAIRS):
+        rates = {}
+        for busy in (False, True) if pair % 2 else (True, False):
+            clients = _Clients(bench, client, keys) if busy else None
+            word = "with clients" if busy else "without"
+            with bench.measuring(f"the service: a backlog {word}"):
+                rates[busy] = _backlog(bench, loaded, job)
+            if clients is not None:
+                clients.end()
+        ratios.append(rates[True] / rates[False])
+    return ratios
+
+
+def _backlog(bench: Bench, loaded: Loaded, job: RetallyJob) -> float:
+    """Changes a second, from the first commit of a backlog to its last."""
+    before = job.epochs()[-1].taken
+    fill(bench.brokers, loaded.topic, enumerate(loaded.table.changes(BACKLOG_CHANGES)))
+    began = time.monotonic()
+    wait_until_taken(job.taken, loaded)
+    spent = time.monotonic() - began
+    epochs = [epoch for epoch in job.epochs() if epoch.taken > before]
+    if len(epochs) < 2:
+        return BACKLOG_CHANGES / spent
+    first, last = epochs[0], epochs[-1]
+    return (last.taken - first.taken) / (last.committed_ms - first.committed_ms) * 1_000
+
+
+def _add_lookups(bench: Bench, told: dict[str, Any]) -> None:
+    took = sorted(told["lookups_ms"])
+    if told["failed"] or not took:
+        raise BenchFailed(f"{told['failed']} of {len(took)} lookups failed")
+    p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
+    rate = len(took) / bench.options.seconds
+    bench.add(Figure(TITLE, "retally", "lookups a second", rate, "/s"))
+    bench.add(Figure(TITLE, "retally", "lookup, p50", p50, "ms"))
+    bench.add(
+        Figure(TITLE, "retally", "lookup, p99", p99, "ms", f"< {LOOKUP_MS_P99_MAX:.0f}",
+               p99 < LOOKUP_MS_P99_MAX)
+    )  # fmt: skip
+
+
+def _add_followers(bench: Bench, job: RetallyJob, client: Client, told: dict[str, Any]) -> None:
+    """Each was sent exactly its rows, once and in order; and how soon."""
+    wrong = _wrong(client, told["followers"])
+    bench.add(
+        Figure(TITLE, "retally", f"followers not sent exactly their rows, of {KEYED + FULL}",
+               len(wrong), "", "0", not wrong)
+    )  # fmt: skip
+    for line in wrong[:5]:
+        bench.say(f"[red]{line}[/red]")
+    waits = [wait for each in told["followers"] for wait in each["waits_ms"]]
+    in_stream = statistics.median(waits)
+    committed = {epoch.epoch: epoch.committed_ms for epoch in job.epochs()}
+    by_lookup = [
+        seen - committed[epoch]
+        for epoch, seen in ((int(e), at) for e, at in told["seen_at"].items())
+        if epoch in committed
+    ]
+    for what, value in (
+        ("commit to event, median", in_stream),
+        ("commit to lookup, median", statistics.median(by_lookup[1:])),
+    ):
+        bench.add(
+            Figure(TITLE, "retally", what, value, "ms", f"< {SEEN_MS_MAX:.0f}",
+                   value < SEEN_MS_MAX)
+        )  # fmt: skip
+
+
+def _wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
+    """Followers whose ids are not those of the table, in words."""
+    first = min(each["first_epoch"] or 0 for each in followers)
+    last = max(each["last_epoch"] or 0 for each in followers)
+    changes: list[tuple[int, int, str]] = []
+    for each in client.changes(JOB, first - 1):
+        if isinstance(each, Progress):
+            if each.epoch >= last:
+                break
+        else:
+            changes.append((each.epoch, each.seq, each.row["name"]))
+    found = []
+    for follower in followers:
+        if follower["broken"] or follower["first_epoch"] is None:
+            found.append(f"follower of {follower['key'] or 'all'}: {follower['broken']}")
+            continue
+        digest, count = hashlib.sha256(), 0
+        for epoch, seq, name in changes:
+            if follower["first_epoch"] <= epoch <= follower["last_epoch"] and (
+                follower["key"] in (None, name)
+            ):
+                digest.update(b"%d:%d;" % (epoch, seq))
+                count += 1
+        if (count, digest.hexdigest()) != (follower["changes"], follower["digest"]):
+            found.append(
+                f"follower of {follower['key'] or 'all'}: {follower['changes']} changes, "
+                f"not {count}"
+            )
+    return found
