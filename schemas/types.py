@@ -66,6 +66,21 @@ class SqlType:
     items: tuple[SqlType, ...] = ()  # of an ARRAY the one type of its elements
 
     @classmethod
+    def read(cls, text: str) -> SqlType:
+        """The type that was written with `str`, one of results among them."""
+        name, opened, rest = text.partition("<")
+        if not opened:
+            return cls.parse(text)
+        items, depth = [""], 0
+        for character in rest.removesuffix(">"):
+            depth += (character in "<(") - (character in ">)")
+            if character == "," and not depth:
+                items.append("")
+            else:
+                items[-1] += character
+        return cls(Kind(name), items=tuple(cls.read(item.strip()) for item in items))
+
+    @classmethod
     def parse(cls, text: str) -> SqlType:
         """Read a type as users write it; the ValueError says what is wrong with it."""
         match = _TYPE.fullmatch(text)

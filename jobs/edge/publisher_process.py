@@ -412,7 +412,7 @@ class PublisherProcess:
         self._configuration = configuration = inbox.configuration
         self._format = FORMATS[configuration.format]
         group, output = (
-            [(name, SqlType.parse(kind)) for name, kind in columns]
+            [(name, SqlType.read(kind)) for name, kind in columns]
             for columns in (configuration.columns.group, configuration.columns.output)
         )
         self._key_columns = tuple(name for name, _ in group)

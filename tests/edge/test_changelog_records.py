@@ -60,6 +60,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "TIMESTAMP_LTZ(9)": NANOS,
     "BINARY": st.binary(max_size=9),
 }
+VALUES |= {
+    f"ARRAY<{kind}>": st.lists(st.none() | VALUES[kind], max_size=4).map(tuple)
+    for kind in ("INT", "DOUBLE", "STRING", "DECIMAL(38, 6)", "DATE", "BINARY")
+}
 
 
 def batch_of(ops: list[str], **columns: pa.Array) -> pa.RecordBatch:
@@ -95,7 +99,7 @@ def test_many_partitions_at_once_are_those_of_each_key(
 @FEW
 @given(data=st.data())
 def test_a_column_renders_as_its_values_do(kind: str, data: st.DataObject) -> None:
-    sql_type = SqlType.parse(kind)
+    sql_type = SqlType.read(kind)
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=1, max_size=20))
     render = renderer(sql_type)
     expected = [render(value) for value in values]
@@ -108,7 +112,7 @@ def test_a_column_renders_as_its_values_do(kind: str, data: st.DataObject) -> No
 @FEW
 @given(data=st.data())
 def test_canal_has_the_same_values_as_strings(kind: str, data: st.DataObject) -> None:
-    sql_type = SqlType.parse(kind)
+    sql_type = SqlType.read(kind)
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=1, max_size=20))
     typed = [record["row"]["k"] for record in inserted(values, sql_type, "changelog-json")]
     texts = [record["data"][0]["k"] for record in inserted(values, sql_type, "canal-json")]
