@@ -23,6 +23,7 @@ from jobs.core.bundle import Bundle, Projected, Projection, Tally, plain_project
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.dedupe import LastImages
 from jobs.core.formats import KeyedDecoder, MessageRules
+from jobs.core.grouping import numbered, numbered_rows
 from jobs.core.job_plan import plan_of
 from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
 from jobs.core.plan import Plan
@@ -297,16 +298,19 @@ class _Rows:
 
     def __init__(self, plan: Plan) -> None:
         self.used = plan.used
+        self._numbered = None if plan.grouping_sets == 1 else numbered_rows(plan)
+        plan = plan if self._numbered is None else numbered(plan)
         self.window = window = plan.window
         self.plan = plan if window is None else opened(plan, window)
         self._windows_of = None if window is None else opener(plan, window)
-        self._renderers = [(column.name, renderer(column.type)) for column in plan.used]
+        self._renderers = [(column.name, renderer(column.type)) for column in self.used]
 
     def open(self, row: Row) -> list[Row]:
-        """The row once for each of its windows; once without one, too."""
+        """The row once for each of its grouping sets and windows; once without one, too."""
+        rows = [row] if self._numbered is None else self._numbered(row)
         if self._windows_of is None:
-            return [row]
-        return self._windows_of(row) or [unopened(row)]
+            return rows
+        return [each for one in rows for each in self._windows_of(one) or [unopened(one)]]
 
     def failure(self, row: Row, evaluated: Evaluated) -> str | None:
         """Why the row fails, if it does."""

@@ -323,3 +323,7 @@ LIST_VALUES_MAX = 50_000
 
 # k of TOP_K: each change of a group reads so many entries.
 TOP_K_MAX = 1_000
+
+# Grouping sets of a query: a row counts in each of them, so an epoch becomes so many times as
+# large. CUBE over six columns.
+GROUPING_SETS_MAX = 64

@@ -222,6 +222,8 @@ FUNCTIONS: dict[str, Signature] = {
         name: Signature(f"{name}(x, y)", ("number as DOUBLE",) * 2, _always(DOUBLE), fails=True)
         for name in ("POWER", "LOG")
     },
+    # Of a column of the key whether it is missing from the grouping set, of several a bit for each.
+    "GROUPING": Signature("GROUPING(k)", ("value",), _always(BIGINT), repeats=True),
     **{
         part: Signature(f"{part}(d)", ("DATE or TIMESTAMP",), _always(BIGINT))
         for part in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAYOFYEAR", "DAYOFMONTH", "DAYOFWEEK")
@@ -271,6 +273,7 @@ SYNONYMS = {
     "IFNULL": "COALESCE",
     "NVL": "COALESCE",
     "POW": "POWER",
+    "GROUPING_ID": "GROUPING",
     "DOW": "DAYOFWEEK",
     "DOY": "DAYOFYEAR",
 }
@@ -302,7 +305,7 @@ def _checked(function: str, name: str, argument: Expression, family: str) -> Exp
     if argument.type == UNTYPED:
         known = {"STRING": STRING, "number as DOUBLE": DOUBLE, "integer": INT}.get(family)
         return argument if known is None else Constant(None, known)
-    if name != "COALESCE":
+    if name not in ("COALESCE", "GROUPING"):
         computable(argument, function)
     if not FAMILIES[family](argument.type):
         hint = "CAST(x AS STRING)" if family == "STRING" else FUNCTIONS[name].example

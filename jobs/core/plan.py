@@ -190,6 +190,13 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
+class SetNumber:
+    """Which of the grouping sets a row is for; with several it becomes as many."""
+
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
 class KeyValue:
     """A column of the group's key, in an expression over the group's results."""
 
@@ -221,6 +228,7 @@ Expression = (
     | Call
     | WindowBound
     | Composite
+    | SetNumber
     | KeyValue
     | AggregateValue
 )
@@ -278,6 +286,7 @@ class Plan:
     # group has a row at all. Aggregates that only these need are not in the output.
     computed: tuple[Named, ...] = field(default=(), metadata=LATER)
     having: Expression | None = field(default=None, metadata=LATER)
+    grouping_sets: int = field(default=1, metadata=LATER)  # how many; see jobs.core.grouping
     # Of a job that keeps the last image of each row: the columns that tell one.
     primary_key: tuple[Column, ...] = field(default=(), metadata=LATER)
 
@@ -305,8 +314,9 @@ class Plan:
 
     @property
     def copies(self) -> int:
-        """How many rows the projection makes of one that WHERE keeps: one for each window."""
-        return 1 if self.window is None else self.window.of_a_row
+        """How many rows the projection makes of one that WHERE keeps: one for each window and
+        each grouping set."""
+        return self.grouping_sets * (1 if self.window is None else self.window.of_a_row)
 
     @property
     def results(self) -> tuple[tuple[str, SqlType], ...]:

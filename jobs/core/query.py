@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from jobs.core import typing_rules, window_query
+from jobs.core import grouping, typing_rules, window_query
 from jobs.core.aggregate_calls import (
     AGGREGATES,
 )
@@ -89,6 +89,8 @@ def parse_query(sql: str, columns: Mapping[str, SqlType]) -> Plan:
 class _Query(ResultReader):
     """One query on its way to a plan."""
 
+    sets: grouping.KeySets | None = None  # known once GROUP BY was read, where it has several
+
     # -- the SELECT as a whole --
 
     def plan(self, select: exp.Select) -> Plan | None:
@@ -102,6 +104,7 @@ class _Query(ResultReader):
         having = self._having(select, scope, items)
         if self.problems:
             return None
+        having = self._in_sets(select, keys, items, having)
         keys = self._distinct(select, keys, items)
         if len(items) > COLUMNS_MAX:
             raise Refusal(f"a result has at most {COLUMNS_MAX} columns", 0)
@@ -141,6 +144,7 @@ class _Query(ResultReader):
             output=tuple(item.name for item in items),
             computed=computed,
             having=having,
+            grouping_sets=1 if self.sets is None else len(self.sets.sets),
         )
 
     def _from(
@@ -252,14 +256,41 @@ class _Query(ResultReader):
             return []
         keys: list[Expression] = []
         with self.problems_kept():
+            if group.args.get("rollup") or group.args.get("cube"):
+                hint = "GROUP BY ROLLUP(a, b), or CUBE(a, b)"
+                raise self.refused("WITH ROLLUP and WITH CUBE are not supported", group, hint)
             self.only(group, "expressions")
+            if grouping.has_sets(group.expressions):
+                return self._keys_in_sets(group, scope, items, select)
             for node in group.expressions:
-                key = self._key(node, scope, items, len(select.expressions))
-                with self.at(node):
-                    typing_rules.typed(key)
-                whole = window_query.bounds(key.window) if isinstance(key, WindowBound) else [key]
-                keys += [each for each in whole if each not in keys]
+                keys += [e for e in self._whole_key(node, scope, items, select) if e not in keys]
         return keys
+
+    def _whole_key(
+        self, node: exp.Expr, scope: Scope, items: list[Item], select: exp.Select
+    ) -> list[Expression]:
+        """A key of GROUP BY: an expression, or both bounds of a window."""
+        key = self._key(node, scope, items, len(select.expressions))
+        with self.at(node):
+            typing_rules.typed(key)
+        return [*window_query.bounds(key.window)] if isinstance(key, WindowBound) else [key]
+
+    def _keys_in_sets(
+        self, group: exp.Group, scope: Scope, items: list[Item], select: exp.Select
+    ) -> list[Expression]:
+        """The keys as the grouping sets have them, and behind them which set it is."""
+        with self.at(group):
+            sets = grouping.node_sets(group.expressions)
+        read = {
+            id(node): self._whole_key(node, scope, items, select) for each in sets for node in each
+        }
+        made = grouping.KeySets([[key for node in each for key in read[id(node)]] for each in sets])
+        for key, wrapped in zip(made.keys, made.wrapped, strict=True):
+            if isinstance(key, WindowBound) and wrapped != key:
+                hint = f"GROUP BY {window_query.EXAMPLES['TUMBLE']}, ROLLUP(a, b)"
+                raise self.refused("a window is in every grouping set", group, hint)
+        self.sets = made
+        return [*made.wrapped, made.id] if made.several else made.keys
 
     def _having(self, select: exp.Select, scope: Scope, items: list[Item]) -> Expression | None:
         """The condition of HAVING; names are columns first, then those of the result."""
@@ -273,6 +304,24 @@ class _Query(ResultReader):
             with self.at(having.this):
                 return typing_rules.condition(expression, "HAVING")
         return None
+
+    def _in_sets(
+        self,
+        select: exp.Select,
+        keys: list[Expression],
+        items: list[Item],
+        having: Expression | None,
+    ) -> Expression | None:
+        """Items, and HAVING, with the columns of the key as the grouping sets have them."""
+        sets = self.sets or grouping.KeySets([keys])
+        for item in items:
+            if not item.call:
+                with self.at(item.node):
+                    item.expression = sets.of_result(item.expression)
+        if having is None:
+            return None
+        with self.at(select.args["having"].this):
+            return sets.of_result(having)
 
     def _distinct(
         self, select: exp.Select, keys: list[Expression], items: list[Item]

@@ -24,6 +24,7 @@ NOT_DETERMINISTIC = words("""
     GETDATE CURRENT_USER SESSION_USER MONOTONICALLY_INCREASING_ID
 """)
 
+GROUPINGS = ("GROUPING", "GROUPING_ID")
 _LAST_DIGIT = "its last digit may differ between machines, and a retraction would miss its row"
 _REGEXP = "a regular expression may take for ever on one row"
 WHY_NOT: dict[str, tuple[str, str | None]] = {
@@ -66,6 +67,10 @@ class RowReader(Reading):
             if where in ("SELECT", "HAVING"):
                 return self.aggregate_value(node, scope)
             raise self._misplaced_aggregate(node, where)
+        if function_name(node) in GROUPINGS and where not in ("SELECT", "HAVING"):
+            raise self.refused(
+                f"GROUPING is only possible in SELECT and HAVING, not in {where}", node
+            )
         reader = READERS.get(type(node))
         if reader is None:
             raise self.unknown(node)

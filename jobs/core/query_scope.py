@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from jobs.core.aggregate_calls import AggregateCall
 from jobs.core.expressions import parts, walk
-from jobs.core.plan import Cast, Column, Expression, WindowBound
+from jobs.core.plan import Call, Cast, Column, Expression, WindowBound
 from jobs.core.query_reading import function_name, same_name, sql_name, words
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 
@@ -85,6 +85,8 @@ def readable_name(expression: Expression) -> str:
     """A name for a hidden group column, from the columns of the source that it reads."""
     if isinstance(expression, WindowBound):
         return expression.name
+    if isinstance(expression, Call) and expression.function == "GROUPING":
+        return "grouping_id"
     columns = (each.name for each in walk(expression) if isinstance(each, Column))
     return "_".join(dict.fromkeys(columns)) or "key"
 

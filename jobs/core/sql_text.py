@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date, timedelta
 
 from jobs.core.aggregate_text import call_text
+from jobs.core.grouping import in_sets, key_sets
 from jobs.core.literals import EPOCH
 from jobs.core.plan import (
     Aggregate,
@@ -27,6 +29,7 @@ from jobs.core.plan import (
     Negate,
     Not,
     Plan,
+    SetNumber,
     Window,
     WindowBound,
 )
@@ -85,6 +88,8 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
             escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
             operand = _wrapped(expression.operand, _PREDICATE + 1, of)
             return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
+        case Case() if (in_some := in_sets(expression)) is not None:
+            return _sql(in_some[1], of)
         case Case():
             whens = "".join(
                 f" WHEN {expression_sql(when, of)} THEN {expression_sql(value, of)}"
@@ -100,6 +105,8 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
             return f"ROW({', '.join(map(expression_sql, expression.parts))})", _LEAF
         case WindowBound():
             return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
+        case SetNumber():
+            raise AssertionError("a set has no name of its own in SQL")
         case KeyValue():
             return _sql(of.group[expression.index].expression, None) if of else ("key", _LEAF)
         case AggregateValue():
@@ -182,12 +189,14 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
     lines = [f"SELECT {', '.join(selected)}", f"FROM {identifier_sql(table)}"]
     if plan.where is not None:
         lines.append(f"WHERE {expression_sql(plan.where)}")
-    if group:
-        keys = [
-            window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
-            for each in group.values()
-        ]
-        lines.append("GROUP BY " + ", ".join(dict.fromkeys(keys)))  # both bounds are one window
+    if plan.grouping_sets > 1:
+        windows = [each for each in group.values() if isinstance(each, WindowBound)]
+        sets = [_keys_sql(e for e in each if e not in windows) for each in key_sets(plan)]
+        said = ", ".join(f"({', '.join(each)})" for each in sets)
+        keys = [*_keys_sql(windows), f"GROUPING SETS ({said})"]
+        lines.append(f"GROUP BY {', '.join(keys)}")
+    elif group:
+        lines.append("GROUP BY " + ", ".join(_keys_sql(group.values())))
     if plan.having is not None:
         lines.append(f"HAVING {expression_sql(plan.having, plan)}")
     return "\n".join(lines)
@@ -206,6 +215,15 @@ def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
         return call_text(aggregate, None, expression_sql, suffix=suffix)
     named = plan.arguments[aggregate.argument]
     return call_text(aggregate, named.expression, expression_sql, name=named.name, suffix=suffix)
+
+
+def _keys_sql(keys: Iterable[Expression]) -> list[str]:
+    """Keys as GROUP BY says them; both bounds of a window are one."""
+    said = [
+        window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
+        for each in keys
+    ]
+    return list(dict.fromkeys(said))
 
 
 def _key_sql(expression: Expression) -> str:

@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from jobs.core.expressions import fails_itself, plan_fails
 from jobs.core.functions import FUNCTIONS as FUNCTIONS_OF_CORE
+from jobs.core.grouping import SET, in_sets
 from jobs.core.plan import (
     AggregateValue,
     Arithmetic,
@@ -42,6 +43,7 @@ from jobs.core.plan import (
     Negate,
     Not,
     Plan,
+    SetNumber,
     WindowBound,
 )
 from jobs.core.sql_text import expression_sql
@@ -80,12 +82,14 @@ def project(
 ) -> DataFrame:
     """Source rows to the rows that are folded: carried columns, g0.., a0.., and `failure` where
     the plan is fallible. Rows that fail pass the WHERE, so that they are seen; so do rows that
-    `keep` is true for, which are no rows of the source. Of windows that hop a row becomes
-    several."""
+    `keep` is true for, which are no rows of the source. Of windows that hop and of grouping sets a
+    row becomes several."""
     application = frame.sparkSession.sparkContext.applicationId
     passes, columns = _projection(plan, tuple(carry), application)
     if passes is not None:
         frame = frame.where(passes if keep is None else keep | passes)
+    if plan.grouping_sets > 1:
+        frame = with_sets(frame, plan.grouping_sets, keep)
     if plan.window is not None:
         frame = with_windows(frame, plan.window)
     return frame.select(*columns)
@@ -161,6 +165,8 @@ def build(expression: Expression) -> Evaluated:
             return _build_composite(expression)
         case WindowBound():
             return Evaluated(*bound_column(expression))
+        case SetNumber():
+            return Evaluated(named_column(SET))
         case KeyValue() | AggregateValue():
             raise AssertionError("results of a group are evaluated where it is folded")
 
@@ -324,9 +330,30 @@ def _build_case(case: Case) -> Evaluated:
     return Evaluated(value, _in_turn(steps))
 
 
+def with_sets(frame: DataFrame, count: int, keep: SparkColumn | None) -> DataFrame:
+    """The frame's rows once for each grouping set, with its number; what is no row stays one."""
+    numbers = F.array(*(F.lit(number) for number in range(count)))
+    if keep is not None:
+        numbers = F.when(keep, F.array(F.lit(None).cast("int"))).otherwise(numbers)
+    return frame.withColumn(SET, F.explode(numbers))
+
+
+def _grouping(call: Call) -> SparkColumn:
+    """A bit for each column of the key, 1 where the row's set is without it."""
+    value = F.lit(0).cast("long")
+    for argument in call.arguments:
+        bit = F.lit(0)
+        if (found := in_sets(argument)) is not None:
+            bit = F.when(build(found[0]).value, F.lit(0)).otherwise(F.lit(1))
+        value = value * F.lit(2) + bit
+    return value
+
+
 def _build_call(call: Call) -> Evaluated:
     arguments = [build(argument) for argument in call.arguments]
     values = [argument.value for argument in arguments]
+    if call.function == "GROUPING":
+        return Evaluated(_grouping(call))
     if call.function == "COALESCE":
         steps: list[tuple[SparkColumn, SparkColumn | None]] = []
         for argument in arguments:

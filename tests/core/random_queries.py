@@ -170,6 +170,12 @@ def query(random: Random) -> str:
         chosen = f" FILTER (WHERE {truth(random, 1)})" if random.random() < 0.3 else ""
         named = f" AS a{index}" if random.random() < 0.5 else ""
         items.append(f"{function}({argument}){chosen}{named}")
+    if random.random() < 0.3:
+        items.append(f"COALESCE(MAX({number(random, 1)}), 0) {random.choice('+-*/')} COUNT(*)")
     where = f" WHERE {truth(random, 2)}" if random.random() < 0.5 else ""
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    return f"SELECT {', '.join(items)} FROM t{where}{group}"
+    if keys and random.random() < 0.3:
+        group = f" GROUP BY {random.choice(('ROLLUP', 'CUBE', 'GROUPING SETS'))}({', '.join(keys)})"
+        items.append(f"GROUPING({keys[0]})")
+    having = " HAVING COUNT(*) > 1 OR MAX(i) IS NULL" if random.random() < 0.3 else ""
+    return f"SELECT {', '.join(items)} FROM t{where}{group}{having}"

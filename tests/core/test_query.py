@@ -194,6 +194,22 @@ def test_select_distinct_groups_by_what_it_selects() -> None:
     assert one_row == parse_query("SELECT COUNT(*) FROM t", COLUMNS)
 
 
+def test_grouping_sets_are_written_out() -> None:
+    rollup = parse_query("SELECT name, COUNT(*) FROM t GROUP BY cnt, ROLLUP(name, id)", COLUMNS)
+    sets = "GROUPING SETS ((cnt, name, id), (cnt, name), (cnt))"
+    assert rollup == parse_query(f"SELECT name, COUNT(*) FROM t GROUP BY {sets}", COLUMNS)
+    assert (rollup.grouping_sets, rollup.copies) == (3, 3)
+    assert [named.name for named in rollup.group] == ["cnt", "name", "id", "grouping_id"]
+    assert parse_query(plan_sql(rollup), COLUMNS) == rollup
+
+
+def test_equal_grouping_sets_count_once_and_a_single_one_is_a_group_by() -> None:
+    one = parse_query("SELECT name, COUNT(*) FROM t GROUP BY GROUPING SETS ((name), name)", COLUMNS)
+    assert one == parse_query("SELECT name, COUNT(*) FROM t GROUP BY name", COLUMNS)
+    cube = parse_query("SELECT COUNT(*) FROM t GROUP BY CUBE(name, id), ROLLUP(name)", COLUMNS)
+    assert cube.grouping_sets == 4
+
+
 def test_derived_tables_nest() -> None:
     nested = (
         "SELECT n, MAX(d) FROM (SELECT n, c * 2 AS d FROM (SELECT name AS n, cnt AS c FROM t "
@@ -404,8 +420,15 @@ REFUSED = [
     ("SELECT name, COUNT(*) FROM t WHERE SUM(cnt) > 1 GROUP BY name", 36, "possible in WHERE"),
     ("SELECT COUNT(*) AS c FROM t GROUP BY c", 38, "GROUP BY cannot use an aggregate"),
     ("SELECT COUNT(*) FROM t GROUP BY 2", 33, "there are columns 1 to 1"),
-    ("SELECT name, COUNT(*) FROM t GROUP BY ROLLUP (name)", 47, "ROLLUP is not supported"),
     ("SELECT MODE(DISTINCT cnt) FROM t", 8, "says nothing"),
+    ("SELECT GROUPING(cnt) FROM t GROUP BY ROLLUP(name)", 8, "GROUPING takes columns of GROUP BY"),
+    ("SELECT COUNT(*) FROM t WHERE GROUPING(name) = 0", 30, "only possible in SELECT and HAVING"),
+    ("SELECT SUM(GROUPING(name)) FROM t GROUP BY name", 12, "not in SUM"),
+    ("SELECT name, COUNT(*) FROM t GROUP BY name WITH ROLLUP", 39, "(try: GROUP BY ROLLUP(a, b)"),
+    ("SELECT 1 FROM t GROUP BY CUBE(id, name, cnt, day, ok, price, cnt + 1)", 31, "at most 6"),
+    ("SELECT cnt, COUNT(*) FROM t GROUP BY ROLLUP(name)", 8, "`cnt` is neither in GROUP BY"),
+    ("SELECT DISTINCT name FROM t GROUP BY ROLLUP(name)", 17, "without `grouping_id`"),
+    ("SELECT GROUPING() FROM t GROUP BY ROLLUP(name)", 8, "does not take 0 arguments"),
     ("SELECT name, COUNT(*) FROM t GROUP BY name HAVING COUNT(*)", 51, "HAVING needs a condition"),
     ("SELECT name FROM t GROUP BY name HAVING cnt > 1", 41, "`cnt` is neither in GROUP BY"),
     ("SELECT name FROM t HAVING name > 'a'", 8, "needs GROUP BY or an aggregate"),

@@ -13,6 +13,7 @@ from jobs.core.aggregate import Folded
 from jobs.core.bundle import Bundle, Projection, Tally, plain_projection
 from jobs.core.change import Changes, Op, Row
 from jobs.core.fold import fold_changelog
+from jobs.core.grouping import numbered, numbered_rows
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.core.rules import Rules, rules_of
@@ -37,16 +38,24 @@ EVALUATED = [script for script in SCRIPTS if script not in PLAIN]
 def bundles_of(script: Script, plan: Plan) -> list[Bundle]:
     """The script's bundles; offsets run on through all of them, as in a topic."""
     reader = StepReader(load_spec(script.spec()), plan)
-    return [_bundle(reader, script, scripted) for scripted in script.bundles]
+    return [_bundle(reader, script, scripted, plan) for scripted in script.bundles]
 
 
-def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle) -> Bundle:
+def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle, plan: Plan) -> Bundle:
     bundle = Bundle()
     for step in reader.read(script.steps(scripted)):
         assert isinstance(step, Arrival)
         assert isinstance(step.decoded, Changes), step.decoded
-        bundle.add(step.partition, step.offset, step.decoded.changes)
+        changes = [
+            (sign, each) for sign, row in step.decoded.changes for each in rows_of(plan, row)
+        ]
+        bundle.add(step.partition, step.offset, changes)
     return bundle
+
+
+def rows_of(plan: Plan, row: Row) -> list[Row]:
+    """A row once for each grouping set."""
+    return [row] if plan.grouping_sets == 1 else numbered_rows(plan)(row)
 
 
 def lines_of(plan: Plan, folded: Folded) -> list[str]:
@@ -128,12 +137,14 @@ def test_the_script_with_row_expressions_holds(
         row: None
         for step in reader.read(steps)
         if isinstance(step, Arrival) and isinstance(step.decoded, Changes)
-        for _, row in step.decoded.changes
+        for _, changed in step.decoded.changes
+        for row in rows_of(plan, changed)
     }
-    evaluated = evaluated_by_spark("scripts", plan, rows)
+    over = plan if plan.grouping_sets == 1 else numbered(plan)
+    evaluated = evaluated_by_spark("scripts", over, rows)
     assert evaluated.projection is not None
     assert not evaluated.failures
-    check(script, plan, evaluated.projection, rewrite=request.config.getoption("--rewrite"))
+    check(script, over, evaluated.projection, rewrite=request.config.getoption("--rewrite"))
 
 
 @pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
