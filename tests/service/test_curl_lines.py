@@ -75,7 +75,9 @@ class Shell:
 
     def _learn(self, line: str, text: str) -> None:
         """What later lines need of this one's answer."""
-        document: dict[str, Any] = json.loads(text) if text.startswith("{") else {}
+        if "-N" in line.split() or not text.startswith("{"):
+            return
+        document: dict[str, Any] = json.loads(text)
         if document.get("kind"):  # an operation
             self.values["0f3a5c"] = document["id"]
         if document.get("csrf"):
