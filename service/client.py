@@ -101,13 +101,25 @@ class Client:
         return self._ask("POST", "/v1/jobs:validate", of.Valid, _text(spec))
 
     def put(
-        self, name: str, spec: Spec, *, create: bool = False, revision: int | None = None
+        self,
+        name: str,
+        spec: Spec,
+        *,
+        create: bool = False,
+        revision: int | None = None,
+        replace: bool = False,
     ) -> of.Job:
-        """Create a job or change it; with `create` only the former, with `revision` only that."""
+        """Create a job or change it; with `create` only the former, with `revision` only that. A
+        spec that does not fit the state is refused, or with `replace` waits for `approve`."""
         headers = {"If-None-Match": "*"} if create else {}
         if revision is not None:
             headers["If-Match"] = f'"{revision}"'
-        return self._ask("PUT", _job(name), of.Job, _text(spec), headers)
+        place = f"{_job(name)}?replace=true" if replace else _job(name)
+        return self._ask("PUT", place, of.Job, _text(spec), headers)
+
+    def approve(self, name: str) -> of.Job:
+        """Take the pending spec: the job's table is dropped, and it begins anew."""
+        return self._ask("POST", f"{_job(name)}/approve", of.Job)
 
     def delete(self, name: str, *, drop_data: bool) -> None:
         data = "drop" if drop_data else "keep"

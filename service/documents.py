@@ -53,6 +53,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates | None
     table: str | None  # what is wrong with the table, where that keeps results from being read
     spec: dict[str, Any] | None = None
+    pending: dict[str, Any] | None = None  # a spec that waits to be approved
 
 
 class Jobs(msgspec.Struct, frozen=True):

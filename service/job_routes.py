@@ -100,13 +100,20 @@ async def list_jobs(
 async def put_job(
     request: Request,
     name: str,
+    replace: Annotated[
+        bool, Query(description="keep a spec that does not fit the state, until it is approved")
+    ] = False,
     if_match: Annotated[str | None, Header()] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Create a job, stopped, or change it. The same spec again changes nothing."""
+    """Create a job, stopped, or change it. The same spec again changes nothing. A spec whose query,
+    column types or buckets are not those of the job's state is refused; with `replace` it is
+    pending, and the stopped job is AWAITING_APPROVAL."""
     runtime = runtime_of(request)
     body = await request.body()
-    record, created = await run_in_threadpool(runtime.put, name, body, if_match, if_none_match)
+    record, created = await run_in_threadpool(
+        runtime.put, name, body, if_match, if_none_match, replace=replace
+    )
     headers = {"ETag": etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"
@@ -167,7 +174,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         description=f"{summary} It is remembered, and done soon; asking twice is no error.",
         dependencies=[_operator],
         status_code=202,
-        responses=answers(Job, JOB, 404, 429, status=202),
+        responses=answers(Job, JOB, 404, 409, 429, status=202),
     )
 
 
@@ -176,6 +183,22 @@ _add_action("resume", Desired.RUNNING, "The job is to run again, from where it s
 _add_action("restart", Desired.RUNNING, "A running job ends its epoch and starts again.")
 _add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come back later.")
 _add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
+
+
+@router.post(
+    "/jobs/{name}/approve",
+    dependencies=[_admin],
+    responses=answers(Job, JOB, 404, 409, 412),
+)
+async def approve(
+    request: Request, name: str, if_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """Take the pending spec of a stopped job. Its table is dropped, and the job begins anew from
+    `source.start`; PUT of a spec that fits the state takes the pending one back instead."""
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    record = await run_in_threadpool(runtime.approve, name, if_match)
+    return answer(_document(runtime, record), headers={"ETag": etag(record)})
 
 
 @router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(Logs, LOGS, 404))

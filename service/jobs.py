@@ -60,17 +60,29 @@ class Jobs:
     # --- create, change -------------------------------------------------------------------------
 
     def put(
-        self, name: str, body: bytes, if_match: str | None, if_none_match: str | None
+        self,
+        name: str,
+        body: bytes,
+        if_match: str | None,
+        if_none_match: str | None,
+        *,
+        replace: bool = False,
     ) -> tuple[JobRecord, bool]:
-        """The job as it is now, and whether it is new."""
+        """The job as it is now, and whether it is new. With `replace` a spec that does not fit the
+        job's state is kept as pending."""
         checked = self.check(body, name)
         document = msgspec.json.encode(checked.spec.document()).decode()
         with self._register.transaction():
             known = self._register.job(name)
             _check_conditions(known, if_match, if_none_match)
             if known is not None and known.spec == document:
-                return known, False
-            self._check_query(name, checked)
+                return self._settled(known), False
+            try:
+                self._check_query(name, checked)
+            except Problem as misfit:
+                if known is None or not replace or misfit.code != "query-fixed":
+                    raise
+                return self._pend(known, checked.spec, document), False
             if known is None:
                 self._check_room()
                 if name in self._clones():
@@ -88,8 +100,51 @@ class Jobs:
                     )
                 )
             else:
-                self._register.change_job(name, revision=known.revision + 1, spec=document)
+                revision = known.revision + 1
+                self._register.change_job(name, revision=revision, spec=document)
+                self._settled(known)
         return self.record(name), known is None
+
+    # --- a spec that does not fit the state -----------------------------------------------------
+
+    def _pend(self, known: JobRecord, spec: JobSpec, document: str) -> JobRecord:
+        """Keep a spec until somebody approves that the state begins anew with it."""
+        self.require_stopped(known.name)
+        sink, before = spec.sink, self.spec(known).sink
+        if sink is not None and before is not None and sink.topic == before.topic:
+            reason = "a changelog cannot go on with another query; name another topic"
+            errors = [{"path": "sink.topic", "message": reason}]
+            raise Problem("query-fixed", 409, reason, errors=errors)
+        self._register.change_job(known.name, pending=document, desired=str(Desired.STOPPED))
+        self._register.tell(
+            known.name, Actual.STOPPED, "approve the pending spec: the state begins anew with it"
+        )
+        return self.record(known.name)
+
+    def _settled(self, known: JobRecord) -> JobRecord:
+        """A spec that fits was put: nothing is pending any more."""
+        if known.pending is not None:
+            self._register.change_job(known.name, pending=None)
+            self._register.tell(known.name, Actual.STOPPED)
+        return self.record(known.name)
+
+    def approve(self, name: str, if_match: str | None) -> JobRecord:
+        """Drop the job's state, and take the pending spec: the job begins anew with it."""
+        places = self.places(name)
+        with self._register.transaction():
+            record = self.require_stopped(name)
+            _check_conditions(record, if_match, None)
+            if record.pending is None:
+                raise Problem("nothing-pending", 409, f"job {name!r} has no pending spec")
+            self._write_spec(name, load_spec(msgspec.json.decode(record.pending)))
+            dropped = self._moved_away(places)
+            self._register.change_job(
+                name, spec=record.pending, revision=record.revision + 1, pending=None, failures=0
+            )
+            self._register.tell(name, Actual.STOPPED)
+        for path in dropped:
+            shutil.rmtree(path, ignore_errors=True)
+        return self.record(name)
 
     def take_up(self, name: str) -> JobRecord:
         """A job that a command has made in the data directory; taking it up again is no error."""
@@ -145,7 +200,7 @@ class Jobs:
                 "query-fixed",
                 409,
                 f"job {name!r} keeps the state of another query or other column types; give the "
-                "changed query a new job name",
+                "changed query a new job name, or begin anew with ?replace=true",
                 errors=[{"path": "query", "message": "is not the query of the job's state"}],
             )
         buckets = load_spec(places.spec).state.buckets
@@ -174,6 +229,7 @@ class Jobs:
             Actual.STOPPED,
             Actual.PAUSED,
             Actual.FAILED,
+            Actual.AWAITING_APPROVAL,
         ):
             raise Problem("job-not-stopped", 409, f"job {name!r} is {record.actual}; stop it first")
         if record.desired == Desired.RUNNING and record.retry_at is not None:
@@ -260,6 +316,9 @@ def described(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
     }
     if full:
         document["spec"] = msgspec.json.decode(record.spec)
+        document["pending"] = (
+            None if record.pending is None else msgspec.json.decode(record.pending)
+        )
     return document
 
 

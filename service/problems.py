@@ -30,6 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 # What each code means, in the words that never change with the case.
 TITLES = {
     "accept-unsupported": "None of the accepted media types is served here",
+    "approval-needed": "A pending spec has to be approved first",
     "body-invalid": "The body is not what is expected here",
     "body-too-large": "The body is too large",
     "column-unknown": "The results have no such column",
@@ -52,6 +53,7 @@ TITLES = {
     "message-replayed": "The message was sent again already",
     "method-not-allowed": "The resource does not take this method",
     "not-found": "There is no such resource",
+    "nothing-pending": "There is nothing to approve",
     "operation-failed": "The operation failed",
     "operation-unknown": "There is no such operation",
     "parameter-invalid": "A parameter is not what is expected here",

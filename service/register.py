@@ -33,9 +33,11 @@ class Actual(StrEnum):
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"  # a pending spec would begin the state anew
 
 
 ALIVE = (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
+RESTING = (Actual.CREATED, Actual.PAUSED, Actual.STOPPED)
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid_born: str | None = None  # tells a process from a later one with the same number
     began_at: int | None = None  # when that process was started
     run_revision: int | None = None  # the revision that it runs
+    pending: str | None = None  # a spec that does not fit the state, until somebody approves it
 
 
 class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +154,8 @@ class Register:
             known = self.job(name)
             if known is None:
                 return
+            if known.pending is not None and actual in RESTING:
+                actual = Actual.AWAITING_APPROVAL
             if known.actual != actual:
                 fields["since"] = now_ms()
             if actual is not Actual.FAILED:

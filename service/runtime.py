@@ -75,11 +75,29 @@ class Runtime:
     # --- jobs -----------------------------------------------------------------------------------
 
     def put(
-        self, name: str, body: bytes, if_match: str | None, if_none_match: str | None
+        self,
+        name: str,
+        body: bytes,
+        if_match: str | None,
+        if_none_match: str | None,
+        *,
+        replace: bool,
     ) -> tuple[JobRecord, bool]:
-        record, created = self.jobs.put(name, body, if_match, if_none_match)
+        put = self.jobs.put
+        record, created = put(name, body, if_match, if_none_match, replace=replace)
         self._follow(record)
         return record, created
+
+    def approve(self, name: str, if_match: str | None) -> JobRecord:
+        """The job with its pending spec; who followed the old table is let go of."""
+        record = self.jobs.approve(name, if_match)
+        with self._lock:
+            follower = self._followers.pop(name, None)
+        if follower is not None:
+            follower.close()
+        shutil.rmtree(self.jobs.places(name).index, ignore_errors=True)
+        self._follow(record)
+        return record
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
         self.jobs.delete(name, drop_data=drop_data, if_match=if_match)

@@ -90,6 +90,9 @@ class Supervisor:
             if record is None:
                 return
             actual = Actual(record.actual)
+            if desired is Desired.RUNNING and record.pending is not None:
+                detail = f"job {name!r} has a pending spec; approve it, or put one that fits"
+                raise Problem("approval-needed", 409, detail)
             if desired is Desired.RUNNING and record.desired != Desired.RUNNING:
                 self._check_room()
             running = actual in (Actual.STARTING, Actual.RUNNING) and (

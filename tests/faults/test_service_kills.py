@@ -24,11 +24,11 @@ from tests.service.conftest import end_jobs
 from tests.service.served import Served, eventually
 
 pytestmark = [
-    pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900),
+    pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800),
 ]  # fmt: skip
 
 KILLS = 10
-SECONDS = 90.0
+SECONDS = 240.0
 NAME = "pear"
 
 

@@ -26,6 +26,7 @@ ADMIN = {
     "/v1/jobs/{name}",
     "/v1/jobs/{name}/rewind",
     "/v1/jobs/{name}/clone",
+    "/v1/jobs/{name}/approve",
     "/v1/jobs/{name}/quarantine/{id}/replay",
     "/v1/jobs/{name}/savepoints/{savepoint}",
 }
