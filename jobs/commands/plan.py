@@ -8,6 +8,7 @@ from typing import Any
 from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
 from jobs.core.accumulators import Storage
+from jobs.core.grouping import key_sets
 from jobs.core.plan import Plan, Window
 from jobs.core.program import Program
 from jobs.core.sql_text import aggregate_shown, expression_sql, window_sql
@@ -51,6 +52,7 @@ def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         ],
         "hidden": list(plan.hidden),
         "having": None if plan.having is None else expression_sql(plan.having, plan),
+        "grouping_sets": _sets(plan) if plan.grouping_sets > 1 else [],
         "window": _window_document(spec, plan),
         "topology": topology(spec, plan),
         "state": _state_columns(plan, program),
@@ -96,9 +98,17 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
             f"Sink(topic=[{spec.sink.topic}], format=[{spec.sink.format}], "
             f"delivery=[{spec.sink.delivery}])",
         )
+    if plan.grouping_sets > 1:
+        sets = ", ".join("{" + ", ".join(each) + "}" for each in _sets(plan))
+        operators.insert(-2, f"Expand(sets=[{sets}])")
     if plan.window is not None:  # where Flink shows it, though WHERE is evaluated first
         operators.insert(-2, f"WindowAssigner({_window_text(spec, plan.window)})")
     return [_indented(depth, text) for depth, text in enumerate(operators)]
+
+
+def _sets(plan: Plan) -> list[list[str]]:
+    """The grouping sets, by their columns."""
+    return [list(dict.fromkeys(map(expression_sql, each))) for each in key_sets(plan)]
 
 
 def _window_document(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
