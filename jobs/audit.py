@@ -28,11 +28,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.core.change import Changes, Row
-from jobs.core.formats import MessageRules
+from jobs.core.formats import KeyedDecoder, MessageRules
 from jobs.core.group_rows import GroupRows
 from jobs.core.plan import Aggregate, Named, Plan
+from jobs.core.row_fields import KeyedDecode
 from jobs.core.state import Key
 from jobs.core.values import Json
+from jobs.dedupe_audit import PLACE, keys_that_move, last_images, place_of
 from jobs.edge.columns import from_arrow, to_arrow
 from jobs.edge.decode_task import FUTURE
 from jobs.edge.delta_epochs import start_row
@@ -99,7 +101,9 @@ def audit(
     stored = dict(reader.results().rows)
     spark = session(f"audit-{place.name}", master)
     try:
-        signed = _signed_rows(spark, reader, connection, starts, ends)
+        read = _read_rows(spark, reader, connection, starts, ends)
+        moving = keys_that_move(read, reader.plan) if reader.plan.primary_key else 0
+        signed = _signed_rows(read, reader.plan)
         signed = without_late(spark, reader, signed, MESSAGE)
         signed = in_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recomputed(signed, reader.plan)
@@ -108,7 +112,7 @@ def audit(
         raise CannotAudit(str(gone)) from gone
     finally:
         spark.stop()
-    return _report(reader, stored, recomputed, beyond, _ranges(starts, ends))
+    return _report(reader, stored, recomputed, beyond, moving, _ranges(starts, ends))
 
 
 def _shown(reader: TableReader) -> EpochRow:
@@ -170,43 +174,59 @@ class _Signed:
 
     plan: Plan
     rules: MessageRules
-    future: frozenset[str]  # rejected for their time, which was right when they were read
+    left_out: frozenset[str]  # in quarantine for what cannot be told from the message
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decode = self.rules.decoder(self.plan.columns, self.plan.used).decode
+        decode = self._decoding()
         for batch in batches:
             messages: list[str] = []
+            places: list[str] = []
             signs: list[int] = []
             rows: list[Row] = []
             for record in batch.to_pylist():
-                decoded = decode(record["value"])
-                name = f"{record['topic']}/{record['partition']}/{record['offset']}"
-                if isinstance(decoded, Changes) and name not in self.future:
-                    messages += [name] * len(decoded.changes)
+                decoded = decode(record["value"], record["key"])
+                at = record["topic"], record["partition"], record["offset"]
+                name = "/".join(map(str, at))
+                if isinstance(decoded, Changes) and name not in self.left_out:
+                    count = len(decoded.changes)
+                    messages += [name] * count
+                    places += [place_of(*at, index) for index in range(count)]
                     signs += [sign for sign, _ in decoded.changes]
                     rows += [row for _, row in decoded.changes]
-            yield self._batch(messages, signs, rows)
+            yield self._batch(messages, places, signs, rows)
+
+    def _decoding(self) -> KeyedDecode:
+        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
+        if isinstance(decoder, KeyedDecoder):
+            return decoder.decode_keyed
+        decode = decoder.decode
+        return lambda value, _: decode(value)
 
     def _batch(
-        self, messages: Sequence[str], signs: Sequence[int], rows: Sequence[Row]
+        self,
+        messages: Sequence[str],
+        places: Sequence[str],
+        signs: Sequence[int],
+        rows: Sequence[Row],
     ) -> pa.RecordBatch:
-        used = self.plan.used
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(used)
-        arrays = [to_arrow(v, column.type) for v, column in zip(columns, used, strict=True)]
-        fields = [(column.name, arrow_type(column.type)) for column in used]
-        schema = pa.schema([*fields, (MESSAGE, pa.string()), (SIGN, pa.int64())])
-        own = [pa.array(messages, pa.string()), pa.array(signs, pa.int64())]
-        return pa.RecordBatch.from_arrays([*arrays, *own], schema=schema)
+        image = self.plan.image
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
+        arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in image]
+        own = [(MESSAGE, pa.string()), (PLACE, pa.string()), (SIGN, pa.int64())]
+        values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
+        values.append(pa.array(signs, pa.int64()))
+        return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
 
 
-def _signed_rows(
+def _read_rows(
     spark: SparkSession,
     reader: TableReader,
     connection: Connection,
     starts: Offsets,
     ends: Offsets,
 ) -> DataFrame:
-    """Every row that the source gave or took away, with group and argument columns."""
+    """Every row that the source gave or took away, with the message that it came in."""
     spec, plan = reader.spec, reader.plan
     records = (
         spark.read.format("kafka")
@@ -219,16 +239,22 @@ def _signed_rows(
         .load()
     )
     schema = StructType()
-    for column in plan.used:
+    for column in plan.image:
         schema = schema.add(column.name, spark_type(column.type))
-    schema = schema.add(MESSAGE, "string").add(SIGN, "long")
-    future = frozenset(
+    schema = schema.add(MESSAGE, "string").add(PLACE, "string").add(SIGN, "long")
+    left_out = frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in reader.part(QUARANTINE)
-        if reject["reason"].startswith(FUTURE)
+        if plan.primary_key or reject["reason"].startswith(FUTURE)
     )
-    read = records.select("value", "topic", "partition", "offset")
-    rows = read.mapInArrow(_Signed(plan, MessageRules.of(spec), future), schema)
+    read = records.select("key", "value", "topic", "partition", "offset")
+    return read.mapInArrow(_Signed(plan, MessageRules.of(spec), left_out), schema)
+
+
+def _signed_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+    """The rows that count, with group and argument columns."""
+    if plan.primary_key:
+        rows = last_images(rows, plan, SIGN)
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected
@@ -396,6 +422,7 @@ def _report(
     stored: Mapping[Key, Row],
     recomputed: Mapping[Key, Row],
     beyond: set[Key],
+    moving: int,  # keys of rows that come in several partitions
     offsets: dict[str, dict[str, list[int]]],
 ) -> AuditReport:
     differing = [
@@ -416,6 +443,8 @@ def _report(
         for name in _ODD
         if (total := sum(row.counters.get(name, 0) for row in (*kept, *reader.epochs)))
     }
+    if moving:
+        odd["keys_in_several_partitions"] = moving
     verdict: Verdict = "equal"
     if differing:
         verdict = "undecided" if odd else "different"
