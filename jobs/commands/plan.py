@@ -85,8 +85,14 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
         f"MiniBatchAssigner(interval=[{interval}ms], mode=[{mode}]"
         + (f", size=[{spec.minibatch.size}])" if spec.minibatch.size else ")"),
         f"TableSourceScan(topics=[{', '.join(spec.source.topics)}], format=[{spec.source.format}], "
-        f"fields=[{', '.join(column.name for column in plan.used)}])",
+        f"fields=[{', '.join(column.name for column in plan.image)}])",
     ]
+    if plan.primary_key:  # as Flink calls it
+        key = ", ".join(column.name for column in plan.primary_key)
+        operators[-2:-2] = [
+            f"ChangelogNormalize(key=[{key}])",
+            f"Exchange(distribution=[hash[{key}]], buckets=[{spec.state.buckets}])",
+        ]
     if plan.computes:
         shown = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
         columns = [_aliased(shown.get(name, name), name) for name in plan.output]
