@@ -206,7 +206,7 @@ class Job:
                     closing = closing_of(self.spec, plan)
                     reason = other_windows(newest.watermarks.get("agenda"), closing)
                     if reason is not None:
-                        raise JobFailed(f"job {self.spec.name!r}: {reason}")
+                        raise SpecMisfit(f"job {self.spec.name!r}: {reason}")
                 return table, newest
         else:
             table = EpochTable.create(place.table, layout)

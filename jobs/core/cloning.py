@@ -23,6 +23,8 @@ def misfits(spec: JobSpec, plan: Plan, of: JobSpec, plan_of: Plan) -> dict[str, 
         found["query"] = f"must be the query of {of.name!r}, over the same column types"
     if spec.state.buckets != of.state.buckets:
         found["state.buckets"] = f"must be {of.state.buckets}, as {of.name!r} has it"
+    if (spec.dedupe, spec.primary_key) != (of.dedupe, of.primary_key):
+        found["dedupe"] = f"must be as {of.name!r} has it, with the same primary_key"
     left = sorted(set(of.source.topics) - set(spec.source.topics))
     if left:
         found["source.topics"] = f"must have {left[0]!r}: its rows are in the state for good"
