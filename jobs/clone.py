@@ -141,7 +141,8 @@ def _copied(
     for part in RESTORED:
         mine = [file for file in target.files if file.part == part]
         name = file_name(part, _EPOCH, uuid, "clone")
-        files += _rewritten(root, name, layout.schema(part), _rows(reader, part, mine), durable)
+        tables = rows_of_part(reader, part, mine)
+        files += as_rows_of(_EPOCH, root, name, layout.schema(part), tables, durable)
     results = reader.results_in(target.files)
     changelog, seqs = way_back(reader, {}, results)
     if changelog:
@@ -173,7 +174,8 @@ def _copied(
     return row
 
 
-def _rows(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
+def rows_of_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
+    """What files of a part say: of state the newest row of each key."""
     if not files:
         return ()
     if part in STATE:
@@ -181,10 +183,15 @@ def _rows(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable
     return (pq.ParquetFile(reader.root / file.path).read() for file in files)
 
 
-def _rewritten(
-    root: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table], durable: bool
+def as_rows_of(
+    epoch: int,
+    root: Path,
+    name: str,
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    durable: bool,
 ) -> list[AddedFile]:
-    """The rows as rows of the clone's epoch; they are all that it has."""
+    """The rows as rows of one epoch, in a file."""
     writer: FileWriter | None = None
     at = schema.get_field_index("epoch")
     try:
@@ -193,8 +200,8 @@ def _rewritten(
                 continue
             if writer is None:
                 writer = FileWriter(root, name, schema, durable=durable)
-            epoch = pa.repeat(pa.scalar(_EPOCH, pa.int64()), table.num_rows)
-            writer.write(table.set_column(at, schema.field(at), epoch).select(schema.names))
+            epochs = pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows)
+            writer.write(table.set_column(at, schema.field(at), epochs).select(schema.names))
     finally:
         if writer is not None:
             writer.__exit__(None)

@@ -288,6 +288,12 @@ def _add_upkeep(commands: _Commands) -> None:
     clone.parser.add_argument(
         "--spec", type=Path, metavar="FILE", help="its spec (the other's, without its sink)"
     )
+    evolve = commands.add("evolve", "lets a stopped job go on under a changed query").spec()
+    how = evolve.data().brokers().master().json().parser.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="only say what it would take")
+    how.add_argument(
+        "--replay", action="store_true", help="read the topic again where the state does not do"
+    )
     audit = commands.add("audit", "recomputes a job's results from its topic, and compares")
     audit.job().brokers().master().json()
     doctor = commands.add("doctor", "checks this machine").brokers().json().parser

@@ -199,8 +199,8 @@ class Job:
                 if newest.plan != plan.fingerprint:
                     raise SpecMisfit(
                         f"job {self.spec.name!r} keeps the state of another query or other column "
-                        "types; give the changed query a new job name, or go back to the old one "
-                        f"(it is in {place.spec})"
+                        "types; retally evolve goes on under the changed query, the old one is in "
+                        f"{place.spec}"
                     )
                 if newest.kind != "start":
                     closing = closing_of(self.spec, plan)

@@ -14,7 +14,7 @@ Epoch E is kept as a savepoint first, so that a rewind can be undone by another.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -28,6 +28,7 @@ from jobs.core.bucket import bucket_in
 from jobs.core.change import Op, Row
 from jobs.core.laws import well_formed
 from jobs.core.order_key import encoder
+from jobs.core.plan import Plan
 from jobs.core.state import Key
 from jobs.edge.delta_epochs import (
     APPLICATION,
@@ -204,10 +205,15 @@ def way_back(
     reader: TableReader, now: dict[Key, Row], then: dict[Key, Row]
 ) -> tuple[list[ChangelogRow], list[int]]:
     """The changelog rows that turn one table into the other, with their seqs."""
-    types = [kind for _, kind in reader.layout.group]
-    buckets, order = reader.spec.state.buckets, encoder(tuple(types))
+    return way(reader.plan, reader.spec.state.buckets, now, then)
+
+
+def way(
+    plan: Plan, buckets: int, now: Mapping[Key, Row], then: Mapping[Key, Row]
+) -> tuple[list[ChangelogRow], list[int]]:
+    order = encoder(tuple(named.type for named in plan.group))
     changed = [key for key in {**now, **then} if now.get(key) != then.get(key)]
-    places = sorted((bucket_in(reader.plan, key, buckets), order(key), key) for key in changed)
+    places = sorted((bucket_in(plan, key, buckets), order(key), key) for key in changed)
     rows: list[ChangelogRow] = []
     seqs: list[int] = []
     taken: dict[int, int] = {}

@@ -29,7 +29,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     uuid: str
     generation: int
-    # "start", "data" (a micro-batch), "time" (nothing but time made it due), "rewind" or "clone".
+    # "start", "data" (a micro-batch), "time" (nothing but time made it due), "rewind", "clone" or
+    # "evolve" (another query).
     kind: str
     committed_at: int  # microseconds since 1970
     plan: str  # fingerprint of the plan whose state this is

@@ -111,6 +111,14 @@ class Program:
         """Where in a delta the multiset of an argument is."""
         return FIRST_CELL + len(self.cells) - 1 + self.multisets.index(argument)
 
+    def places(self, argument: int) -> dict[Accumulator, range]:
+        """Where in a group's cells the accumulators of an argument are."""
+        found: dict[Accumulator, range] = {}
+        for accumulator in self.arguments[argument]:
+            start = self._cell_index(argument, accumulator)
+            found[accumulator] = range(start, start + len(accumulator.cells))
+        return found
+
     def shown(self, argument: int, result: Row | None) -> tuple[Value, Value]:
         """The largest and the smallest value of an argument that a result shows."""
         if result is None:

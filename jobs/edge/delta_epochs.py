@@ -44,7 +44,7 @@ from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
 _VERSION_PROPERTY = "retally.formatVersion"
-_QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Fenced(Exception):
@@ -209,7 +209,7 @@ class EpochTable:
                     self.handle.schema(),
                     ["part"],
                     commit_properties=properties,
-                    post_commithook_properties=_QUIET,
+                    post_commithook_properties=QUIET,
                 )
                 failpoint("commit_reply_lost")
             except Exception as error:  # whatever it was, only the log knows what came of it
