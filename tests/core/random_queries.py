@@ -159,17 +159,46 @@ def expression(random: Random, depth: int = 3) -> str:
     return random.choice((number, text, truth))(random, depth)
 
 
+def aggregate(random: Random) -> str:
+    n, o = number(random, 2), number(random, 1)
+    s, t = text(random, 1), truth(random, 1)
+    function = random.choice(("COUNT", "SUM", "AVG", "MIN", "MAX"))
+    if random.random() < 0.4:
+        return f"{function}({n})"
+    down = random.choice(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
+    return random.choice(
+        (
+            f"{function}(DISTINCT {n})",
+            f"COUNT(DISTINCT {n}, {s})",
+            f"{random.choice(('VAR_POP', 'VARIANCE', 'STDDEV_POP', 'STDDEV'))}({n})",
+            f"{random.choice(('BOOL_AND', 'BOOL_OR', 'EVERY', 'SOME'))}({t})",
+            f"FIRST_VALUE({s} ORDER BY {o}{down})",
+            f"LAST_VALUE({n} ORDER BY {s}{down}, {o})",
+            f"{random.choice(('ARG_MIN', 'ARG_MAX', 'MIN_BY', 'MAX_BY'))}({s}, {o})",
+            f"STRING_AGG({s}, ', ' ORDER BY {o}{down})",
+            f"LISTAGG(DISTINCT {s}, '''') WITHIN GROUP (ORDER BY {s} DESC)",
+            f"ARRAY_AGG({n} ORDER BY {o}{down})",
+            f"ARRAY_AGG({s} IGNORE NULLS)",
+            f"TOP_K(DISTINCT {n}, 3)",
+            f"MEDIAN({n})",
+            f"PERCENTILE_CONT(0.05) WITHIN GROUP (ORDER BY {n} DESC)",
+            f"PERCENTILE_DISC(0.123456789) WITHIN GROUP (ORDER BY {s})",
+            f"MODE({s})",
+            f"ANY_VALUE({s})",
+        )
+    )
+
+
 def query(random: Random) -> str:
     """A query whose GROUP BY, aggregates, FILTERs and WHERE are random."""
     keys = [expression(random, 1) for _ in range(random.randint(0, 2))]
     keys = [f"COALESCE({key}, NULL)" if key.lstrip("-").isdigit() else key for key in keys]
     items = [f"{key} AS k{index}" for index, key in enumerate(keys) if random.random() < 0.8]
     for index in range(random.randint(1, 3)):
-        function = random.choice(("COUNT", "SUM", "AVG", "MIN", "MAX"))
-        argument = number(random, 2)
+        call = aggregate(random)
         chosen = f" FILTER (WHERE {truth(random, 1)})" if random.random() < 0.3 else ""
         named = f" AS a{index}" if random.random() < 0.5 else ""
-        items.append(f"{function}({argument}){chosen}{named}")
+        items.append(f"{call}{chosen}{named}")
     if random.random() < 0.3:
         items.append(f"COALESCE(MAX({number(random, 1)}), 0) {random.choice('+-*/')} COUNT(*)")
     where = f" WHERE {truth(random, 2)}" if random.random() < 0.5 else ""

@@ -126,6 +126,18 @@ ROWS: dict[str, tuple[str, dict[str, Any], st.SearchStrategy[Row]]] = {
         {"v": BIGINT, "w": STRING},
         st.tuples(st.just(()), st.tuples(NUMBERS, NAMES), st.sampled_from([1, 1, -1])),
     ),
+    "values of two columns": (
+        "SELECT name, FIRST_VALUE(w ORDER BY v) AS f, ARRAY_AGG(v IGNORE NULLS) AS a, "
+        "COUNT(DISTINCT w) AS n FROM t GROUP BY name",
+        {"name": STRING, "v": BIGINT, "w": STRING},
+        st.tuples(NAMES, NUMBERS, NAMES, st.sampled_from([1, 1, -1])).map(
+            lambda row: (
+                (row[0],),
+                (None if row[2] is None else (row[1], row[2]), row[1], row[2]),
+                row[3],
+            )
+        ),
+    ),
     "floats and decimals": (
         "SELECT f, d, MIN(f) AS low, SUM(f) AS total FROM t GROUP BY f, d",
         {"f": DOUBLE, "d": decimal(38, 2)},
