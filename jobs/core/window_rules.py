@@ -23,6 +23,12 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
             key: f"{_ONLY_WITH_WINDOWS}; remove it" for key, is_asked in asked.items() if is_asked
         }
     problems = _time_problems(spec, window)
+    if spec.dedupe is not None and closes(spec):
+        problems["dedupe",] = (
+            "windows that close need to know which changes came late, and those that follow from "
+            "last images have no place in the source; let windows stay open, or dedupe in a job of "
+            "its own before this one"
+        )
     if window.function == "SESSION":
         if spec.minibatch.clock == "event":
             problems["minibatch", "clock"] = (
