@@ -273,6 +273,65 @@ def test_final_rows_of_the_rates_history(size: int, spark: object) -> None:
     }
 
 
+DISTINCT_ROWS = """2 3 2 1, 3 4 3 2, 2 2 1 2, 1 1 0 1, 5 11 10 1, 3 5 4 2, 4 10 9 2, 4 7 6 2,
+5 14 13 2, 4 9 8 1, 5 15 14 2, 5 12 11 3, 4 8 7 1, 5 13 12 3, 3 6 5 3"""
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_distinct_aggregates_as_flinks_test_program(size: int, spark: object) -> None:
+    """GroupAggregateTestPrograms.GROUP_BY_DISTINCT: the rows after its first part; there AVG goes
+    into a DOUBLE column."""
+    changes: list[list[str | None]] = [["+I", *row.split()] for row in DISTINCT_ROWS.split(",")]
+    sql = (
+        "SELECT e, COUNT(DISTINCT a) FILTER (WHERE b > 10) AS ca, COUNT(DISTINCT a) AS c, "
+        "SUM(DISTINCT a) AS sa, SUM(DISTINCT b) AS sb, AVG(b) AS m, COUNT(DISTINCT d) AS cd "
+        "FROM (SELECT CAST(a AS INT) AS a, CAST(b AS INT) AS b, d, e FROM T) GROUP BY e"
+    )
+    assert flink.table(run(sql, ["a", "b", "d", "e"], changes, size), 1) == {
+        ("1",): "1, 1, 4, 12, 32, 6, 5",
+        ("2",): "2, 1, 4, 14, 57, 8, 7",
+        ("3",): "3, 1, 2, 8, 31, 10, 3",
+    }
+
+
+def test_filters_as_flinks_aggregate_test(spark: object) -> None:
+    """AggregateITCase: FILTER with SUM, COUNT DISTINCT and MAX."""
+    rows = """1 5 B t, 1 4 C f, 1 2 A t, 2 1 A t, 2 2 B f, 1 6 A t, 2 2 B f, 3 5 B t, 2 3 C t,
+    2 3 D t"""
+    changes: list[list[str | None]] = [["+I", *row.split()] for row in rows.split(",")]
+    sql = (
+        "SELECT a, SUM(CAST(b AS INT)) FILTER (WHERE c = 'A') AS s, "
+        "COUNT(DISTINCT c) FILTER (WHERE d = 't') AS n, MAX(CAST(b AS INT)) AS m FROM T GROUP BY a"
+    )
+    assert flink.table(run(sql, ["a", "b", "c", "d"], changes), 1) == {
+        ("1",): "1, 8, 2, 6",
+        ("2",): "2, 1, 3, 3",
+        ("3",): "3, null, 1, 5",
+    }
+
+
+def test_distinct_and_retracted_values_as_flinks_split_aggregate_test(spark: object) -> None:
+    """SplitAggregateITCase: its rows, and the same with rows that come and go again."""
+    rows = """1 1 0, 1 2 1, 2 3 1, 3 5 1, 2 3 2, 2 4 3, 2 4 -, 2 5 4, 3 5 0, 2 4 3, 4 5 2, 2 4 3,
+    4 5 -, 4 5 3, 2 2 0, 4 6 1"""
+    taken = [[None if word == "-" else word for word in row.split()] for row in rows.split(",")]
+    there: list[list[str | None]] = [["+I", *row] for row in taken]
+    gone: list[list[str | None]] = [["-D", *row] for row in taken[3:9]]
+    back: list[list[str | None]] = [["+I", *row] for row in taken[3:9]]
+    sql = (
+        "SELECT a, SUM(b) AS s, COUNT(DISTINCT c) AS n, AVG(b) AS m, LISTAGG(DISTINCT c, '#') AS l "
+        "FROM (SELECT a, CAST(b AS INT) AS b, c FROM T) GROUP BY a"
+    )
+    wanted = {
+        ("1",): "1, 3, 2, 1, 0#1",
+        ("2",): "2, 29, 5, 3, 0#1#2#3#4",
+        ("3",): "3, 10, 2, 5, 0#1",
+        ("4",): "4, 21, 3, 5, 1#2#3",
+    }
+    for changes in (there, [*there, *gone, *back]):
+        assert flink.table(run(sql, ["a", "b", "c"], changes, 4), 1) == wanted
+
+
 # --- bugs that others shipped in this very computation --------------------------------------------
 
 
