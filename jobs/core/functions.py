@@ -71,7 +71,7 @@ class Signature:
 FAMILIES: dict[str, Callable[[SqlType], bool]] = {
     "STRING": lambda each: each == STRING,
     "number": lambda each: each.numeric,
-    "integer": lambda each: each.integer and each.kind is not Kind.BIGINT,
+    "TINYINT, SMALLINT or INT": lambda each: each.integer and each.kind is not Kind.BIGINT,
     "whole number": lambda each: each.integer,
     "DATE or TIMESTAMP": lambda each: each.kind in (Kind.DATE, *INSTANTS),
     "TIMESTAMP": lambda each: each.kind in INSTANTS,
@@ -95,7 +95,7 @@ CONSTANTS: dict[str, Callable[[object], bool]] = {
     "format made of yyyy MM dd HH mm ss S, written out": lambda value: (
         isinstance(value, str) and _TIME_FORMAT.fullmatch(value) is not None
     ),
-    "0 (seconds) or 3 (milliseconds), written out": lambda value: value in (0, 3),
+    "precision of 0 (seconds) or 3 (milliseconds), written out": lambda value: value in (0, 3),
 }
 _WORDS, _WORD, _LENGTH, _UNIT, _PATH, _FORMAT, _PRECISION = CONSTANTS
 
@@ -180,7 +180,10 @@ FUNCTIONS: dict[str, Signature] = {
     "RTRIM": Signature("RTRIM(s, '0')", ("STRING", _WORD), _always(STRING), optional=1),
     "REPLACE": _text("REPLACE(s, search, replacement)", 3),
     "SUBSTRING": Signature(
-        "SUBSTRING(s, from, length)", ("STRING", "integer", "integer"), _always(STRING), optional=1
+        "SUBSTRING(s, from, length)",
+        ("STRING", "TINYINT, SMALLINT or INT", "TINYINT, SMALLINT or INT"),
+        _always(STRING),
+        optional=1,
     ),
     "CONCAT": Signature("CONCAT(s, t)", ("STRING",), _always(STRING), repeats=True),
     "CHAR_LENGTH": Signature("CHAR_LENGTH(s)", ("STRING",), _always(INT)),
@@ -188,12 +191,14 @@ FUNCTIONS: dict[str, Signature] = {
     "SIGN": Signature("SIGN(x)", ("number",), _whole),
     "FLOOR": Signature("FLOOR(x)", ("number",), _whole),
     "CEIL": Signature("CEIL(x)", ("number",), _whole),
-    "ROUND": Signature("ROUND(x, digits)", ("number", "integer"), _rounded, optional=1),
+    "ROUND": Signature(
+        "ROUND(x, digits)", ("number", "TINYINT, SMALLINT or INT"), _rounded, optional=1
+    ),
     "GREATEST": Signature("GREATEST(x, y)", ("value",), _same, repeats=True, meet=True),
     "LEAST": Signature("LEAST(x, y)", ("value",), _same, repeats=True, meet=True),
     "COALESCE": Signature("COALESCE(x, y)", ("value",), _same, repeats=True, meet=True),
-    "LEFT": Signature("LEFT(s, 3)", ("STRING", "integer"), _always(STRING)),
-    "RIGHT": Signature("RIGHT(s, 3)", ("STRING", "integer"), _always(STRING)),
+    "LEFT": Signature("LEFT(s, 3)", ("STRING", "TINYINT, SMALLINT or INT"), _always(STRING)),
+    "RIGHT": Signature("RIGHT(s, 3)", ("STRING", "TINYINT, SMALLINT or INT"), _always(STRING)),
     "BTRIM": Signature("BTRIM(s, 'xy')", ("STRING", _WORD), _always(STRING)),
     "REVERSE": _text("REVERSE(s)"),
     "REPEAT": Signature("REPEAT(s, 3)", ("STRING", _LENGTH), _always(STRING)),
@@ -203,7 +208,7 @@ FUNCTIONS: dict[str, Signature] = {
         "TRANSLATE(s, 'abc', 'xyz')", ("STRING", _WORDS, _WORDS), _always(STRING)
     ),
     "SPLIT_INDEX": Signature(
-        "SPLIT_INDEX(s, ',', 0)", ("STRING", _WORD, "integer"), _always(STRING)
+        "SPLIT_INDEX(s, ',', 0)", ("STRING", _WORD, "TINYINT, SMALLINT or INT"), _always(STRING)
     ),
     "CONCAT_WS": Signature(
         "CONCAT_WS('-', s, t)", (_WORDS, "STRING"), _always(STRING), repeats=True
@@ -213,7 +218,9 @@ FUNCTIONS: dict[str, Signature] = {
     "ENDSWITH": Signature("ENDSWITH(s, t)", ("STRING", "STRING"), _always(BOOLEAN)),
     "MD5": _text("MD5(s)"),
     "SHA256": _text("SHA256(s)"),
-    "TRUNCATE": Signature("TRUNCATE(x, 2)", ("number", "integer"), _truncated, optional=1),
+    "TRUNCATE": Signature(
+        "TRUNCATE(x, 2)", ("number", "TINYINT, SMALLINT or INT"), _truncated, optional=1
+    ),
     **{
         name: Signature(f"{name}(x)", ("number as DOUBLE",), _always(DOUBLE), fails=True)
         for name in ("SQRT", "EXP", "LN", "LOG10", "LOG2")
@@ -235,7 +242,7 @@ FUNCTIONS: dict[str, Signature] = {
     "DATE_TRUNC": Signature("DATE_TRUNC('HOUR', t)", (_UNIT, "DATE or TIMESTAMP"), _moved),
     "TIMESTAMPADD": Signature(
         "TIMESTAMPADD(DAY, 1, t)",
-        (_UNIT, "integer", "DATE or TIMESTAMP"),
+        (_UNIT, "TINYINT, SMALLINT or INT", "DATE or TIMESTAMP"),
         _moved,
         fails=True,
     ),
@@ -303,13 +310,16 @@ def _checked(function: str, name: str, argument: Expression, family: str) -> Exp
             raise TypeProblem(f"{function} needs a {family}", FUNCTIONS[name].example)
         return argument
     if argument.type == UNTYPED:
-        known = {"STRING": STRING, "number as DOUBLE": DOUBLE, "integer": INT}.get(family)
+        known = {"STRING": STRING, "number as DOUBLE": DOUBLE, "TINYINT, SMALLINT or INT": INT}.get(
+            family
+        )
         return argument if known is None else Constant(None, known)
     if name not in ("COALESCE", "GROUPING"):
         computable(argument, function)
     if not FAMILIES[family](argument.type):
         hint = "CAST(x AS STRING)" if family == "STRING" else FUNCTIONS[name].example
-        raise TypeProblem(f"{function} needs a {family}, this is {argument.type}", hint)
-    if family == "integer":
+        wanted = family.removesuffix(" as DOUBLE")
+        raise TypeProblem(f"{function} needs a {wanted}, this is {argument.type}", hint)
+    if family == "TINYINT, SMALLINT or INT":
         return coerced(argument, INT)
     return coerced(argument, DOUBLE) if family == "number as DOUBLE" else argument

@@ -61,7 +61,9 @@ def _arithmetic(query: RowReader, node: exp.Expr, read: Read) -> Expression:
         if isinstance(interval, exp.Interval):
             subtract = isinstance(node, exp.Sub)
             if not isinstance(node, exp.Add) and (not subtract or interval is node.this):
-                raise TypeProblem("an INTERVAL is added to a moment, or taken from one", "t + ...")
+                raise TypeProblem(
+                    "an INTERVAL is added to a moment, or taken from one", "t + INTERVAL '1' DAY"
+                )
             count, unit = _interval(interval)
             added = typing_rules.integer_constant(-count if subtract else count)
             return functions.call("TIMESTAMPADD", [Constant(unit, STRING), added, read(moment)])

@@ -526,6 +526,31 @@ REFUSED = [
 ]
 
 
+MORE_REFUSED = [
+    (sql, int(column), message)
+    for sql, column, message in (
+        line.split("\t")
+        for line in (Path(__file__).parent / "refused_queries.tsv").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    )
+]
+
+
+def test_two_hundred_queries_are_refused_here() -> None:
+    assert len({sql for sql, *_ in (*REFUSED, *MORE_REFUSED)}) >= 200
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "message"), MORE_REFUSED, ids=[case[0] for case in MORE_REFUSED]
+)
+def test_a_refusal_says_what_is_wrong_where_and_what_would_do(
+    sql: str, column: int, message: str
+) -> None:
+    first = problems(sql)[0]
+    hint = f" (try: {first.hint})" if first.hint else ""
+    assert (first.line, first.column, first.message + hint) == (1, column, message)
+
+
 @pytest.mark.parametrize(("sql", "column", "message"), REFUSED, ids=[case[0] for case in REFUSED])
 def test_what_is_not_supported_is_refused_with_its_place(
     sql: str, column: int, message: str
@@ -686,6 +711,7 @@ _PIECES = r"""
     SELECT FROM WHERE GROUP BY COUNT ( ) * , . name cnt ok t AS CASE WHEN THEN ELSE END NOT AND
     OR IN BETWEEN LIKE IS NULL CAST TRY_CAST INT DECIMAL(3,1) 1 2.5 1e5 'x' X'0' `q` " ' -- /*
     */ ; + - / % || = <> <= DISTINCT FILTER OVER UNION JOIN ORDER DATE TIMESTAMP INTERVAL IF
+    HAVING GROUPING GROUPING_ID SETS ROLLUP CUBE WITH SUM MAX FLOOR TO POSITION DAY JSON_VALUE
     COALESCE EXTRACT SUBSTRING TRIM FOR [ ] { } :: -> |> @ # $ ? \ é VALUES TABLE UNNEST PIVOT
 """
 PIECES = [*_PIECES.split(), "\n"]
