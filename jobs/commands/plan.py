@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
-from jobs.core.accumulators import Storage
+from jobs.core.accumulators import FUNCTIONS, Reading, Storage
 from jobs.core.grouping import key_sets
 from jobs.core.plan import Plan, Window
 from jobs.core.program import Program
@@ -17,6 +17,7 @@ from schemas.duration import duration_text
 from schemas.job import JobSpec
 from schemas.types import SqlType
 
+DISTINCT_COST = "a multiset, of which nothing is read for a result: its distinct values are counted"
 RETRACTING = "_RETRACT"  # how Flink marks an aggregate that takes rows back
 
 
@@ -34,6 +35,10 @@ def run(options: argparse.Namespace) -> None:
     print("\n".join(document["topology"]) + "\n")
     columns = [("state column", False), ("type", False), ("part", False)]
     print_table(columns, [[c["name"], c["type"], c["part"]] for c in document["state"]])
+    costs = document["costs"]
+    if costs:
+        columns = [("aggregate", False), ("keeps of each group, and reads when it changes", False)]
+        print_table(columns, [[each["name"], each["cost"]] for each in costs])
     print(program.source)
 
 
@@ -55,6 +60,7 @@ def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "grouping_sets": _sets(plan) if plan.grouping_sets > 1 else [],
         "window": _window_document(spec, plan),
         "topology": topology(spec, plan),
+        "costs": _costs(plan),
         "state": _state_columns(plan, program),
         "buckets": spec.state.buckets,
         "code": program.source,
@@ -157,6 +163,18 @@ def _aliased(sql: str, name: str) -> str:
 
 def _call(plan: Plan, index: int, suffix: str) -> str:
     return aggregate_shown(plan, plan.aggregates[index], suffix)
+
+
+def _costs(plan: Plan) -> list[dict[str, str]]:
+    """What keeps more of a group than a few numbers."""
+    costs = []
+    for each in plan.aggregates:
+        reading = FUNCTIONS[each.function].reading
+        if each.distinct and reading is Reading.CELLS:
+            costs.append({"name": each.name, "cost": DISTINCT_COST})
+        elif reading is not Reading.CELLS:
+            costs.append({"name": each.name, "cost": reading.cost})
+    return costs
 
 
 def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:

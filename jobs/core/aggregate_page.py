@@ -49,14 +49,6 @@ The examples are over these rows, without GROUP BY:
 
 """
 
-_COSTS = {
-    Reading.CELLS: "cells only: nothing is read for a result",
-    Reading.EXTREME: "a multiset, of which one entry is read, when the value shown has gone",
-    Reading.FEW: "a multiset, of which the first entries from one end are read",
-    Reading.RANK: "a multiset, of which the entries up to the rank are read, from the nearer end",
-    Reading.ALL: "a multiset, of which every entry is read: linear in a group's distinct values",
-}
-
 
 def aggregates_page() -> str:
     """The page, whole."""
@@ -89,7 +81,7 @@ _DISTINCT = {
 
 
 def _cost(function: Function) -> str:
-    cost = _COSTS[function.reading]
+    cost = function.reading.cost
     if function.reading is Reading.CELLS and function.distinction is Distinction.MATTERS:
         cost += "; with DISTINCT also a multiset"
     return cost

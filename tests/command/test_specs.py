@@ -146,6 +146,28 @@ def test_the_plan_of_a_query_without_groups_has_one_bucket_to_go_to(
     assert "where=[cnt > 3]" in topology[3]
 
 
+def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec: Path) -> None:
+    query = (
+        "SELECT COUNT(DISTINCT cnt) AS n, STRING_AGG(name, ',' ORDER BY cnt) AS l, SUM(cnt) AS s"
+    )
+    text = spec.read_text().splitlines()
+    text[3] = f"query: {json.dumps(query + ' FROM t')}"
+    spec.write_text("\n".join(text))
+    _, out, _ = retally("plan", str(spec), "--json")
+    plan = json.loads(out)
+    assert [(each["name"], each["cost"].split(",")[0]) for each in plan["costs"]] == [
+        ("n", "a multiset"),
+        ("l", "a multiset"),
+    ]
+    assert "every entry is read" in plan["costs"][1]["cost"]
+    group = next(line for line in plan["topology"] if "GroupAggregate" in line)
+    assert "COUNT_RETRACT(DISTINCT cnt) AS n" in group
+    assert "STRING_AGG_RETRACT(name, ',' ORDER BY cnt) AS l" in group
+    code, out, _ = retally("plan", str(spec))
+    assert code == 0
+    assert "reads when it changes" in out
+
+
 def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
     assert retally("results", "items")[0] == 2
     assert retally("resluts")[0] == 2

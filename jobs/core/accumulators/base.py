@@ -70,8 +70,22 @@ class Reading(StrEnum):
     ALL = "all"  # every entry
 
     @property
+    def cost(self) -> str:
+        """What is kept of each group, and read of it for each change."""
+        return _COSTS[self]
+
+    @property
     def goes_through_entries(self) -> bool:
         return self in (Reading.FEW, Reading.RANK, Reading.ALL)
+
+
+_COSTS = {
+    Reading.CELLS: "cells only: nothing is read for a result",
+    Reading.EXTREME: "a multiset, of which one entry is read, when the value shown has gone",
+    Reading.FEW: "a multiset, of which the first entries from one end are read",
+    Reading.RANK: "a multiset, of which the entries up to the rank are read, from the nearer end",
+    Reading.ALL: "a multiset, of which every entry is read: linear in a group's distinct values",
+}
 
 
 class Order(StrEnum):
