@@ -21,6 +21,10 @@ MESSAGE_SCHEMAS_MAX = 100
 # Conversions of text that a column remembers; canal repeats few distinct values in most columns.
 MEMO_ENTRIES_MAX = 100_000
 
+# Values that were read from their keys, and values of several columns, which repeat less: so many
+# are remembered of each argument and bucket.
+ROW_MEMO_ENTRIES_MAX = 10_000
+
 # Logical buckets of a job's state; fixed for its life, so there is room above the default of 32.
 BUCKETS_MAX = 4_096
 

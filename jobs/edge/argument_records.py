@@ -36,11 +36,12 @@ def checked(sql_type: SqlType) -> ValueDecoder:
 class _Memo(dict[Any, Any]):
     """What a function has made of its arguments: most columns have few distinct values."""
 
-    def __init__(self, make: Callable[[Any], Any]) -> None:
+    def __init__(self, make: Callable[[Any], Any], entries_max: int) -> None:
         self._make = make
+        self._entries_max = entries_max
 
     def __missing__(self, given: Any) -> Any:
-        if len(self) >= limits.MEMO_ENTRIES_MAX:
+        if len(self) >= self._entries_max:
             self.clear()
         made = self[given] = self._make(given)
         return made
@@ -58,9 +59,11 @@ class Argument:
 
     def __init__(self, number: int, sql_type: SqlType) -> None:
         self.prefix = value_encoder(BIGINT)(number)
-        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type))
+        rows = sql_type.kind is Kind.ROW
+        remembered = limits.ROW_MEMO_ENTRIES_MAX if rows else limits.MEMO_ENTRIES_MAX
+        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type), remembered)
         self.value = checked(sql_type)
-        self._values: Mapping[bytes, Value] = _Memo(self.value)
+        self._values: Mapping[bytes, Value] = _Memo(self.value, limits.ROW_MEMO_ENTRIES_MAX)
         as_it_is = _form(sql_type)
         self.plain = as_it_is is not None
         kind: Any = bytes if as_it_is is None else as_it_is | None
