@@ -80,10 +80,10 @@ def test_a_chain_whose_jobs_are_killed_is_the_nested_query(
     half = len(made.messages) // 2
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[:half]])
     items.must_die_at("epoch_sent", "kill@3")
-    sizes.must_die_at("before_commit", "kill@5")
+    sizes.must_die_at("before_commit", "kill@2")
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[half:]])
     items.must_run()
-    sizes.must_die_at("after_commit", "kill@4")
+    sizes.must_die_at("after_commit", "kill@2")
     sizes.must_run()
     must_be_exact(sizes, made)
     for job in (items, sizes):
