@@ -167,6 +167,7 @@ def _copied(
         counters={
             "groups": len(results), "changelog_rows": len(changelog), "cloned": target.row.epoch,
             **{name: sum(row.counters.get(name, 0) for row in until) for name in _CARRIED},
+            **target.row.standing,
         },
         files=named,
     )  # fmt: skip

@@ -311,7 +311,11 @@ class _Commit:
             offsets=at.offsets,
             topics={**newest.topics, **at.topics},
             watermarks=at.watermarks,
-            counters={"groups": len(state.results), "changelog_rows": len(changelog)},
+            counters={
+                "groups": len(state.results),
+                "changelog_rows": len(changelog),
+                **at.standing,
+            },
             files=named,
         )
         table = EpochTable.open(self.root, self.layout)

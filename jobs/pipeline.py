@@ -381,8 +381,6 @@ class Pipeline:
         }
         if self.plan.primary_key:
             counters |= _dedupe_counters(outcome, counters["rows"])
-            images = sum(done.rows_delta for done in outcome.dedupes)
-            counters["images"] = self.newest.counters.get("images", 0) + images
         # A row of a hopping window arrives once for each of its windows.
         arrived, rest = divmod(sum(fold.arrived for fold in outcome.folds), self.plan.copies)
         if (
@@ -404,6 +402,9 @@ class Pipeline:
         counters["changelog_rows"] = sum(fold.changelog_rows for fold in outcome.folds)
         grown = sum(fold.groups_delta for fold in outcome.folds)
         counters["groups"] = self.newest.counters.get("groups", 0) + grown
+        if self.plan.primary_key:
+            images = sum(done.rows_delta for done in outcome.dedupes)
+            counters["images"] = self.newest.counters.get("images", 0) + images
         dropped = [key for fold in outcome.folds for key in fold.dropped_keys]
         if dropped:
             counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])

@@ -184,7 +184,7 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
         watermarks=target.row.watermarks,
         counters={
             "groups": len(then), "changelog_rows": len(changelog),
-            "rewound_to": target.row.epoch,
+            "rewound_to": target.row.epoch, **target.row.standing,
         },
         files=_by_part(files),
     )  # fmt: skip

@@ -40,5 +40,11 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, Any] = {}
     files: dict[str, list[str]] = {}  # part -> names, relative to the table
 
+    @property
+    def standing(self) -> dict[str, Any]:
+        """The counters of what is there, and not of what happened: an epoch that takes the state
+        of this one over says them again. (`groups` it has counted itself.)"""
+        return {name: self.counters[name] for name in ("images",) if name in self.counters}
+
 
 JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")

@@ -23,6 +23,8 @@ from jobs.edge.broker import Broker
 from jobs.edge.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.delta_epochs import EpochTable, live_files, opened
 from jobs.edge.epoch_files import ROWS
+from jobs.edge.kafka_admin import KafkaAdmin
+from jobs.rewind import rewind
 from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
 from tests.pipeline.running import create_topic
 
@@ -186,8 +188,23 @@ def test_lost_caches_new_drivers_and_merged_files_change_nothing(deduping: Dedup
             shutil.rmtree(job.cache)
         if round_number == 3:
             merge_rows(job)
+        if round_number == 4:
+            job.time_epoch()
         job.restart()
         deduping.must_be(table)
+
+
+def test_going_back_takes_the_images_along(deduping: Deduping, broker: Broker) -> None:
+    table, job = Table(8), deduping.job
+    deduping.epoch(table.changes(30))
+    there = dict(table.rows)
+    deduping.epoch(table.changes(30))
+    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+        row = rewind(job.place, "1", admin).row
+    assert row is not None and row.counters["images"] == len(there)
+    job.restart()
+    job.epoch()
+    deduping.must_be(table)
 
 
 def merge_rows(job: EpochsByHand) -> None:
