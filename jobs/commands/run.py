@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.commands.not_yet import not_yet
 from jobs.commands.output import console
-from jobs.commands.spec_reading import later_problems, load_job
+from jobs.commands.spec_reading import load_job
 from schemas.connections import load_connections
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ RATE_SECONDS = 10.0  # the time over which rows a second are counted
 
 def run(options: argparse.Namespace) -> None:
     spec, _ = load_job(options.spec)
-    refused = not_yet(spec)
-    if refused:
-        raise later_problems(options.spec, refused)
     connections = load_connections(options.connections, options.brokers)
     from jobs.job import Job  # only now: it brings Spark
 

@@ -7,7 +7,6 @@ file ──► keys (schemas.spec_file) ──► JobSpec ──► query (jobs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,6 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
     if problems:
         raise SpecError(document.name, _sorted(problems))
     return spec, plan
-
-
-def later_problems(path: Path, reasons: Mapping[tuple[str, ...], str]) -> SpecError:
-    """A SpecError for keys of a valid spec that this version cannot act on yet."""
-    document = read_file(path)
-    problems = [document.problem(keys, reason) for keys, reason in reasons.items()]
-    return SpecError(document.name, problems)
 
 
 def _in_order(problems: list[Problem], document: Document, path: Path) -> list[Problem]:
