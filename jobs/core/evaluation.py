@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from operator import eq, ge, gt, itemgetter, le, lt, ne
+from operator import add, eq, ge, gt, itemgetter, le, lt, mul, ne, sub
 from typing import Any, NamedTuple
 
 from jobs.core.accumulators.numbers import float32
@@ -171,16 +171,10 @@ def _arithmetic(arithmetic: Arithmetic, left: Evaluator, right: Evaluator) -> Ev
 
 def _whole_numbers(op: str, sql_type: SqlType) -> Callable[[int, int], int]:
     low, high = integer_range(sql_type)
+    exact = _EXACT[op]
 
     def calculate(a: int, b: int) -> int:
-        if op == "+":
-            value = a + b
-        elif op == "-":
-            value = a - b
-        elif op == "*":
-            value = a * b
-        else:
-            value = _quotient(a, b) if op == "/" else _remainder(a, b)
+        value = exact(a, b)
         if not low <= value <= high:
             raise Failed(f"out of the range of {sql_type}")
         return value
@@ -200,6 +194,15 @@ def _remainder(a: int, b: int) -> int:
     if b == 0:
         raise Failed("division by zero")
     return abs(a) % abs(b) if a >= 0 else -(abs(a) % abs(b))
+
+
+_EXACT: dict[str, Callable[[int, int], int]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": _quotient,
+    "%": _remainder,
+}
 
 
 def _floats(op: str, single: bool) -> Callable[[float, float], float]:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from jobs.core.query import parse_query
+from jobs.edge.expressions import project
 from jobs.replay import replay
+from schemas.types import BIGINT, STRING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -60,6 +66,33 @@ def folded(outputs: Iterator[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
             left[row] += 1 if output["op"] in ("+I", "+U") else -1
             assert left[row] in (0, 1)
     return +left
+
+
+def test_sets_and_windows_open_a_row_in_spark_as_in_the_core(spark: SparkSession) -> None:
+    columns = {"k": STRING, "t": BIGINT}
+    sql = (
+        "SELECT k, window_start, GROUPING(k) AS g, COUNT(*) AS n FROM s GROUP BY "
+        "HOP(t, INTERVAL '1' SECOND, INTERVAL '2' SECOND), ROLLUP(k)"
+    )
+    plan = parse_query(sql, columns)
+    assert (plan.grouping_sets, plan.copies) == (2, 4)
+    known = spark.createDataFrame([("a", 1_500), ("b", 0), (None, 7)], "k string, t long")
+    names = [named.name for named in plan.group]
+    projected = project(known, plan).toDF(*names, "failure").collect()
+    found = Counter(tuple(row[name] for name in ("k", "window_start", "g")) for row in projected)
+    assert found == Counter(
+        (None if without else key, start, without)
+        for key, starts in (("a", (0, 1_000)), ("b", (-1_000, 0)), (None, (-1_000, 0)))
+        for start in starts
+        for without in (0, 1)
+    )
+
+
+def test_what_is_no_row_of_the_source_stays_one(spark: SparkSession) -> None:
+    plan = parse_query("SELECT k, COUNT(*) AS n FROM s GROUP BY CUBE(k)", {"k": STRING})
+    known = spark.createDataFrame([("a", None), (None, "report")], "k string, told string")
+    kept = project(known, plan, ["told"], keep=known["told"].isNotNull())
+    assert Counter(row["told"] for row in kept.collect()) == {None: 2, "report": 1}
 
 
 @pytest.mark.parametrize("query", QUERIES)

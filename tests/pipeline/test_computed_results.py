@@ -73,6 +73,22 @@ def test_groups_come_and_go_with_having_and_everybody_says_the_same(
     assert rows == [("a", 7), ("b", 2), ("d", 1)]
 
 
+def test_a_rollup_is_what_the_audit_recomputes(broker: Broker, topic: str, tmp_path: Path) -> None:
+    create_topic(broker.address, topic, 2)
+    spec = spec_of(topic)
+    spec["query"] = "SELECT name, COUNT(*) AS n, MAX(cnt) AS top FROM product GROUP BY ROLLUP(name)"
+    del spec["mirror"]
+    job = RunningJob(spec, tmp_path, broker.address)
+    rows = [("a", 1), ("a", 4), ("b", 7)]
+    produce(broker.address, topic, [(0, message("INSERT", *row)) for row in rows])
+    produce(broker.address, topic, [(0, message("DELETE", "b", 7))])
+    job.must_run()
+    found = [(row["name"], row["n"], row["top"]) for row in job.ask("results", "computed")]
+    assert sorted(found, key=repr) == [("a", 2, 4), (None, 2, 4)]
+    (report,) = job.ask("audit", "computed", "--brokers", broker.address)
+    assert (report["verdict"], report["groups"]) == ("equal", 2)
+
+
 def results(job: RunningJob) -> dict[str, tuple[str, int]]:
     rows = job.ask("results", "computed")
     return {row["name"]: (row["mean"], row["spread"]) for row in rows}
