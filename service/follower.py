@@ -199,9 +199,11 @@ class Follower:
                 buried = table.buried(row.epoch)
                 if buried is None or buried.num_rows < silent + _deletions(mine):
                     return False
-            self.recent.add(epoch_changes(row, mine, self.shape))
+            told = epoch_changes(row, mine, self.shape)
+            self.recent.add(told)
             self._wake()  # who follows changes need not wait for the index
-            self.index.apply(row, mine, buried)
+            written = {change.key: change.row for change in told.changes}  # of each the last
+            self.index.apply(row, mine, buried, written)
             self._reached(row)
         return True
 

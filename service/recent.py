@@ -30,11 +30,13 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of the changelog: its place, its group as bytes, and itself as JSON."""
+    """A row of the changelog: its place, its group as bytes; itself as JSON, and the result in
+    it, which the index keeps as well."""
 
     seq: int
     key: bytes
     document: bytes
+    row: bytes
 
 
 @dataclass(slots=True)
@@ -108,8 +110,9 @@ def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
         strict=True,
     )  # fmt: skip
     for op, epoch, seq, key, result in rows:
-        document = {"op": op, "epoch": epoch, "seq": seq, "row": shape.row(key, result)}
-        yield Change(seq, shape.key_bytes(key), _encode(document))
+        told = _encode(shape.row(key, result))
+        document = b'{"op":"%b","epoch":%d,"seq":%d,"row":%b}' % (op.encode(), epoch, seq, told)
+        yield Change(seq, shape.key_bytes(key), document, told)
 
 
 class Recent:

@@ -13,9 +13,10 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from service.row_shape import RowShape
 from service.row_store import STILL, RowStore
 from service.table import Table
 
-_FORMAT = 1
+_FORMAT = 2
 _PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at the clock
 _FORGET_EVERY_SECONDS = 10.0
 
@@ -105,11 +106,15 @@ class ResultsIndex:
         self._applied.clear()
 
     def apply(
-        self, row: EpochRow, changelog: pa.Table | None, buried: pa.Table | None = None
+        self,
+        row: EpochRow,
+        changelog: pa.Table | None,
+        buried: pa.Table | None = None,
+        written: Mapping[bytes, bytes] = MappingProxyType({}),
     ) -> None:
-        """The epoch after the newest one, in one transaction."""
+        """The epoch after the newest one, in one transaction (see RowStore.apply)."""
         with self._transaction():
-            self._store.apply(row.epoch, changelog, buried)
+            self._store.apply(row.epoch, changelog, buried, written)
             self._writer.execute("UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid])
             self._tell([row])
         self._applied.append((time.monotonic(), row.epoch))
@@ -172,8 +177,8 @@ class ResultsIndex:
         row = (
             self._reader()
             .execute(
-                "SELECT epoch, (SELECT document FROM rows WHERE key = ? AND until = ?) "
-                "FROM standing",
+                "SELECT epoch, (SELECT document FROM rows WHERE key = ? AND until = ? "
+                "ORDER BY since DESC LIMIT 1) FROM standing",
                 [key, STILL],
             )
             .fetchone()

@@ -31,7 +31,7 @@ def safe_renderer(sql_type: SqlType) -> Any:
         write_items = array_renderer(safe_renderer(sql_type.items[0]))
         return lambda value: None if value is None else write_items(value)
     write = renderer(sql_type)
-    if not sql_type.integer:
+    if sql_type.kind is not Kind.BIGINT:  # the only one that holds more than 2^53
         return write
 
     def safely(value: Value) -> Json:
@@ -40,6 +40,14 @@ def safe_renderer(sql_type: SqlType) -> Any:
         return write(value)
 
     return safely
+
+
+def _writer(sql_type: SqlType) -> Any:
+    """None where JSON has the value as it is."""
+    as_it_is = sql_type.kind in (
+        Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.STRING, Kind.TIME,
+    )  # fmt: skip
+    return None if as_it_is else safe_renderer(sql_type)
 
 
 class RowShape:
@@ -55,16 +63,21 @@ class RowShape:
         self.columns = dict([*group, *results])
         self.names = list(plan.output)
         self.types = {name: places[name][2] for name in plan.output}
-        self._output = [(name, *places[name][:2]) for name in plan.output]
         self._writers = {name: safe_renderer(kind) for name, kind in self.columns.items()}
+        self._output = [
+            (name, index if of_group else len(group) + index, _writer(kind))
+            for name, (of_group, index, kind) in ((name, places[name]) for name in plan.output)
+        ]
         self._group = group
         self.key_bytes = encoder(tuple(kind for _, kind in group))
         self._encoders = [value_encoder(kind) for _, kind in [*group, *results]]
 
     def row(self, key: Key, result: Row) -> dict[str, Json]:
+        """The row as the query selects it; a loop over all that changes runs through here."""
+        values: tuple[Any, ...] = (*key, *result)
         return {
-            name: self._writers[name](key[index] if of_group else result[index])
-            for name, of_group, index in self._output
+            name: values[place] if write is None else write(values[place])
+            for name, place, write in self._output
         }
 
     def key(self, key: Key) -> dict[str, Json]:

@@ -14,7 +14,8 @@ row itself is kept as the JSON that is answered.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -44,9 +45,10 @@ class RowStore:
     def create(self) -> None:
         columns = "".join(f", {name} BLOB" for name in self._columns)
         for statement in (
+            # One B-tree: an epoch ends a version where it lies, and puts the next one beside it.
             "CREATE TABLE IF NOT EXISTS rows (key BLOB NOT NULL, since INTEGER NOT NULL, "
-            f"until INTEGER NOT NULL, document BLOB NOT NULL{columns})",
-            "CREATE INDEX IF NOT EXISTS by_key ON rows (key, until)",
+            f"until INTEGER NOT NULL, document BLOB NOT NULL{columns}, "
+            "PRIMARY KEY (key, since)) WITHOUT ROWID",
             f"CREATE INDEX IF NOT EXISTS ended ON rows (until) WHERE until < {STILL}",
         ):
             self.connection.execute(statement)
@@ -106,9 +108,16 @@ class RowStore:
             else:
                 yield (self.shape.key_bytes(key), epoch, 0, *self._row(key, result))
 
-    def apply(self, epoch: int, changelog: pa.Table | None, buried: pa.Table | None = None) -> None:
+    def apply(
+        self,
+        epoch: int,
+        changelog: pa.Table | None,
+        buried: pa.Table | None = None,
+        written: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         """What an epoch changed: of each group the last of its rows says how it is now. Groups
-        that were buried without a word in the changelog (state.emit_expired: false) go too."""
+        that were buried without a word in the changelog (state.emit_expired: false) go too.
+        `written` are rows that are JSON already, by group: those that the changelog ends with."""
         last: dict[Key, Row | None] = {}
         if buried is not None:
             last = dict.fromkeys(rows_of(buried, self._group))
@@ -121,7 +130,8 @@ class RowStore:
         self.connection.executemany(
             f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}", keys
         )
-        self._insert(epoch, {key: result for key, result in last.items() if result is not None})
+        alive = {key: result for key, result in last.items() if result is not None}
+        self._insert(epoch, alive, written)
 
     def undo(self, changelog: pa.Table | None) -> None:
         """Turn the rows back to before these changes: of each group its first one says how it was.
@@ -153,16 +163,23 @@ class RowStore:
                 strict=True,
             )
 
-    def _insert(self, since: int, rows: dict[Key, Row]) -> None:
+    def _insert(
+        self,
+        since: int,
+        rows: dict[Key, Row],
+        written: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         marks = ", ".join("?" for _ in range(len(self._columns) + 4))
+        named = ((self.shape.key_bytes(key), key, result) for key, result in rows.items())
         self.connection.executemany(
             f"INSERT INTO rows VALUES ({marks})",
             (
-                (self.shape.key_bytes(key), since, STILL, *self._row(key, result))
-                for key, result in rows.items()
+                (name, since, STILL, *self._row(key, result, written.get(name)))
+                for name, key, result in named
             ),
         )
 
-    def _row(self, key: Key, result: Row) -> tuple[bytes, ...]:
-        document = _encode(self.shape.row(key, result))
+    def _row(self, key: Key, result: Row, document: bytes | None = None) -> tuple[bytes, ...]:
+        if document is None:
+            document = _encode(self.shape.row(key, result))
         return (document, *self.shape.ordered(key, result))
