@@ -7,6 +7,7 @@ right again once it is short enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from jobs.core.accumulators.base import Constant, Function, Order, Reading, Site
 from jobs.core.accumulators.entries import Entries, single_values
@@ -33,7 +34,7 @@ def joined(entries: Entries, separator: str, misfits: list[int]) -> str | None:
 def listed(entries: Entries, misfits: list[int]) -> tuple[Value, ...] | None:
     """The values as an array; None without values."""
     values: list[Value] = []
-    for value, times in entries:
+    for value, times in islice(entries, LIST_VALUES_MAX + 1):  # of more it is told by one more
         if times == 1:
             values.append(value)
         elif len(values) + times <= LIST_VALUES_MAX:
