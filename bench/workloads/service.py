@@ -191,8 +191,6 @@ def _add_lookups(bench: Bench, told: dict[str, Any]) -> None:
     if told["failed"] or not took:
         raise BenchFailed(f"{told['failed']} of {len(took)} lookups failed")
     p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
-    rate = len(took) / bench.options.seconds
-    bench.add(Figure(TITLE, "retally", "lookups a second", rate, "/s"))
     bench.add(Figure(TITLE, "retally", "lookup, p50", p50, "ms"))
     bench.add(
         Figure(TITLE, "retally", "lookup, p99", p99, "ms", f"< {LOOKUP_MS_P99_MAX:.0f}",
