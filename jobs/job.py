@@ -446,12 +446,12 @@ class Reading:
             starts = {topic: found for topic, found in starts.items() if found}
             if not starts:  # all wait for other jobs
                 return
-        job, pipeline, turn = self._job, self._pipeline, self._turn
+        job, pipeline, turn, spark = self._job, self._pipeline, self._turn, self._spark
         scratch = fresh_scratch(fast_directory(job.data), pipeline.table.root)
         self._scratch = scratch
         connection = spark_options(job.connections.named(job.spec.source.connection))
         stream = changes_stream(
-            self._spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
+            spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
         )
 
         def run(_changes: DataFrame, batch: int) -> None:
@@ -459,6 +459,8 @@ class Reading:
                 with pipeline.epoch_lock:
                     if job.stopping or turn != self._turn:
                         raise Stopping
+                    if not job.master.startswith("local"):  # executors come and go
+                        pipeline.cores = spark.sparkContext.defaultParallelism
                     pipeline.run_epoch(planned_ends(scratch, batch))
             except Stopping:
                 raise

@@ -8,10 +8,13 @@ DIR/jobs/<name>/epochs          the table, the only truth
                /failure.json    why the last run failed, if it did
                /lock            held by the one writer
 DIR/cache/<name>                the hot state; may be deleted at any time
+RETALLY_CACHE/<name>            where it is instead, if that is set: on a cluster, a disk of the
+                                host's own, for the files are mapped into memory
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,4 +60,10 @@ class JobDirectory:
 
     @property
     def cache(self) -> Path:
-        return self.data / "cache" / self.name
+        return host_cache(self.data / "cache" / self.name)
+
+
+def host_cache(cache: Path) -> Path:
+    """The same job's cache on this host, which may keep it elsewhere than the one that told us."""
+    own = os.environ.get("RETALLY_CACHE")
+    return Path(own) / cache.name if own else cache

@@ -5,6 +5,7 @@
 
 Run by setup.sh with the Python that the virtual environment is to be made of. Only the standard
 library and the two files of ours that find Java and the jars: nothing else is installed yet.
+`--runtime` is for an image: neither the tools of the tests nor the jars of the embedded broker.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ class SetupFailed(RuntimeError):
     """Carries what went wrong and what to do about it."""
 
 
-def main() -> int:
+def main(runtime: bool = False) -> int:
     began = time.monotonic()
     try:
         java()  # first of all: nobody should wait a minute to hear that Java is missing
-        packages = packages_key()
+        packages = packages_key(runtime)
         done = STAMP.exists() and STAMP.read_text() == packages
-        if done and jars.fetched_key() == jars_key():
+        if done and jars.fetched_key() == jars_key(runtime):
             print("setup: everything is in place", flush=True)
             return 0
         if not done:
-            install_packages(packages)
-        fetch_jars()
+            install_packages(packages, runtime)
+        fetch_jars(runtime)
     except (JavaMissing, SetupFailed) as problem:
         print(f"setup: {problem}", file=sys.stderr)
         return 1
@@ -63,15 +64,20 @@ def main() -> int:
 # --- packages ---------------------------------------------------------------------------------
 
 
-def packages_key() -> str:
+def packages_key(runtime: bool = False) -> str:
     """Changes with the wanted packages, the interpreter, and the place of the checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # Not with the settings of ruff, mypy and pytest, which live in the same file.
     wanted = project["build-system"], project["project"], project["tool"]["setuptools"]
-    return digest(json.dumps(wanted), sys.version, sys.base_prefix, str(ROOT))
+    return digest(json.dumps(wanted), sys.version, sys.base_prefix, str(ROOT), *_kind(runtime))
 
 
-def install_packages(key: str) -> None:
+def _kind(runtime: bool) -> list[str]:
+    """Of a set-up: what tells its keys from those of the whole."""
+    return ["runtime"] if runtime else []
+
+
+def install_packages(key: str, runtime: bool) -> None:
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupFailed(
             f"{sys.executable} cannot make virtual environments: install its venv module "
@@ -83,7 +89,8 @@ def install_packages(key: str) -> None:
     run([base, "-m", "venv", "--clear", str(VENV)], "virtual environment")
     say("packages (1 to 2 minutes when nothing is in pip's cache)")
     pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    run([*pip, "--disable-pip-version-check", "-e", f"{ROOT}[dev]"], "packages")
+    wanted = str(ROOT) if runtime else f"{ROOT}[dev]"
+    run([*pip, "--disable-pip-version-check", "-e", wanted], "packages")
     STAMP.write_text(key)
 
 
@@ -96,15 +103,15 @@ def pyspark_jars() -> Path | None:
     return found[-1] if found else None
 
 
-def jars_key() -> str:
+def jars_key(runtime: bool = False) -> str:
     """Changes with the wanted jars and with what pyspark ships already."""
     shipped = pyspark_jars()
     names = sorted(os.listdir(shipped)) if shipped else []
-    return digest(IVY_XML.read_bytes(), *names)
+    return digest(IVY_XML.read_bytes(), *names, *_kind(runtime))
 
 
-def fetch_jars() -> None:
-    key = jars_key()
+def fetch_jars(runtime: bool) -> None:
+    key = jars_key(runtime)
     if jars.fetched_key() == key:
         return
     shipped = pyspark_jars()
@@ -117,6 +124,7 @@ def fetch_jars() -> None:
     ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
     if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
         ivy += ["-settings", settings]
+    ivy += ["-confs", "spark"] if runtime else []
     run(
         [*ivy, "-ivy", str(IVY_XML), "-retrieve", f"{partial}/[conf]/[artifact]-[revision].[ext]"],
         "JVM jars",
@@ -191,4 +199,4 @@ def digest(*parts: bytes | str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(runtime="--runtime" in sys.argv[1:]))

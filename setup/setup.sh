@@ -3,7 +3,7 @@
 set -eu
 for python in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14 python}; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        exec "$python" "$(dirname "$0")/install.py"
+        exec "$python" "$(dirname "$0")/install.py" "$@"
     fi
 done
 echo "setup: no Python 3.11 or newer found${PYTHON:+ at $PYTHON}: install it (Debian and Ubuntu:" \

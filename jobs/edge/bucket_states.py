@@ -26,6 +26,7 @@ from jobs.edge.delta_epochs import opened as opened_table
 from jobs.edge.epoch_files import TableLayout
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
+from schemas.places import host_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class BucketStates:
 
     def caught_up(self, bucket: int) -> HotState:
         """The state of a bucket, at base."""
-        state = opened(self._told.cache / f"{self._name}-{bucket:04d}", self._hot_layout)
+        cache = host_cache(self._told.cache)
+        state = opened(cache / f"{self._name}-{bucket:04d}", self._hot_layout)
         catch_up(
             state, self._told.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)
         )

@@ -39,7 +39,10 @@ def spark_jars() -> list[Path]:
 
 def broker_classpath() -> str:
     """The class path of the embedded broker."""
-    return os.pathsep.join(map(str, _fetched("broker")))
+    found = _fetched("broker")
+    if not found:
+        raise JarsMissing(f"{directory()} was set up without the embedded broker: run make setup")
+    return os.pathsep.join(map(str, found))
 
 
 def fetched_key() -> str | None:

@@ -56,14 +56,17 @@ def session(
     """The process's Spark session; a second call gives the same one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(f"retally-{name}").master(master)
+    if master.startswith("local"):  # nobody else has to reach it
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    # Executors come to the driver by the address that Spark finds, or that SPARK_LOCAL_IP names.
+    builder = builder.config("spark.executor.extraJavaOptions", _JVM)
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
     builder = builder.config("spark.driver.memory", memory)
     builder = builder.config(
         "spark.driver.extraJavaOptions", f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING}"
     )
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -1,0 +1,53 @@
+# One image for everything of ours that docker-compose.yml starts: service, jobs, Spark's master and
+# workers, the demo's source. The first stage sets up as `make setup` does, without the tools of the
+# tests and the embedded broker; the second has what that left, a JRE and nothing to build with.
+
+FROM python:3.11.14-slim-bookworm AS build
+
+# Java, because the jars are fetched by the Ivy that pyspark brings.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /opt/retally
+COPY pyproject.toml ./
+COPY setup/ setup/
+COPY schemas/ schemas/
+COPY jobs/ jobs/
+COPY service/ service/
+# Nothing can be compiled later, on a file system that is read only; and nothing is installed later.
+RUN setup/setup.sh --runtime \
+    && .venv/bin/python -m compileall -q schemas jobs service \
+    && .venv/bin/python -m pip uninstall -q -y pip setuptools
+
+FROM python:3.11.14-slim-bookworm
+
+# bash is there for spark-class. tini passes signals on and reaps what jobs leave.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --user-group --no-create-home --home-dir /tmp retally \
+    # New volumes take owner and mode from here.
+    && install -d -o retally -g retally -m 0700 /data /cache
+
+# Root's, so that the process cannot change its own code. The same place as before: a virtual
+# environment knows its own.
+COPY --from=build --chown=root:root /opt/retally /opt/retally
+
+ENV PATH=/opt/retally/.venv/bin:/usr/local/bin:/usr/bin:/bin \
+    # Spark's Python workers find our packages by it, wherever an executor stands.
+    PYTHONPATH=/opt/retally \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    SPARK_HOME=/opt/retally/.venv/lib/python3.11/site-packages/pyspark \
+    HOME=/tmp
+
+WORKDIR /data
+VOLUME ["/data", "/cache"]
+EXPOSE 8080
+USER 10001:10001
+# For the default command; docker-compose.yml says another for each of its services.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-m", "service.probe", "http://127.0.0.1:8080/readyz"]
+ENTRYPOINT ["/usr/bin/tini", "--"]
+CMD ["retally", "serve", "--data", "/data", "--host", "0.0.0.0", "--port", "8080"]

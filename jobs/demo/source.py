@@ -1,0 +1,112 @@
+"""The demo's source by itself, for brokers that are there already: python -m jobs.demo.source
+
+    topic's end offsets ──► the same changes made again, unsent, that far ──► and on from there
+
+A shop is made of its seed, so a source that comes back makes all of its changes again and sends
+what the topic does not have, partition by partition: however it ended, the table's history has no
+gap and no repeat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from jobs.demo.run import PARTITIONS, RATE_DEFAULT, SOURCE_TOPIC
+from jobs.demo.shop import Message, Shop
+from jobs.edge.kafka_admin import KafkaAdmin
+from schemas.connections import BROKERS_DEFAULT
+
+_TICK_SECONDS = 0.05
+_HEARTBEAT_SECONDS = 1.0
+
+
+def changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
+    """What the topic lacks, for ever; None stands for a change that it has already."""
+    made = dict.fromkeys(range(shop.partitions), 0)
+    stock = iter(shop.stock(_now_ms()))
+    while True:
+        message = next(stock, None) or shop.change(_now_ms())
+        partition = message[0]
+        made[partition] += 1
+        yield message if made[partition] > there.get(partition, 0) else None
+
+
+def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
+    """Send until SIGTERM; all that was sent is in the topic when this returns."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        with KafkaAdmin({"bootstrap_servers": brokers.split(",")}) as admin:
+            admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
+            there = admin.end_offsets(SOURCE_TOPIC)
+        print(f"source: {SOURCE_TOPIC} has {sum(there.values())} messages", flush=True)
+        # One batch at a time a partition: what the broker has is a beginning of what was made.
+        producer = KafkaProducer(
+            bootstrap_servers=brokers.split(","), acks="all", enable_idempotence=True
+        )
+        with closing(producer):
+            _send(producer, changes(Shop(seed, PARTITIONS), there), rate, heartbeat, ended)
+            producer.flush()
+    except KafkaError as error:
+        print(f"source: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _send(
+    producer: KafkaProducer,
+    messages: Iterator[Message | None],
+    rate: int,
+    heartbeat: Path | None,
+    ended: threading.Event,
+) -> None:
+    began, sent, beat = time.monotonic(), 0, 0.0
+    while not ended.is_set():
+        now = time.monotonic()
+        if heartbeat is not None and now - beat >= _HEARTBEAT_SECONDS:
+            heartbeat.touch()
+            beat = now
+        if sent > (now - began) * rate:
+            ended.wait(_TICK_SECONDS)
+            continue
+        message = next(messages)
+        if message is not None:
+            producer.send(SOURCE_TOPIC, message[1], partition=message[0]).add_errback(_give_up)
+            sent += 1
+        else:
+            began = now  # the rate counts from the first that is sent
+
+
+def _give_up(error: BaseException) -> None:
+    """A message that was lost would leave a gap: end, and begin again from what is there."""
+    print(f"source: {error}", file=sys.stderr, flush=True)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m jobs.demo.source")
+    parser.add_argument("--brokers", default=BROKERS_DEFAULT, metavar="HOST:PORT")
+    parser.add_argument("--seed", type=int, default=1, help="which changes the shop makes (1)")
+    parser.add_argument("--rate", type=int, default=RATE_DEFAULT, help="changes a second")
+    parser.add_argument("--heartbeat", type=Path, metavar="FILE", help="touched while it lives")
+    return parser
+
+
+if __name__ == "__main__":
+    wishes = _arguments().parse_args()
+    sys.exit(main(wishes.brokers, wishes.seed, wishes.rate, wishes.heartbeat))

@@ -1,0 +1,187 @@
+"""Containers without an engine: the compose file's commands and environment, as processes.
+
+    compose + Dockerfile ──► command, environment ──► host names ──► addresses of the loopback net
+                                                      paths      ──► directories of the test
+
+Each container is a host with an address of its own (127.X.Y.n), so ports stay as they are; with a
+cache and a /tmp of its own; and with no variable that the compose file or the image does not set.
+Killing one kills all that it has started, as an engine does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from jobs.edge.java import java
+from tests.deploy.deployment import CHECKOUT, composed, image_environment
+
+HEALTHY_SECONDS_MAX = 90.0
+_INHERITED = ("JAVA_HOME", "LANG")
+
+
+@dataclass(slots=True)
+class Container:
+    """One container of a service, as a process."""
+
+    name: str
+    address: str
+    log: Path
+    service: dict[str, Any]
+    replaced: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def place(self, text: str) -> str:
+        """A word of the compose file or the image, with this machine's places in it."""
+        known = sorted(self.replaced, key=len, reverse=True)
+        pattern = "|".join(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])" for each in known)
+        return re.sub(pattern, lambda found: self.replaced[found[0]], text)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        said = {**image_environment(), **self.service.get("environment", {})}
+        placed = {name: self.place(value) for name, value in said.items()}
+        placed["PATH"] += f"{os.pathsep}{java().parent}"
+        # A container finds its own address by itself; these all share one network card.
+        placed["SPARK_LOCAL_IP"] = self.address
+        return placed | {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.place(word) for word in self.service["command"]],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.log.parent,
+            )
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """`docker compose run` or `exec`."""
+        return subprocess.run(
+            [self.place(word) for word in command],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            cwd=self.log.parent,
+        )
+
+    @property
+    def healthy(self) -> bool:
+        how, *command = self.service["healthcheck"]["test"]
+        assert how == "CMD"
+        return self.run(*command).returncode == 0
+
+    def until_healthy(self) -> None:
+        deadline = time.monotonic() + HEALTHY_SECONDS_MAX
+        while not self.healthy:
+            assert self.process is not None
+            assert self.process.poll() is None, f"{self.name} ended\n{self.last_words}"
+            assert time.monotonic() < deadline, f"{self.name} is not healthy\n{self.last_words}"
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Everything in it, at once."""
+        if self.process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.process.pid)
+            for each in (*first.children(recursive=True), first):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+        self.process.wait()
+        self.process = None
+
+    @property
+    def last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+
+@dataclass(slots=True)
+class Stack:
+    """What `docker compose up` would have started; the broker is the embedded one."""
+
+    root: Path
+    brokers: str
+    containers: dict[str, Container] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        services = composed()["services"]
+        net = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
+        names = ["spark-master"]
+        workers = int(services["spark-worker"]["deploy"]["replicas"])
+        names += [f"spark-worker-{number}" for number in range(1, workers + 1)]
+        names.append("service")
+        addresses = {name: f"{net}.{number}" for number, name in enumerate(names, 1)}
+        for name, address in addresses.items():
+            own = self.root / name
+            own.mkdir()
+            self.containers[name] = Container(
+                name,
+                address,
+                own / "log",
+                services[re.sub(r"-\d+$", "", name)],
+                {
+                    "spark-master": addresses["spark-master"],
+                    "kafka:9092": self.brokers,
+                    "0.0.0.0": address,
+                    "127.0.0.1": address,
+                    **self._places(own),
+                },
+            )
+
+    def _places(self, own: Path) -> dict[str, str]:
+        """Directories of the image and of the volumes. Only /data is the same for all."""
+        data = self.root / "data"
+        data.mkdir(exist_ok=True)
+        (own / "tmp").mkdir()
+        packages = "/opt/retally/.venv/lib/python3.11/site-packages"
+        return {
+            f"{packages}/pyspark": f"{sysconfig.get_path('purelib')}/pyspark",
+            "/opt/retally/.venv/bin": str(Path(sys.executable).parent),
+            "/opt/retally": str(CHECKOUT),
+            "/data": str(data),
+            "/cache/state": str(own / "cache" / "state"),
+            "/cache/work": str(own / "cache" / "work"),
+            "/cache/spark": str(own / "cache" / "spark"),
+            "/tmp": str(own / "tmp"),
+        }
+
+    @property
+    def workers(self) -> list[Container]:
+        return [each for name, each in self.containers.items() if "worker" in name]
+
+    def up(self) -> None:
+        """In the order of depends_on: each waits for the health of those before."""
+        for group in (["spark-master"], [each.name for each in self.workers], ["service"]):
+            for name in group:
+                self.containers[name].start()
+            for name in group:
+                self.containers[name].until_healthy()
+
+    def down(self) -> None:
+        for container in self.containers.values():
+            container.kill()
+
+
+@contextmanager
+def stack(root: Path, brokers: str) -> Iterator[Stack]:
+    running = Stack(root, brokers)
+    try:
+        yield running
+    finally:
+        running.down()

@@ -1,0 +1,119 @@
+"""The deployment without an engine: the same commands, environment and topology, as processes.
+
+What only an engine can show is not shown here: that the image builds, what a read-only file system
+and dropped capabilities forbid, and what the Kafka image makes of its variables.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.edge.broker import Broker
+from service import job_process
+from tests.command.shop import Shop, ordered, spec_text
+from tests.deploy.containers import Stack, stack
+from tests.service.served import eventually
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(290),
+    pytest.mark.skipif(sys.platform != "linux", reason="each container is an address of 127/8"),
+]
+
+JOB = "/v1/jobs/items"
+SECONDS = 80.0
+
+
+@pytest.fixture
+def shop(broker: Broker) -> Iterator[Shop]:
+    shop = Shop(broker.address, f"shop-{uuid.uuid4().hex[:8]}", seed=5)
+    yield shop
+    shop.close()
+
+
+def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
+    broker: Broker, shop: Shop, tmp_path: Path
+) -> None:
+    with stack(tmp_path, broker.address) as running:
+        service = running.containers["service"]
+        # docker compose run service retally serve --data /data --new-token me=admin
+        made = service.run("retally", "serve", "--data", "/data", "--new-token", "me=admin")
+        assert made.returncode == 0, made.stderr
+        running.up()
+        with httpx.Client(
+            base_url=f"http://{service.address}:8080",
+            headers={"Authorization": f"Bearer {made.stdout.strip()}"},
+            timeout=30,
+            trust_env=False,
+        ) as client:
+            sink = f"items-{uuid.uuid4().hex[:8]}"
+            put = client.put(JOB, content=spec_text("items", shop.topic, sink))
+            assert put.status_code == 201, put.text
+            shop.feed(200)
+            assert client.post(f"{JOB}/start").status_code == 202
+            _until_exact(running, client, shop)
+            first = _cluster(running)
+            assert (first["aliveworkers"], first["coresused"]) == (2, 2)
+            assert len(_hosts_with_state(running)) > 0
+            writer = job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock")
+            assert writer is not None
+
+            # A host is lost, with its executor and its hot state; the other one catches up.
+            lost = _hosts_with_state(running)[0]
+            running.containers[lost].kill()
+            shop.feed(200)
+            _until_exact(running, client, shop)
+            assert client.get(JOB).json()["actual"] == "RUNNING"
+            # The job itself went on: only its tasks were done again.
+            assert job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+
+            # It comes back, as `restart: unless-stopped` has it, and is one of the cluster again.
+            running.containers[lost].start()
+            running.containers[lost].until_healthy()
+            eventually(lambda: _cluster(running)["aliveworkers"] == 2, SECONDS)
+            shop.feed(100)
+            _until_exact(running, client, shop)
+            client.post(f"{JOB}/stop")
+            eventually(lambda: client.get(JOB).json()["actual"] == "STOPPED", SECONDS)
+
+
+def _until_exact(running: Stack, client: httpx.Client, shop: Shop) -> None:
+    try:
+        eventually(lambda: _rows(client) == shop.truth(), SECONDS)
+    except AssertionError:
+        log = running.root / "data" / "service" / "jobs" / "items" / "log"
+        told = log.read_text(errors="replace")[-6_000:] if log.exists() else "no log"
+        print(told, client.get(JOB).text, sep="\n")
+        raise
+
+
+def _rows(client: httpx.Client) -> list[dict[str, Any]]:
+    answer = client.get(f"{JOB}/results", params={"limit": 1_000})
+    return ordered(answer.json()["rows"]) if answer.status_code == 200 else []
+
+
+def _cluster(running: Stack) -> dict[str, Any]:
+    """What Spark's master says of itself."""
+    address = running.containers["spark-master"].address
+    told: dict[str, Any] = httpx.get(f"http://{address}:8080/json/", trust_env=False).json()
+    return told
+
+
+def _hosts_with_state(running: Stack) -> list[str]:
+    """The workers whose executors have folded: each has a hot state of its own."""
+    shared = running.root / "data" / "cache"
+    assert not list(shared.glob("*/*/data.mdb")), "a hot state lies where all hosts write"
+    return [
+        worker.name
+        for worker in running.workers
+        if list((worker.log.parent / "cache" / "state" / "items").glob("*/data.mdb"))
+    ]

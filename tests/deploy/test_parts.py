@@ -1,0 +1,99 @@
+"""What the deployment brought along: the probe, the demo's source, a host's own cache."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from jobs.demo.shop import Shop
+from jobs.demo.source import changes
+from jobs.edge import jars
+from schemas.places import JobDirectory, host_cache
+from service import probe
+from setup import install
+
+PARTITIONS = 4
+
+
+class _Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/good" else 503)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Answers) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+def test_a_probe_is_0_for_200_only(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # Docker hands its own on
+    assert probe.main(f"{server}/good") == 0
+    assert probe.main(f"{server}/bad") == 1
+    assert probe.main("http://127.0.0.1:9/good") == 1
+
+
+def _told(messages: list[tuple[int, bytes]]) -> list[tuple[int, object]]:
+    """Without the moments at which they were made."""
+    found: list[tuple[int, object]] = []
+    for partition, value in messages:
+        try:
+            told = json.loads(value)
+        except ValueError:
+            found.append((partition, value[:40]))
+            continue
+        found.append((partition, {k: v for k, v in told.items() if k not in ("es", "ts")}))
+    return found
+
+
+@pytest.mark.parametrize("there", [0, 3, 40, 700])
+def test_a_source_that_comes_back_sends_what_the_topic_lacks(there: int) -> None:
+    whole = [m for m in islice(changes(Shop(7, PARTITIONS), {}), 1_500) if m]
+    assert len(whole) == 1_500
+    # What was on its way to partition 2 when the source was killed is not there.
+    kept: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(PARTITIONS)}
+    for message in whole[:there]:
+        kept[message[0]].append(message)
+    kept[2] = kept[2][:-1]
+    ends = {partition: len(messages) for partition, messages in kept.items()}
+    again = [m for m in islice(changes(Shop(7, PARTITIONS), ends), 1_500) if m]
+    for partition in range(PARTITIONS):
+        now = kept[partition] + [m for m in again if m[0] == partition]
+        assert _told(now) == _told([m for m in whole if m[0] == partition])
+
+
+def test_a_host_keeps_its_cache_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RETALLY_CACHE", raising=False)
+    place = JobDirectory(tmp_path, "items")
+    assert place.cache == tmp_path / "cache" / "items" == host_cache(place.cache)
+    told = place.cache
+    monkeypatch.setenv("RETALLY_CACHE", "/cache/state")
+    assert place.cache == Path("/cache/state/items") == host_cache(told) == host_cache(place.cache)
+
+
+def test_a_set_up_for_an_image_is_another_one() -> None:
+    assert install.packages_key(runtime=True) != install.packages_key()
+    assert install.jars_key(runtime=True) != install.jars_key()
+
+
+def test_without_the_broker_s_jars_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars.write_manifest(tmp_path, "key")
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path))
+    with pytest.raises(jars.JarsMissing, match="without the embedded broker: run make setup"):
+        jars.broker_classpath()
