@@ -99,10 +99,9 @@ def _java() -> str:
 
 
 def _jars() -> str:
-    from jobs.edge.jars import broker_classpath, directory, spark_jars
+    from jobs.edge.jars import broker_jars, directory, spark_jars
 
-    broker = broker_classpath().split(os.pathsep)
-    return f"{len(spark_jars())} for Spark, {len(broker)} for the broker, in {directory()}"
+    return f"{len(spark_jars())} for Spark, {len(broker_jars())} for the broker, in {directory()}"
 
 
 def _memory() -> str:

@@ -37,9 +37,14 @@ def spark_jars() -> list[Path]:
     return _fetched("spark")
 
 
+def broker_jars() -> list[Path]:
+    """Those of the embedded broker; a set-up for an image has none."""
+    return _fetched("broker")
+
+
 def broker_classpath() -> str:
     """The class path of the embedded broker."""
-    found = _fetched("broker")
+    found = broker_jars()
     if not found:
         raise JarsMissing(f"{directory()} was set up without the embedded broker: run make setup")
     return os.pathsep.join(map(str, found))

@@ -28,7 +28,7 @@ import psutil
 from jobs.edge.java import java
 from tests.deploy.deployment import CHECKOUT, composed, image_environment
 
-HEALTHY_SECONDS_MAX = 90.0
+HEALTHY_SECONDS_MAX = 120.0
 _INHERITED = ("JAVA_HOME", "LANG")
 
 

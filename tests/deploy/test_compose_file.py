@@ -56,6 +56,14 @@ def test_variables_have_their_defaults_in_one_place() -> None:
     assert "$" not in without
 
 
+def test_every_setting_is_in_the_document() -> None:
+    text = (COMPOSE.parent / "docs" / "deploy.md").read_text()
+    table = text.partition("## Settings")[2].partition("## Scale")[0]
+    told = [cell for line in table.splitlines() if line.startswith("| `")
+            for cell in re.findall(r"`([A-Z_]+)`", line.split("|")[1])]  # fmt: skip
+    assert sorted(told) == sorted(settings())
+
+
 def test_every_setting_has_a_comment_above_its_group() -> None:
     commented = False
     for line in SETTINGS.read_text().splitlines():
