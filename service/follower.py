@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 
 import pyarrow as pa
@@ -37,6 +37,10 @@ _REOPEN_SECONDS = 5.0  # the log is cleaned up: an entry may have come and gone 
 _AGAIN_SECONDS = 1.0
 _CATCH_UP_ROWS = 200_000  # changelog rows in memory at once
 _RATE_SECONDS = 10.0
+_TOTALS = (
+    "read", "quarantined", "skipped", "filtered", "late", "duplicates", "dropped_retractions",
+    "unmatched_retractions", "misfits", "expired", "closed", "changelog_rows",
+)  # fmt: skip
 
 
 class Follower:
@@ -52,6 +56,7 @@ class Follower:
         self.recent = Recent()
         self.newest: EpochRow | None = None
         self.problem: str | None = None
+        self.totals: Counter[str] = Counter()  # of the epochs that were followed
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
         self._loop = loop
         self._pulse = asyncio.Event()
@@ -210,6 +215,8 @@ class Follower:
     def _reached(self, row: EpochRow) -> None:
         self.newest = row
         counters = row.counters
+        self.totals["epochs"] += 1
+        self.totals.update({name: int(counters.get(name) or 0) for name in _TOTALS})
         pace = (row.committed_at / 1e6, counters.get("read", 0), counters.get("changelog_rows", 0))
         self._paces.append(pace)
         while len(self._paces) > 1 and self._paces[0][0] < time.time() - 2 * _RATE_SECONDS:

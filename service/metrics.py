@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from schemas.epoch import EpochRow
+from service.follower import Follower
 from service.register import Actual
 from service.runtime import Runtime
 
@@ -48,6 +50,10 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
         "groups": ("gauge", "Groups that are live"),
         "commit_age_seconds": ("gauge", "Since the newest epoch was committed"),
         "watermark_ms": ("gauge", "The watermark, in milliseconds since 1970"),
+        "active": ("gauge", "0 while all partitions are idle"),
+        "event_lag_ms": ("gauge", "From the greatest time of the newest rows to their commit"),
+        "compute_seconds": ("gauge", "What the newest epoch took before its commit"),
+        "images": ("gauge", "Rows of the source whose last image is kept"),
         "lag_records": ("gauge", "Records of the source that are not in an epoch yet"),
         "read_per_second": ("gauge", "Messages read, over the last seconds"),
         "changes_per_second": ("gauge", "Changelog rows, over the last seconds"),
@@ -61,6 +67,10 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
             "groups": newest.counters.get("groups"),
             "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
             "watermark_ms": newest.watermarks.get("combined"),
+            "active": float(newest.watermarks.get("status", "active") == "active"),
+            "event_lag_ms": newest.counters.get("event_lag_ms"),
+            "compute_seconds": newest.counters.get("compute_seconds"),
+            "images": newest.counters.get("images"),
             "lag_records": (runtime.lags.of(name, newest) or {}).get("records"),
             **follower.rates(),
         }
@@ -69,6 +79,43 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
                 samples[metric].append((label, value))
     for metric, (kind, help_text) in families.items():
         _family(lines, f"retally_job_{metric}", kind, help_text, samples[metric])
+    _family(
+        lines, "retally_job_counted_total", "counter",
+        "What the epochs counted that this service has followed, by what",
+        [
+            ({"job": name, "what": what}, count)
+            for name, follower, _ in standing
+            for what, count in sorted(follower.totals.items())
+        ],
+    )  # fmt: skip
+    _of_partitions(lines, runtime, standing)
+
+
+def _of_partitions(
+    lines: list[str], runtime: Runtime, standing: Sequence[tuple[str, Follower, EpochRow]]
+) -> None:
+    """Where each partition of a source stands."""
+    lags: list[_Sample] = []
+    seen: list[_Sample] = []
+    waits: list[_Sample] = []
+    for name, _, newest in standing:
+        found = runtime.lags.of(name, newest) or {"partitions": {}}
+        for place, records in found["partitions"].items():
+            topic, _, partition = place.rpartition("/")
+            lags.append(({"job": name, "topic": topic, "partition": partition}, records))
+        for topic, source in newest.watermarks.get("topics", {}).items():
+            for partition, told in source["partitions"].items():
+                label = {"job": name, "topic": topic, "partition": partition}
+                if "watermark" in told:
+                    seen.append((label, told["watermark"]))
+                for state in ("idle", "ahead"):
+                    waits.append(({**label, "state": state}, float(told.get(state, False))))
+    help_text = "Records of a partition that are not in an epoch yet"
+    _family(lines, "retally_partition_lag_records", "gauge", help_text, lags)
+    help_text = "The watermark of a partition, in milliseconds since 1970"
+    _family(lines, "retally_partition_watermark_ms", "gauge", help_text, seen)
+    help_text = "1 while a partition is idle, or ahead and not read"
+    _family(lines, "retally_partition_state", "gauge", help_text, waits)
 
 
 def _family(

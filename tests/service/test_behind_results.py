@@ -172,6 +172,8 @@ def test_metrics_are_text_that_prometheus_reads(
     text = client.get("/metrics").text
     assert f'retally_job_epoch{{job="items"}} {watched.newest}\n' in text
     assert 'retally_job_state{job="items",state="CREATED"} 1\n' in text
+    assert 'retally_job_counted_total{job="items",what="quarantined"} ' in text
+    assert 'retally_job_active{job="items"} 1\n' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) is not None
 

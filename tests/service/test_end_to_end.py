@@ -84,6 +84,9 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             state(served, "RUNNING")
             eventually(lambda: (served.job("items")["lag"] or {}).get("records") == 0, SECONDS)
             assert any("epoch" in line["message"] for line in _log(client))
+            told = client.get("/metrics").text
+            for name in ("partition_lag_records", "partition_watermark_ms"):
+                assert f'retally_{name}{{job="items",topic="' in told
 
             # It is stopped, and set back.
             client.post(f"{JOB}/stop")
