@@ -17,6 +17,7 @@ from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
 from jobs.pipeline import InputRefused
+from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure
 from schemas.spec_file import load_spec
 from service.register import Actual, Register
@@ -114,8 +115,9 @@ def test_a_table_of_another_format_is_refused_and_not_an_error_inside(
     watched = WatchedTable(served)
     log = watched.table.place.table / "_delta_log" / f"{0:020d}.json"
     text = log.read_text()
-    assert '"retally.formatVersion":"2"' in text
-    log.write_text(text.replace('"retally.formatVersion":"2"', '"retally.formatVersion":"99"'))
+    version = f'"retally.formatVersion":"{FORMAT_VERSION}"'
+    assert version in text
+    log.write_text(text.replace(version, '"retally.formatVersion":"99"'))
     spec = load_spec(watched.table.place.spec).document() | {"retention": "1d"}
     answer = client.put("/v1/jobs/items", json=spec)
     assert (answer.status_code, answer.json()["code"]) == (409, "table-unreadable"), answer.text
