@@ -61,12 +61,12 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     # Executors come to the driver by the address that Spark finds, or that SPARK_LOCAL_IP names.
-    builder = builder.config("spark.executor.extraJavaOptions", _JVM)
+    # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
+    options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING}"
+    builder = builder.config("spark.driver.extraJavaOptions", options)
+    builder = builder.config("spark.executor.extraJavaOptions", options)
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
     builder = builder.config("spark.driver.memory", memory)
-    builder = builder.config(
-        "spark.driver.extraJavaOptions", f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING}"
-    )
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -145,6 +145,11 @@ def test_memory_has_a_limit(name: str) -> None:
 
 
 @each_service
+def test_logs_are_bounded(name: str) -> None:
+    assert set(SERVICES[name]["logging"]["options"]) == {"max-size", "max-file"}
+
+
+@each_service
 def test_containers_come_back(name: str) -> None:
     assert SERVICES[name]["restart"] == "unless-stopped"
 
