@@ -27,8 +27,8 @@ from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
+    GROUP_STATE,
     MULTISETS,
-    STATE,
     TIMERS,
     AddedFile,
     TableLayout,
@@ -391,7 +391,7 @@ def test_a_savepoint_keeps_the_timers_and_a_rewind_brings_them_back(tmp_path: Pa
     made, reader = timed(tmp_path, Rules(ttl_ms=10))
     made.epoch(insert("a", 1) + insert("b", 1), counters={"changelog_rows": 2, "groups": 2})
     savepoint = keep_newest(reader.place, "before")
-    assert {file.part for file in savepoint.files} == set(STATE)
+    assert {file.part for file in savepoint.files} == set(GROUP_STATE)
     made.time_epoch(10, counters={"changelog_rows": 2, "groups": 0})
     reader = TableReader.open(reader.place)
     assert reader.results().rows == []
