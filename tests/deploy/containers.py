@@ -5,7 +5,8 @@
 
 Each container is a host with an address of its own (127.X.Y.n), so ports stay as they are; with a
 cache and a /tmp of its own; and with no variable that the compose file or the image does not set.
-Killing one kills all that it has started, as an engine does.
+Killing one kills all that it has started, as an engine does. RETALLY_TEST_IMAGE names a directory
+that has what the image has at /opt/retally (`setup/setup.sh --runtime`); else it is the checkout.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from jobs.edge.java import java
 from tests.deploy.deployment import CHECKOUT, composed, image_environment
 
 HEALTHY_SECONDS_MAX = 120.0
+IMAGE = Path(os.environ.get("RETALLY_TEST_IMAGE", CHECKOUT))
 _INHERITED = ("JAVA_HOME", "LANG")
 
 
@@ -92,7 +94,7 @@ class Container:
             assert self.process is not None
             assert self.process.poll() is None, f"{self.name} ended\n{self.last_words}"
             assert time.monotonic() < deadline, f"{self.name} is not healthy\n{self.last_words}"
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def kill(self) -> None:
         """Everything in it, at once."""
@@ -149,11 +151,13 @@ class Stack:
         data = self.root / "data"
         data.mkdir(exist_ok=True)
         (own / "tmp").mkdir()
-        packages = "/opt/retally/.venv/lib/python3.11/site-packages"
+        places = {"/opt/retally": str(IMAGE)}
+        if IMAGE == CHECKOUT:  # whose virtual environment may be of another Python, elsewhere
+            packages = "/opt/retally/.venv/lib/python3.11/site-packages"
+            places[f"{packages}/pyspark"] = f"{sysconfig.get_path('purelib')}/pyspark"
+            places["/opt/retally/.venv/bin"] = str(Path(sys.executable).parent)
         return {
-            f"{packages}/pyspark": f"{sysconfig.get_path('purelib')}/pyspark",
-            "/opt/retally/.venv/bin": str(Path(sys.executable).parent),
-            "/opt/retally": str(CHECKOUT),
+            **places,
             "/data": str(data),
             "/cache/state": str(own / "cache" / "state"),
             "/cache/work": str(own / "cache" / "work"),
