@@ -45,7 +45,7 @@ def test_a_probe_is_0_for_200_only(server: str, monkeypatch: pytest.MonkeyPatch)
     assert probe.main("http://127.0.0.1:9/good") == 1
 
 
-def _told(messages: list[tuple[int, bytes]]) -> list[tuple[int, object]]:
+def without_moments(messages: list[tuple[int, bytes]]) -> list[tuple[int, object]]:
     """Without the moments at which they were made."""
     found: list[tuple[int, object]] = []
     for partition, value in messages:
@@ -71,7 +71,7 @@ def test_a_source_that_comes_back_sends_what_the_topic_lacks(there: int) -> None
     again = [m for m in islice(changes(Shop(7, PARTITIONS), ends), 1_500) if m]
     for partition in range(PARTITIONS):
         now = kept[partition] + [m for m in again if m[0] == partition]
-        assert _told(now) == _told([m for m in whole if m[0] == partition])
+        assert without_moments(now) == without_moments([m for m in whole if m[0] == partition])
 
 
 def test_a_host_keeps_its_cache_where_it_is_told_to(
