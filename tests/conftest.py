@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,3 +65,22 @@ def oracle() -> Path:
     if not vectors.is_dir():
         pytest.skip(f"NOT CHECKED AGAINST THE OUTSIDE VECTORS: there is no {vectors}")
     return vectors
+
+
+_STATUS = pytest.StashKey[int]()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[_STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process once all is said. Native libraries of several kinds (an event loop, clients,
+    file readers) have threads that outlive the interpreter, and one that is unloaded under its own
+    thread ends a run that has passed with a crash."""
+    status = config.stash.get(_STATUS, None)
+    if status is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
