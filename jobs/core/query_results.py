@@ -119,19 +119,21 @@ class ResultReader(RowReader):
         """The group expressions, and behind them what else is selected of them.
 
         UPPER(k) with GROUP BY k is a function of the key: it joins the key and changes no group.
+        What is selected again comes last, as it would if GROUP BY named all of the rest.
         """
         group, free = list(keys), list(keys)
+        again: list[Expression] = []
         for item in items:
             if item.call or item.computed:
                 continue
             if item.expression in free:
                 free.remove(item.expression)
             elif follows(item.expression, keys):
-                group.append(item.expression)
+                (again if item.expression in group else group).append(item.expression)
             else:
                 with self.problems_kept():
                     raise self.ungrouped(item.expression, item.node, keys)
-        return group
+        return group + again
 
     def ungrouped(self, expression: Expression, node: exp.Expr, keys: list[Expression]) -> Refusal:
         names = [each.name for each in walk(expression) if isinstance(each, Column)]
