@@ -46,7 +46,7 @@ from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.places import JobDirectory
-from schemas.spec_file import spec_text
+from schemas.spec_file import write_spec
 
 # What the source did wrong stays known: an audit has to say what it cannot decide.
 _CARRIED = ("dropped_retractions", "unmatched_retractions")
@@ -124,9 +124,7 @@ def _made(reader: TableReader, target: Savepoint, new: JobDirectory, spec: JobSp
     )  # fmt: skip
     table.commit_epoch(start, (), durable=durable)
     row = _copied(reader, target, table, start, durable=durable)
-    fresh = new.spec.with_suffix(".new")
-    fresh.write_text(spec_text(spec))
-    fresh.replace(new.spec)
+    write_spec(new.spec, spec)
     failpoint("before_clone")
     building.rename(new.table)
     return row

@@ -59,7 +59,7 @@ from jobs.rewind import way
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.places import JobDirectory
-from schemas.spec_file import spec_text
+from schemas.spec_file import write_spec
 
 
 class CannotEvolve(Exception):
@@ -87,7 +87,7 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         reader, plan = TableReader.open(place), plan_of(spec)
         found = _compared(reader, spec, plan)
         if reader.newest.plan == plan.fingerprint:
-            write_spec(place, spec)
+            write_spec(place.spec, spec)
             return Evolved(found, None)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
@@ -320,7 +320,7 @@ class _Commit:
         )
         table = EpochTable.open(self.root, self.layout)
         table.commit_epoch(row, [*files, *older.values()], [*removed, *older], durable=self.durable)
-        write_spec(self.reader.place, self.spec)
+        write_spec(self.reader.place.spec, self.spec)
         return row
 
     def name(self, part: str) -> str:
@@ -380,10 +380,3 @@ def _add_columns(reader: TableReader, layout: TableLayout) -> None:
         opened(reader.root).alter.add_columns(
             Schema.from_arrow(pa.schema(missing)).fields, post_commithook_properties=QUIET
         )
-
-
-def write_spec(place: JobDirectory, spec: JobSpec) -> None:
-    """In one step, for readers look at it at any time."""
-    fresh = place.spec.with_suffix(".new")
-    fresh.write_text(spec_text(spec))
-    fresh.replace(place.spec)

@@ -65,7 +65,7 @@ from schemas.connections import (
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
-from schemas.spec_file import load_spec, spec_text
+from schemas.spec_file import load_spec, write_spec
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Job:
             self.progress.newest = newest
             starts = checked_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
-            _write_spec(place.spec, self.spec)
+            write_spec(place.spec, self.spec)
             publishing = self._publishing(plan, table, newest)
             mirrored = self.spec.mirror_ms is not None
             spark = session(self.spec.name, self.master, delta=mirrored)
@@ -479,13 +479,6 @@ class Reading:
 
 def _texts(offsets: dict[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
-
-
-def _write_spec(path: Path, spec: JobSpec) -> None:
-    """In one step, for readers look at it while the job starts."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(spec_text(spec))
-    fresh.replace(path)
 
 
 def fresh_scratch(parent: Path, table: Path) -> Path:

@@ -86,6 +86,13 @@ def spec_text(spec: JobSpec) -> str:
     return text
 
 
+def write_spec(path: Path, spec: JobSpec) -> None:
+    """In one step, for others look at the file at any time."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(spec_text(spec))
+    fresh.replace(path)
+
+
 # --- from problems of pydantic to problems of the user ---------------------------------------
 
 

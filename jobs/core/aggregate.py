@@ -440,7 +440,12 @@ class _Folding:
         self._end_entries(key)
 
     def _end_entries(self, key: Key) -> None:
-        for argument in self.program.multisets:
-            entries = self.state.entries(argument, key)
-            if entries:
-                self.upserts.multisets.append((argument, key, {value: 0 for value, _ in entries}))
+        self.upserts.multisets += emptied(self.program, self.state, key)
+
+
+def emptied(program: Program, state: State, key: Key) -> Iterator[tuple[int, Key, Counts]]:
+    """The multisets of a group as it leaves them when it ends: no entry stays."""
+    for argument in program.multisets:
+        entries = state.entries(argument, key)
+        if entries:
+            yield argument, key, {value: 0 for value, _ in entries}

@@ -133,15 +133,11 @@ class Carried:
                 weights.append(multiplicity)
         count = len(weights)
         gathered = self._new.gather([key] * count, *columns, range(count), weights)
-        delta = gathered.get(key) or self._nothing()
+        delta = gathered.get(key) or self._new.beginning()
         delta[ROW_COUNT], delta[FIRST_PLUS], delta[HEADS] = group.cells[0], 0, None
         for cell, of_group in self._copied:
             delta[FIRST_CELL + cell - 1] = group.cells[of_group]
         return delta
-
-    def _nothing(self) -> Delta:
-        cells: Delta = [0] * (FIRST_CELL + len(self._new.cells) - 1)
-        return cells + [{} for _ in self._new.multisets]
 
 
 class Reshaped:

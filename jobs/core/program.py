@@ -111,6 +111,12 @@ class Program:
         """Where in a delta the multiset of an argument is."""
         return FIRST_CELL + len(self.cells) - 1 + self.multisets.index(argument)
 
+    def beginning(self) -> Delta:
+        """A delta with nothing in it, which begins a group all the same."""
+        delta: Delta = [0] * (FIRST_CELL + len(self.cells) - 1)
+        delta[FIRST_PLUS], delta[HEADS] = 0, None
+        return delta + [{} for _ in self.multisets]
+
     def places(self, argument: int) -> dict[Accumulator, range]:
         """Where in a group's cells the accumulators of an argument are."""
         found: dict[Accumulator, range] = {}

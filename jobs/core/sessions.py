@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.core.aggregate import Folded, fold, fold_time
+from jobs.core.aggregate import Folded, emptied, fold, fold_time
 from jobs.core.change import Value
 from jobs.core.plan import Plan, WindowBound
-from jobs.core.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
+from jobs.core.program import FIRST_CELL, ROW_COUNT, Delta, Program
 from jobs.core.rules import FOR_EVER, Rules
 from jobs.core.state import Counts, Group, Key, State, Upserts, rank
 
@@ -142,10 +142,7 @@ def _forget_panes(
 
 def _end_pane(program: Program, state: State, pane: Key, gone: Upserts) -> None:
     gone.groups.append((pane, None))
-    for argument in program.multisets:
-        entries = state.entries(argument, pane)
-        if entries:
-            gone.multisets.append((argument, pane, {value: 0 for value, _ in entries}))
+    gone.multisets += emptied(program, state, pane)
 
 
 def _together(first: Upserts, then: Upserts) -> Upserts:
@@ -220,7 +217,7 @@ class _Panes:
 
     def _taken_back(self, session: Key, group: Group) -> Delta:
         """All of a session, with the sign turned."""
-        delta = self._nothing()
+        delta = self.program.beginning()
         self._add(delta, group.cells, -1)
         for argument in self.program.multisets:
             entries = self.state.entries(argument, session)
@@ -228,7 +225,7 @@ class _Panes:
         return delta
 
     def _sum_of_deltas(self, of_key: Key, instants: Sequence[Instant]) -> Delta:
-        total = self._nothing()
+        total = self.program.beginning()
         deltas = [self.deltas[self.keys.of_pane(of_key, instant)] for instant in instants]
         for delta in deltas:
             self._add(total, (delta[ROW_COUNT], *delta[FIRST_CELL:]), 1)
@@ -238,7 +235,7 @@ class _Panes:
         return total
 
     def _sum_of_panes(self, of_key: Key, instants: Sequence[Instant]) -> Delta:
-        total = self._nothing()
+        total = self.program.beginning()
         panes = [self.keys.of_pane(of_key, instant) for instant in instants]
         untouched = [pane for pane in panes if pane not in self._cells]
         for pane, group in zip(untouched, self.state.groups(untouched), strict=True):
@@ -257,12 +254,6 @@ class _Panes:
         changed = self._changed.get((argument, pane), {})
         gone = {rank(value) for value in changed}
         return {value: count for value, count in stored if rank(value) not in gone} | changed
-
-    def _nothing(self) -> Delta:
-        """An empty delta that begins a group."""
-        delta: Delta = [0] * (FIRST_CELL + len(self.program.cells) - 1)
-        delta[FIRST_PLUS], delta[HEADS] = 0, None
-        return delta + [{} for _ in self.program.multisets]
 
     def _add(self, delta: Delta, cells: Sequence[Any], sign: int) -> None:
         delta[ROW_COUNT] += sign * cells[0]

@@ -210,7 +210,7 @@ class DecodeTask:
         self, rows: int, columns: Sequence[pa.Array], told: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
         """Columns of the source, and of ours what there is to tell."""
-        schema = output_schema(self.plan, closes=self.deadline is not None)
+        schema = rows_schema(self.plan.image, closes=self.deadline is not None)
         own = [schema.field(place) for place in range(len(columns), len(schema))]
         found = [told.get(field.name, pa.nulls(rows, field.type)) for field in own]
         return pa.RecordBatch.from_arrays([*columns, *found], schema=schema)
@@ -252,11 +252,12 @@ def collector_off() -> Iterator[None]:
         gc.enable()
 
 
-def output_schema(plan: Plan, *, closes: bool) -> pa.Schema:
+def rows_schema(columns: Sequence[Column], *, closes: bool = False) -> pa.Schema:
+    """Columns of rows, and behind them ours."""
     own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
     if closes:
         own.append((LATE, pa.binary()))
-    return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.image), *own])
+    return pa.schema([*((column.name, arrow_type(column.type)) for column in columns), *own])
 
 
 @lru_cache(maxsize=8)

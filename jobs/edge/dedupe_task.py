@@ -29,11 +29,17 @@ from jobs.core.state import Group, Stamp, State, Upserts
 from jobs.core.values import NAN
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.columns import from_arrow, to_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off, layout_of
+from jobs.edge.decode_task import (
+    POSITION,
+    REPORT,
+    WEIGHT,
+    collector_off,
+    layout_of,
+    rows_schema,
+)
 from jobs.edge.epoch_files import ROWS, AddedFile, file_name, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
-from schemas.arrow_types import arrow_type
 
 ROW_BUCKET = "__row_bucket"
 
@@ -97,19 +103,14 @@ class DedupeTask:
                 pa.array(found.weights, pa.int64()),
                 pa.nulls(len(found.rows), pa.binary()),
             ],
-            schema=derived_schema(self.plan),
+            schema=rows_schema(self.plan.used),
         )
 
     def _reported(self, payload: bytes) -> pa.RecordBatch:
-        schema = derived_schema(self.plan)
+        schema = rows_schema(self.plan.used)
         arrays = [pa.nulls(1, column.type) for column in schema]
         arrays[-1] = pa.array([payload], pa.binary())
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def derived_schema(plan: Plan) -> pa.Schema:
-    own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
-    return pa.schema([*((column.name, arrow_type(column.type)) for column in plan.used), *own])
 
 
 class _Dedupe:

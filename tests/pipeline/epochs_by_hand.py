@@ -35,11 +35,10 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import first_offsets, topic_identities
 from jobs.edge.ranges import ranges_between
 from jobs.edge.table_reading import TableReader
-from jobs.job import _write_spec
 from jobs.pipeline import Pipeline
 from schemas.epoch import EpochRow, Offsets
 from schemas.job import JobSpec
-from schemas.spec_file import load_spec
+from schemas.spec_file import load_spec, write_spec
 from tests.change_scripts import shown
 from tests.pipeline.running import produce
 
@@ -111,7 +110,7 @@ class EpochsByHand:
                 counters={"groups": 0},
             )
         EpochTable.create(self.root, self.layout).commit_epoch(start, ())
-        _write_spec(self.place.spec, self.spec)
+        write_spec(self.place.spec, self.spec)
 
     def ends(self) -> Offsets:
         """Where the topics end now for a read_committed reader."""
