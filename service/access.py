@@ -18,6 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ _LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 _SCHEME = HTTPBearer(auto_error=False, description="A token of `retally serve --new-token`")
 
 
+@lru_cache(maxsize=64)  # every request asks it of its Host
 def loopback(host: str) -> bool:
     """Whether an address or name is this machine only."""
     if host.lower() == "localhost":

@@ -200,7 +200,7 @@ class EventStream:
 
     async def _events(self, epoch: EpochChanges, at: Place) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1
-        if len(epoch.changes) > _LOOP_ROWS_MAX:
+        if epoch.count(self._key) > _LOOP_ROWS_MAX:
             rows = await run_in_threadpool(self._form.rows, epoch, after, self._key)
         else:
             rows = self._form.rows(epoch, after, self._key)

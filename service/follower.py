@@ -206,9 +206,10 @@ class Follower:
                     return False
             told = epoch_changes(row, mine, self.shape)
             self.recent.add(told)
+            documents = {c.key: None if c.ends else c.row for c in told.changes}  # of each the last
+            self.index.announce(row.epoch, documents, buried)
             self._wake()  # who follows changes need not wait for the index
-            written = {change.key: change.row for change in told.changes}  # of each the last
-            self.index.apply(row, mine, buried, written)
+            self.index.apply(row, mine, buried, documents)
             self._reached(row)
         return True
 

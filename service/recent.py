@@ -37,6 +37,7 @@ class Change:
     key: bytes
     document: bytes
     row: bytes
+    ends: bool  # whether the group is gone after it
 
 
 @dataclass(slots=True)
@@ -49,31 +50,33 @@ class EpochChanges:
     status: str
     changes: list[Change]
     _events: bytes | None = field(default=None, repr=False)
-    _of_key: dict[bytes, list[Change]] | None = field(default=None, repr=False)
+    _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _of_key: dict[bytes, list[Change]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._of_key = {}
+        for change in self.changes:
+            self._of_key.setdefault(change.key, []).append(change)
 
     def events(self, after: int = -1, key: bytes | None = None) -> bytes:
-        """As server-sent events, rows after a seq, of one group or of all; the whole is kept."""
-        if after < 0 and key is None:
+        """As server-sent events, rows after a seq, of one group or of all; the whole is kept, and
+        made once however many ask for it at the same moment."""
+        if after >= 0 or key is not None:
+            return b"".join(self._event(change) for change in self.after(after, key))
+        with self._once:
             if self._events is None:
                 self._events = b"".join(self._event(change) for change in self.changes)
             return self._events
-        return b"".join(self._event(change) for change in self.after(after, key))
+
+    def count(self, key: bytes | None) -> int:
+        """How many rows those who follow this group have to be sent."""
+        return len(self.changes if key is None else self._of_key.get(key, ()))
 
     def after(self, seq: int, key: bytes | None) -> Iterator[Change]:
-        changes = self.changes if key is None else self.of_key.get(key, ())
+        changes = self.changes if key is None else self._of_key.get(key, ())
         for change in changes:
             if change.seq > seq:
                 yield change
-
-    @property
-    def of_key(self) -> dict[bytes, list[Change]]:
-        """The changes of each group, sorted out once for all who follow a single one."""
-        if self._of_key is None:
-            found: dict[bytes, list[Change]] = {}
-            for change in self.changes:
-                found.setdefault(change.key, []).append(change)
-            self._of_key = found
-        return self._of_key
 
     def _event(self, change: Change) -> bytes:
         return b"event: change\nid: %d:%d\ndata: %b\n\n" % (
@@ -112,7 +115,7 @@ def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
     for op, epoch, seq, key, result in rows:
         told = _encode(shape.row(key, result))
         document = b'{"op":"%b","epoch":%d,"seq":%d,"row":%b}' % (op.encode(), epoch, seq, told)
-        yield Change(seq, shape.key_bytes(key), document, told)
+        yield Change(seq, shape.key_bytes(key), document, told, op == "-D")
 
 
 class Recent:

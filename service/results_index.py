@@ -1,6 +1,7 @@
 """The results index: one job's results as of its newest epochs, ready to be looked up.
 
-    follower (one thread) ──► begin, rows of an epoch, epoch number, commit
+    follower (one thread) ──► announce: what an epoch says of its groups ──► lookups, at once
+                         └──► apply: its rows, epoch number, commit
     requests (any thread) ──► one read transaction each: rows and epoch belong together
 
 It is a cache: its file is named by the plan, its content is tied to the uuid of its epoch, and
@@ -53,6 +54,8 @@ class ResultsIndex:
             for damaged in directory.glob(f"{name}*"):
                 damaged.unlink()
             self._open()
+        # The epoch that is being written, and what becomes of each group that it changed.
+        self._ahead: tuple[int, Mapping[bytes, bytes | None]] | None = None
         self._wanted: set[str] = set()
         self._indexed = self._store.indexed()
         self._applied: deque[tuple[float, int]] = deque()
@@ -95,6 +98,7 @@ class ResultsIndex:
         """Everything anew from the table; `rows` are all of its epochs. Readers see the old rows
         until this is done."""
         newest = rows[-1]
+        self._ahead = None
         with self._transaction():
             self._store.fill(table, newest.epoch)
             self._writer.execute("DELETE FROM epochs")
@@ -105,18 +109,27 @@ class ResultsIndex:
             self._tell(rows)
         self._applied.clear()
 
+    def announce(
+        self, epoch: int, documents: Mapping[bytes, bytes | None], buried: pa.Table | None = None
+    ) -> None:
+        """What the epoch after the newest one will say: a lookup need not wait until it is
+        written, for what it does not name is as it was."""
+        gone = {} if buried is None else dict.fromkeys(self._store.keys(buried))
+        self._ahead = (epoch, {**gone, **documents})
+
     def apply(
         self,
         row: EpochRow,
         changelog: pa.Table | None,
         buried: pa.Table | None = None,
-        written: Mapping[bytes, bytes] = MappingProxyType({}),
+        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         """The epoch after the newest one, in one transaction (see RowStore.apply)."""
         with self._transaction():
             self._store.apply(row.epoch, changelog, buried, written)
             self._writer.execute("UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid])
             self._tell([row])
+        self._ahead = None
         self._applied.append((time.monotonic(), row.epoch))
         if time.monotonic() - self._forgot > _FORGET_EVERY_SECONDS:
             self._forget(time.monotonic() - INDEX_HISTORY_SECONDS)
@@ -174,6 +187,7 @@ class ResultsIndex:
 
     def lookup(self, key: bytes) -> tuple[int, bytes | None]:
         """The newest epoch, and the row of a group in it."""
+        ahead = self._ahead  # before the look: what is written meanwhile is in the index then
         row = (
             self._reader()
             .execute(
@@ -185,6 +199,8 @@ class ResultsIndex:
         )
         if row is None:
             raise no_epoch()
+        if ahead is not None and ahead[0] > row[0]:
+            return ahead[0], ahead[1].get(key, row[1])
         return row[0], row[1]
 
     @contextmanager

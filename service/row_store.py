@@ -113,7 +113,7 @@ class RowStore:
         epoch: int,
         changelog: pa.Table | None,
         buried: pa.Table | None = None,
-        written: Mapping[bytes, bytes] = MappingProxyType({}),
+        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         """What an epoch changed: of each group the last of its rows says how it is now. Groups
         that were buried without a word in the changelog (state.emit_expired: false) go too.
@@ -132,6 +132,10 @@ class RowStore:
         )
         alive = {key: result for key, result in last.items() if result is not None}
         self._insert(epoch, alive, written)
+
+    def keys(self, table: pa.Table) -> list[bytes]:
+        """The groups of a table's rows, as lookups name them."""
+        return [self.shape.key_bytes(key) for key in rows_of(table, self._group)]
 
     def undo(self, changelog: pa.Table | None) -> None:
         """Turn the rows back to before these changes: of each group its first one says how it was.
@@ -167,7 +171,7 @@ class RowStore:
         self,
         since: int,
         rows: dict[Key, Row],
-        written: Mapping[bytes, bytes] = MappingProxyType({}),
+        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         marks = ", ".join("?" for _ in range(len(self._columns) + 4))
         named = ((self.shape.key_bytes(key), key, result) for key, result in rows.items())
