@@ -8,8 +8,9 @@
 
 Consumers of the changelog stay right without knowing of it: a column that is new was NULL until
 now, one that is gone is in older records only. It is one commit like every other, after which the
-columns of older changelog rows are those of the new query as well. Reading the topic again is done
-beside the job, which may run meanwhile, and taken up where it was left.
+columns of older changelog rows are those of the new query as well. Where groups are named by other
+columns no changelog leads from the old ones to the new: history begins with that epoch. Reading the
+topic again is done beside the job, which may run meanwhile, and taken up where it was left.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ import pyarrow.parquet as pq
 from deltalake import Schema
 
 from jobs.clone import as_rows_of, rows_of_part
-from jobs.core.agenda import other_windows
 from jobs.core.aggregate import ChangelogRow, fold
 from jobs.core.change import Row
-from jobs.core.evolution import Carried, Evolution, Reshaped, evolution
+from jobs.core.evolution import Carried, Evolution, Planned, Reshaped
+from jobs.core.evolution import compared as differences
 from jobs.core.job_plan import plan_of
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Counts, Group, Key, MemoryState, Upserts
-from jobs.core.window_rules import closes, closing_of
 from jobs.edge.bucket_states import StateFiles
 from jobs.edge.delta_epochs import QUIET, EpochTable, LiveFile, newest_epoch, opened, start_row
 from jobs.edge.epoch_files import (
@@ -138,7 +138,7 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
         shadow = TableReader.open(shadow_of(place))
         _not_behind(reader.newest, shadow.newest)
         made = _MadeAnew(shadow)
-        row = _Commit(reader, spec, plan).of(made, shadow.newest, RESTORED)
+        row = _Commit(reader, spec, plan, found.begins).of(made, shadow.newest, RESTORED)
     finally:
         lock.release()
     shutil.rmtree(shadow_of(place).data, ignore_errors=True)
@@ -149,19 +149,11 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
 
 
 def _compared(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
-    old = reader.spec
-    if spec.state.buckets != old.state.buckets:
-        raise CannotEvolve(f"state.buckets is fixed for the life of a job: {old.state.buckets}")
-    if spec.source.topics != old.source.topics:
-        raise CannotEvolve("source.topic is another; a job stays with its source")
-    agenda = reader.newest.watermarks.get("agenda")
-    found = evolution(reader.plan, plan, closes=closes(old) or closes(spec))
-    more = []
-    if (agenda or {}).get("withheld"):
-        more.append("results are withheld until the watermark ends their bundle")
-    if reader.newest.kind != "start" and (why := other_windows(agenda, closing_of(spec, plan))):
-        more.append(why)
-    return Evolution(found.sources, (*found.reasons, *more), found.added, found.dropped)
+    """What is to become of the job; CannotEvolve where it would be another job."""
+    found = differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
+    if found.fixed:
+        raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")
+    return found
 
 
 def _not_behind(newest: EpochRow, shadow: EpochRow) -> None:
@@ -274,10 +266,13 @@ def _as_written(group: Group, old: Group) -> Group:
 
 
 class _Commit:
-    """The epoch in which a job becomes another."""
+    """The epoch in which a job becomes another. With `begins` its history begins there."""
 
-    def __init__(self, reader: TableReader, spec: JobSpec, plan: Plan) -> None:
+    def __init__(
+        self, reader: TableReader, spec: JobSpec, plan: Plan, begins: bool = False
+    ) -> None:
         self.reader = reader
+        self.begins = begins
         self.spec = spec
         self.plan = plan
         self.layout = TableLayout(Program(plan))
@@ -290,14 +285,15 @@ class _Commit:
         """Write everything, commit it, and let the spec follow."""
         reader, newest = self.reader, self.reader.newest
         _add_columns(reader, self.layout)
-        before = dict(reader.results().rows)
+        before = {} if self.begins else dict(reader.results().rows)
         files = state.write(self)
         changelog, seqs = self._way(before, state.results)
         if changelog:
             rows = self.layout.changelog_table(self.epoch, seqs, changelog)
             files.append(write_file(self.root, self.name(CHANGELOG), rows, durable=self.durable))
-        removed = [file for file in reader.files if file.part in parts]
-        older = self._older_changes()
+        left = [*parts, CHANGELOG] if self.begins else parts
+        removed = [file for file in reader.files if file.part in left]
+        older = {} if self.begins else self._older_changes()
         named: dict[str, list[str]] = {}
         for file in files:
             named.setdefault(file.part, []).append(file.path)
@@ -314,6 +310,7 @@ class _Commit:
             counters={
                 "groups": len(state.results),
                 "changelog_rows": len(changelog),
+                **({"begins": 1} if self.begins else {}),
                 **at.standing,
             },
             files=named,

@@ -4,8 +4,8 @@
 
 It runs on a thread of its own in a Spark session of its own, never more often than the spec asks,
 and rests so long after each refresh that it takes no more than MIRROR_SHARE_MAX of the time. Each
-commit is stamped with the epoch that the table stands at; a refresh that is repeated changes
-nothing, so a crash in between costs nothing either.
+commit is stamped with the epoch that the table stands at, and the query; a refresh that is repeated
+changes nothing, so a crash in between costs nothing either. Under a changed query it is replaced.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Mirror:
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")
         self.group = [named.name for named in pipeline.plan.group]
         self.columns = [*pipeline.plan.output, *pipeline.plan.hidden]
+        self.plan = pipeline.plan.fingerprint
         self._end = threading.Event()
         self._refreshing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
@@ -73,13 +74,14 @@ class Mirror:
         return newest
 
     def standing(self) -> int | None:
-        """The epoch that the table says it stands at."""
+        """The epoch that the table says it stands at; None where it has another query's rows."""
         if not DeltaTable.isDeltaTable(self.spark, str(self.path)):
             return None
         table = DeltaTable.forPath(self.spark, str(self.path))
         for commit in table.history(20).select("userMetadata").collect():
             if commit["userMetadata"]:
-                return int(json.loads(commit["userMetadata"])["epoch"])
+                said = json.loads(commit["userMetadata"])
+                return int(said["epoch"]) if said.get("plan") == self.plan else None
         return None
 
     def _run(self) -> None:
@@ -99,16 +101,18 @@ class Mirror:
     def _replace(self, names: list[str], newest: int) -> None:
         """The whole table from the accumulators: the newest row of each group."""
         if not names:
+            if DeltaTable.isDeltaTable(self.spark, str(self.path)):
+                self.spark.conf.set(_METADATA, self._stamp(newest))
+                DeltaTable.forPath(self.spark, str(self.path)).delete()
             return
         rows = self._newest(self._read(names), F.struct(F.col("epoch")))
         rows = rows.where(~F.col("tombstone")).select(*self.columns)
         writer = rows.coalesce(1).write.format("delta").mode("overwrite")
         writer = writer.option("overwriteSchema", "true")
-        writer.option("userMetadata", json.dumps({"epoch": newest})).save(str(self.path))
+        writer.option("userMetadata", self._stamp(newest)).save(str(self.path))
 
     def _merge(self, names: list[str], standing: int, newest: int) -> None:
-        stamp = json.dumps({"epoch": newest})
-        self.spark.conf.set(_METADATA, stamp)
+        self.spark.conf.set(_METADATA, self._stamp(newest))
         changes = self._read(names) if names else None
         if changes is None:
             return
@@ -128,6 +132,9 @@ class Mirror:
             .whenNotMatchedInsert(~gone, values)  # type: ignore[arg-type]
             .execute()
         )
+
+    def _stamp(self, epoch: int) -> str:
+        return json.dumps({"epoch": epoch, "plan": self.plan})
 
     def _read(self, names: list[str]) -> DataFrame:
         root = self.pipeline.table.root

@@ -41,6 +41,12 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, list[str]] = {}  # part -> names, relative to the table
 
     @property
+    def begins(self) -> bool:
+        """Whether history begins here: groups are named in another way than before, so nothing
+        leads to them from what was."""
+        return bool(self.counters.get("begins"))
+
+    @property
     def standing(self) -> dict[str, Any]:
         """The counters of what is there, and not of what happened: an epoch that takes the state
         of this one over says them again. (`groups` it has counted itself.)"""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from schemas.epoch import EpochRow
 from schemas.limits import PAGE_ROWS_MAX
 from service.follower import Follower
-from service.history import complete_after, gone
+from service.history import begun, complete_after, gone
 from service.problems import Problem
 from service.recent import WHOLE, EpochChanges, epoch_changes
 from service.table import Table, at_newest
@@ -113,6 +113,10 @@ def _from_table(follower: Follower, table: Table, first: int) -> list[EpochChang
         if counts.get(row.epoch, 0) != expected:
             if not piece:
                 complete_after(table, first - 1)  # says how far back one can go
+            break
+        if row.begins:
+            if not piece:
+                raise begun(first - 1, row.epoch)
             break
         total += expected
         if piece and total > PAGE_ROWS_MAX:

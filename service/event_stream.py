@@ -60,6 +60,11 @@ class Events:
         return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (epoch, WHOLE, document)
 
     @staticmethod
+    def columns(document: bytes) -> bytes:
+        """That the query is another from here on; the rows that lead there follow."""
+        return b"event: columns\ndata: %b\n\n" % document
+
+    @staticmethod
     def gone(document: bytes) -> bytes:
         return b"event: gone\ndata: %b\n\n" % document
 
@@ -82,6 +87,10 @@ class Lines:
     @staticmethod
     def progress(epoch: int, document: bytes) -> bytes:
         return b'{"progress":%b}\n' % document
+
+    @staticmethod
+    def columns(document: bytes) -> bytes:
+        return b'{"columns":%b}\n' % document
 
     @staticmethod
     def gone(document: bytes) -> bytes:
@@ -180,7 +189,11 @@ class EventStream:
 
     async def _following(self, at: Place) -> AsyncIterator[bytes]:
         silent_since = time.monotonic()
-        while not self._follower.closed:
+        while True:
+            if self._follower.closed:
+                if self._follower.successor is None:
+                    return
+                self._follower = self._follower.successor
             pulse = self._follower.pulse  # before the look, so that nothing between is missed
             epochs = recent_epochs(self._follower, at)
             if not epochs and behind(self._follower, at):
@@ -200,11 +213,14 @@ class EventStream:
 
     async def _events(self, epoch: EpochChanges, at: Place) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1
+        told = b""
+        if epoch.columns is not None and after < 0:
+            told = self._form.columns(_encode({"epoch": epoch.epoch, "columns": epoch.columns}))
         if epoch.count(self._key) > _LOOP_ROWS_MAX:
             rows = await run_in_threadpool(self._form.rows, epoch, after, self._key)
         else:
             rows = self._form.rows(epoch, after, self._key)
-        return rows + self._form.progress(epoch.epoch, _encode(epoch.progress))
+        return told + rows + self._form.progress(epoch.epoch, _encode(epoch.progress))
 
 
 async def _gone(receive: Receive) -> None:

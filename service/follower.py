@@ -5,7 +5,8 @@
                                                              └──► whoever waits is woken
 
 One thread a job. It reads what is committed and nothing else; a job that is stopped, or dead, is
-only one whose next log entry does not come.
+only one whose next log entry does not come. Where the table's query is another one than ours, a
+follower of that one takes our place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -43,11 +45,20 @@ _TOTALS = (
 )  # fmt: skip
 
 
+class Outgrown(Exception):
+    """The table is of another query."""
+
+
 class Follower:
-    """Of one job; started at once, until `close`."""
+    """Of one job; started at once, until `close`. `outgrown` is told, by its thread, when the
+    table is of another query, and says whether somebody else follows it now."""
 
     def __init__(
-        self, places: JobPlaces, spec: JobSpec, loop: asyncio.AbstractEventLoop | None
+        self,
+        places: JobPlaces,
+        spec: JobSpec,
+        loop: asyncio.AbstractEventLoop | None,
+        outgrown: Callable[[Follower], bool] = lambda _: False,
     ) -> None:
         self.places = places
         self.spec = spec
@@ -58,6 +69,8 @@ class Follower:
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs that were followed
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
+        self.successor: Follower | None = None  # who goes on, where the query is another now
+        self._outgrown = outgrown
         self._loop = loop
         self._pulse = asyncio.Event()
         self._closed = threading.Event()
@@ -73,6 +86,15 @@ class Follower:
         self._thread.join()
         self._wake()
         self.index.close()
+
+    def give_way(self, spec: JobSpec) -> Follower:
+        """Another follower, of another query, takes our place: streams go on with that one, and
+        requests that read our index may do so to their end."""
+        self.index.close()
+        self.successor = Follower(self.places, spec, self._loop, self._outgrown)
+        self._closed.set()
+        self._wake()
+        return self.successor
 
     def release(self) -> None:
         """Let go of whoever waits for more, for the service is about to end."""
@@ -113,6 +135,11 @@ class Follower:
             except NoTable:
                 self._settle()
                 self._closed.wait(_ABSENT_LOOK_SECONDS)
+            except Outgrown:
+                self.problem = "the table is of another query"
+                if not self._outgrown(self):
+                    self._settle()
+                    self._closed.wait(_ABSENT_LOOK_SECONDS)
             except FileNotFoundError:  # compacted and swept away meanwhile
                 self._closed.wait(INDEX_LOOK_SECONDS)
             except FormatUnknown as error:
@@ -151,9 +178,7 @@ class Follower:
         """Bring the index to the table, from where it stands or from nothing."""
         newest = table.newest
         if newest.plan != self.shape.plan.fingerprint:
-            self.problem = "the table is of another query"
-            self._closed.wait(_AGAIN_SECONDS)
-            raise NoTable(self.problem)
+            raise Outgrown
         standing = self.index.standing
         known = False
         if standing is not None and standing[0] <= newest.epoch:
@@ -172,9 +197,13 @@ class Follower:
         standing = self.index.standing
         assert standing is not None
         rows = table.epochs(standing[0])
+        plans = {row.plan for row in rows} - {self.shape.plan.fingerprint}
+        if plans and rows[-1].plan in plans:
+            raise Outgrown
         while rows:
-            if rows[0].epoch != standing[0] + 1 or not self._apply(table, rows):
-                # Retention has passed us: the changes between are gone, the state is not.
+            if plans or rows[0].epoch != standing[0] + 1 or not self._apply(table, rows):
+                # Retention has passed us, or the query was another one in between: the changes
+                # are gone, the state is not.
                 self.recent.clear()
                 self.index.fill(table, table.epochs())
                 self._reached(table.newest)

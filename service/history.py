@@ -32,6 +32,8 @@ def complete_after(table: Table, epoch: int, *, results: bool = False) -> list[t
         expected = int(row.counters.get("changelog_rows", 0))
         if counts.get(row.epoch, 0) != expected:
             raise gone(epoch, row.epoch)
+        if row.begins:
+            raise begun(epoch, row.epoch)
         if results and row.counters.get("expired_silently"):
             raise gone(epoch, row.epoch)
         later.append((row.epoch, expected))
@@ -39,6 +41,15 @@ def complete_after(table: Table, epoch: int, *, results: bool = False) -> list[t
     if epoch < oldest and not (epoch == -1 and rows[0].kind == "start"):
         raise gone(epoch, oldest)
     return later[::-1]
+
+
+def begun(epoch: int, at: int) -> Problem:
+    """Nothing leads from the results of before to those of now."""
+    problem = gone(epoch, at)
+    problem.detail = (
+        f"the query has other group columns since epoch {at}; it is the oldest epoch to go back to"
+    )
+    return problem
 
 
 def gone(epoch: int, oldest: int) -> Problem:

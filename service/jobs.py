@@ -8,6 +8,7 @@ A job's revision is its ETag. Equal specs are the same revision, so that PUT may
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -19,15 +20,18 @@ from uuid import uuid4
 
 import msgspec
 
+from jobs.core.job_plan import plan_of
 from schemas import limits
 from schemas.job import JobSpec
-from schemas.spec_file import load_spec, spec_text
+from schemas.spec_file import SpecError, load_spec, spec_text
 from service.places import JobPlaces
 from service.problems import Problem
 from service.register import Actual, Desired, JobRecord, Register, now_ms
 from service.settings import Settings
 from service.spec_body import CheckedSpec, read_spec
 from service.table import FormatUnknown, newest_row
+
+log = logging.getLogger(__name__)
 
 JOB_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}", re.ASCII)
 
@@ -52,7 +56,7 @@ class Jobs:
         return self._register.jobs()
 
     def spec(self, record: JobRecord) -> JobSpec:
-        return load_spec(msgspec.json.decode(record.spec))
+        return _spec_of(record.spec)
 
     def check(self, body: bytes, name: str | None = None) -> CheckedSpec:
         return read_spec(body, name, self._settings.connections)
@@ -136,7 +140,7 @@ class Jobs:
             _check_conditions(record, if_match, None)
             if record.pending is None:
                 raise Problem("nothing-pending", 409, f"job {name!r} has no pending spec")
-            self._write_spec(name, load_spec(msgspec.json.decode(record.pending)))
+            self._write_spec(name, _spec_of(record.pending))
             dropped = self._moved_away(places)
             self._register.change_job(
                 name, spec=record.pending, revision=record.revision + 1, pending=None, failures=0
@@ -165,6 +169,38 @@ class Jobs:
             )
             self._register.add_job(record)
         return record
+
+    def evolved(self, name: str) -> JobSpec | None:
+        """The spec of a table whose query has been changed, as its command left it beside the
+        table; None until it is there. The register follows what was done without us."""
+        places = self.places(name)
+        newest = newest_row(places.table)
+        try:
+            spec = load_spec(places.spec)
+        except (FileNotFoundError, SpecError):
+            return None
+        plan = plan_of(spec).fingerprint
+        if newest is None or newest.plan != plan:
+            return None
+        with self._register.transaction():
+            record = self._register.job(name)
+            if record is not None and plan_of(self.spec(record)).fingerprint != plan:
+                log.info("job %s: its query was changed by a command", name)
+                self._take(record, spec)
+        return spec
+
+    def _take(self, record: JobRecord, spec: JobSpec) -> None:
+        """Another spec is the job's from now on; one that was pending and fits it is settled."""
+        self._write_spec(record.name, spec)
+        pending = record.pending
+        if pending is not None and plan_of(_spec_of(pending)) == plan_of(spec):
+            pending = None
+        document = msgspec.json.encode(spec.document()).decode()
+        self._register.change_job(
+            record.name, spec=document, revision=record.revision + 1, pending=pending
+        )
+        if record.actual == Actual.AWAITING_APPROVAL and pending is None:
+            self._register.tell(record.name, Actual.STOPPED)
 
     def require_free(self, name: str) -> None:
         """Refused where there is a job of that name, or data of one, or one is being made."""
@@ -268,6 +304,10 @@ class Jobs:
             with suppress(FileNotFoundError):
                 moved.append(path.rename(trash / uuid4().hex))
         return moved
+
+
+def _spec_of(document: str) -> JobSpec:
+    return load_spec(msgspec.json.decode(document))
 
 
 def _check_conditions(

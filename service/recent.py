@@ -49,6 +49,8 @@ class EpochChanges:
     watermark: int | None
     status: str
     changes: list[Change]
+    # What columns rows have from this epoch on, by name; None where they are those of before.
+    columns: dict[str, str] | None = None
     _events: bytes | None = field(default=None, repr=False)
     _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _of_key: dict[bytes, list[Change]] = field(init=False, repr=False)
@@ -102,6 +104,7 @@ def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) ->
         row.watermarks.get("combined"),
         str(row.watermarks.get("status", "active")),
         [] if changelog is None else list(_rendered(changelog, shape)),
+        {name: str(kind) for name, kind in shape.types.items()} if row.kind == "evolve" else None,
     )
 
 

@@ -102,8 +102,8 @@ class Results:
         self, follower: Follower, epoch: int, statement: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         with self._reads.one():
-            # The generation of the table: a table made anew has other epochs of the same numbers.
-            made = str(follower.places.table.stat().st_ino)
+            # A table made anew has other epochs of the same numbers; a changed query other columns.
+            made = f"{follower.places.table.stat().st_ino}-{follower.shape.plan.fingerprint}"
             past = self._past.epoch(follower.places.table, follower.shape, epoch, made)
             return past.rows(statement, values)
 

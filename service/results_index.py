@@ -48,6 +48,7 @@ class ResultsIndex:
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        self._closed = False
         try:
             self._open()
         except sqlite3.DatabaseError:  # damaged: it is made anew
@@ -81,10 +82,12 @@ class ResultsIndex:
         return connection
 
     def close(self) -> None:
+        """Nobody begins to read any more; who does it now has their connection until they end."""
         with self._lock:
-            for connection in (self._writer, *self._readers):
-                with suppress(sqlite3.Error):
-                    connection.close()
+            self._closed = True
+            self._readers.clear()
+            with suppress(sqlite3.Error):
+                self._writer.close()
 
     # --- the writer -----------------------------------------------------------------------------
 
@@ -226,8 +229,10 @@ class ResultsIndex:
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = self._connected()
             with self._lock:
+                if self._closed:  # its file is gone
+                    raise _read_anew()
+                connection = self._local.connection = self._connected()
                 self._readers.append(connection)
         return connection
 
@@ -263,6 +268,11 @@ class Reading:
     def _epoch(self, statement: str, value: int) -> int | None:
         found = self.rows(statement, [value])
         return found[0][0] if found else None
+
+
+def _read_anew() -> Problem:
+    detail = "the results of the job are being read from its table anew; try again"
+    return Problem("job-not-ready", 503, detail, headers={"Retry-After": "1"})
 
 
 def no_epoch() -> Problem:

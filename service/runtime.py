@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
+from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import FOLLOWERS_MAX, SETTLE_SECONDS_MAX
@@ -117,16 +118,26 @@ class Runtime:
         spec = self.jobs.spec(record)
         with self._lock:
             known = self._followers.get(record.name)
-            if (
-                known is not None
-                and known.spec.query == spec.query
-                and (known.spec.columns == spec.columns)
-            ):
-                return
-            if known is not None:
-                known.close()
-            places = self.jobs.places(record.name)
-            self._followers[record.name] = Follower(places, spec, self._loop)
+            if known is None:
+                places = self.jobs.places(record.name)
+                made = Follower(places, spec, self._loop, self._outgrown)
+                self._followers[record.name] = made
+            elif known.shape.plan == plan_of(spec):
+                known.spec = spec
+            else:
+                self._followers[record.name] = known.give_way(spec)
+
+    def _outgrown(self, follower: Follower) -> bool:
+        """The table of a job is of another query than its follower's: `retally evolve` was here,
+        as an operation of ours or by itself."""
+        name = follower.places.name
+        spec = self.jobs.evolved(name)
+        if spec is None:
+            return False
+        with self._lock:
+            if self._followers.get(name) is follower:
+                self._followers[name] = follower.give_way(spec)
+        return True
 
     def follower(self, name: str) -> Follower:
         """Who follows the table of a job; every job has one, so the register is not asked."""

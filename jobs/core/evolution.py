@@ -11,14 +11,19 @@ argument, which says everything about it: MIN where there is MAX, a median, a co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.core.agenda import other_windows
 from jobs.core.change import Row, Value
 from jobs.core.plan import Aggregate, Plan
 from jobs.core.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Delta, Program
 from jobs.core.sql_text import aggregate_shown
 from jobs.core.state import Group, Key
+from jobs.core.window_rules import closes, closing_of
+from schemas.epoch import EpochRow
+from schemas.job import JobSpec
+from schemas.types import SqlType
 
 Entries = Mapping[int, Sequence[tuple[Value, int]]]  # by argument: values, multiplicities
 
@@ -31,10 +36,50 @@ class Evolution:
     reasons: tuple[str, ...]  # why the kept state does not do; then the topic is read again
     added: tuple[str, ...]  # columns of the result
     dropped: tuple[str, ...]
+    fixed: tuple[str, ...] = ()  # why not even reading the topic again does: it is another job
+    begins: bool = False  # groups are named in another way: no changelog leads from old to new
 
     @property
     def continues(self) -> bool:
-        return not self.reasons
+        return not self.reasons and not self.fixed
+
+    @property
+    def replays(self) -> bool:
+        """Whether the topic, read again under the new query, can take the state's place."""
+        return not self.fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A spec and the plan of its query."""
+
+    spec: JobSpec
+    plan: Plan
+
+
+def compared(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
+    """What a spec would make of a job that stands at an epoch."""
+    found = evolution(old.plan, new.plan, closes=closes(old.spec) or closes(new.spec))
+    agenda = newest.watermarks.get("agenda")
+    more = []
+    if (agenda or {}).get("withheld"):
+        more.append("results are withheld until the watermark ends their bundle")
+    if newest.kind != "start" and (why := other_windows(agenda, closing_of(new.spec, new.plan))):
+        more.append(why)
+    fixed = []
+    if new.spec.state.buckets != old.spec.state.buckets:
+        fixed.append(
+            f"state.buckets is fixed for the life of a job: it is {old.spec.state.buckets}"
+        )
+    if new.spec.source.topics != old.spec.source.topics:
+        fixed.append("source.topic is another; a job stays with its source")
+    sink, before = new.spec.sink, old.spec.sink
+    if found.begins and sink is not None and before is not None and sink.topic == before.topic:
+        fixed.append(
+            f"groups have other columns, and the changelog in {sink.topic} cannot lead from the "
+            "old groups to the new ones; give sink.topic another name"
+        )
+    return replace(found, reasons=(*found.reasons, *more), fixed=(*fixed, *found.fixed))
 
 
 def evolution(old: Plan, new: Plan, *, closes: bool) -> Evolution:
@@ -52,9 +97,11 @@ def evolution(old: Plan, new: Plan, *, closes: bool) -> Evolution:
     names = dict(old.results)
     return Evolution(
         sources,
-        (*reasons, *_other_types(old, new)),
+        tuple(reasons),
         tuple(name for name, _ in new.results if name not in names),
         tuple(name for name in names if name not in dict(new.results)),
+        tuple(_other_types(old, new)),
+        _keys(old) != _keys(new),
     )
 
 
@@ -95,12 +142,16 @@ def _missing(
     return None
 
 
+def _keys(plan: Plan) -> list[tuple[str, SqlType]]:
+    return [(named.name, named.type) for named in plan.group]
+
+
 def _other_types(old: Plan, new: Plan) -> list[str]:
     """A column of the table has one type for good."""
-    kept = dict(old.kept)
+    kept = dict([*_keys(old), *old.kept])
     return [
         f"column {name} was {kept[name]} and would be {kind}: give it another name with AS"
-        for name, kind in new.kept
+        for name, kind in [*_keys(new), *new.kept]
         if name in kept and kept[name] != kind
     ]
 

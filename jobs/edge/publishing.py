@@ -109,6 +109,15 @@ class Publishing:
             return
         handle = self._table.reader()
         rows = epoch_rows(self._table.root, handle, since=after)
+        begun = [row.epoch for row in rows if row.begins]
+        if begun and after == -1:  # a topic that has nothing yet begins where history does
+            after = begun[-1] - 1
+            rows = [row for row in rows if row.epoch > after]
+        elif begun:
+            raise HistoryMissing(
+                f"groups have other columns since epoch {begun[-1]}, and topic {self.topic!r} has "
+                "the changelog of before; give sink.topic another name"
+            )
         oldest = rows[0].epoch if rows else newest
         if oldest > after + 1:
             raise HistoryMissing(

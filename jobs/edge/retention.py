@@ -31,6 +31,8 @@ from jobs.edge.epoch_files import (
 from schemas.epoch import EpochRow
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
+# What says how things are, or what an epoch is: a sum of it would say nothing.
+_OF_ONE_EPOCH = frozenset({"groups", "images", "begins"})
 _START_WRITER = f"c{TOP_TIER}-0"  # of the highest tier, so that compaction leaves it alone
 
 
@@ -87,6 +89,6 @@ def _summary(rows: Sequence[EpochRow]) -> EpochRow:
     totals: dict[str, int] = {"groups": 0}
     for row in rows:
         for name, count in row.counters.items():
-            if isinstance(count, int) and name != "groups":
+            if isinstance(count, int) and name not in _OF_ONE_EPOCH:
                 totals[name] = totals.get(name, 0) + count
     return msgspec.structs.replace(rows[0], counters=totals, files={})

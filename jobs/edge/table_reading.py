@@ -196,6 +196,11 @@ class TableReader:
                     f"the changelog after epoch {after} is not complete any more; the oldest epoch "
                     f"to go back to is {row.epoch}"
                 )
+            if row.begins:
+                raise HistoryGone(
+                    f"groups have other columns since epoch {row.epoch}; it is the oldest epoch to "
+                    "go back to"
+                )
 
     # --- changelog ----------------------------------------------------------------------------
 

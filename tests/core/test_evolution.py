@@ -4,6 +4,7 @@ tests/pipeline/test_evolve.py."""
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,25 @@ from jobs.core.accumulators.numbers import NAN
 from jobs.core.aggregate import fold
 from jobs.core.bundle import Bundle, Tally, plain_projection
 from jobs.core.change import Row
-from jobs.core.evolution import Carried, Reshaped, evolution
+from jobs.core.evolution import Carried, Planned, Reshaped, compared, evolution
+from jobs.core.job_plan import plan_of
 from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.core.state import MemoryState
+from schemas.spec_file import load_spec
 from schemas.types import BIGINT, DOUBLE, STRING, SqlType
+from tests.edge.folded_table import epoch_row
 
+SPEC: dict[str, Any] = {
+    "name": "items",
+    "source": {"topic": "t"},
+    "columns": {"k": "STRING", "v": "BIGINT"},
+    "query": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
+    "state": {"buckets": 4},
+    "sink": {"topic": "out"},
+}
 COLUMNS: dict[str, SqlType] = {"k": STRING, "v": BIGINT, "x": DOUBLE}
 
 
@@ -95,7 +107,8 @@ def _tally(of: Plan) -> Tally:
 def test_what_cannot_be_answered_is_told_with_the_reason(new: Plan, reason: str | None) -> None:
     found = evolution(plan("SUM(v) AS s"), new, closes=False)
     assert found.continues is (reason is None)
-    assert reason is None or any(each.startswith(reason) for each in found.reasons)
+    told = (*found.reasons, *found.fixed)
+    assert reason is None or any(each.startswith(reason) for each in told)
 
 
 def test_windows_that_close_keep_results_only() -> None:
@@ -110,3 +123,29 @@ def test_a_new_column_was_null_and_one_that_is_gone_is_left_out() -> None:
     found = evolution(old, new, closes=False)
     assert (found.added, found.dropped) == (("n",), ("s",))
     assert Reshaped(old, new).row((10, 4)) == (None, 4)
+
+
+def test_what_would_be_another_job_is_not_even_read_again() -> None:
+    def planned(**changed: Any) -> Planned:
+        spec = load_spec(SPEC | changed)
+        return Planned(spec, plan_of(spec))
+
+    old, newest = planned(), epoch_row(3)
+    assert compared(old, planned(), newest).continues
+    other_rows = planned(query="SELECT k, SUM(v) AS s FROM t WHERE v > 1 GROUP BY k")
+    found = compared(old, other_rows, newest)
+    assert (found.continues, found.replays, found.begins) == (False, True, False)
+    groups = {"query": "SELECT v, COUNT(*) AS n FROM t GROUP BY v"}
+    found = compared(old, planned(**groups), newest)
+    assert not found.replays
+    assert "give sink.topic another name" in found.fixed[0]
+    found = compared(old, planned(**groups, sink={"topic": "out-2"}), newest)
+    assert (found.continues, found.replays, found.begins) == (False, True, True)
+    for changed, word in (
+        ({"state": {"buckets": 8}}, "state.buckets is fixed"),
+        ({"source": {"topic": "u"}}, "source.topic is another"),
+        ({"query": "SELECT k, MAX(k) AS s FROM t GROUP BY k"}, "column s was BIGINT"),
+    ):
+        found = compared(old, planned(**changed), newest)
+        assert not found.replays
+        assert found.fixed[0].startswith(word)
