@@ -1,4 +1,4 @@
-"""Aggregate page: docs/aggregates.md, made from the table of functions."""
+"""Aggregates in docs/sql.md, made from the table of functions; a test runs each example."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ ROWS: tuple[Row, ...] = (
 _SHOWN_TYPES = (INT, DOUBLE, decimal(10, 2), STRING, BOOLEAN, DATE)
 
 _HEAD = """\
-# Aggregates
-
-<!-- Made from the table of functions by `pytest tests/core/test_aggregate_page.py --rewrite`. -->
+## Aggregates
 
 Every aggregate is exact after every insert, update and delete, and the same however the stream was
 cut into bundles. Those of one argument share what is remembered of it: numbers (cells), and where
@@ -50,19 +48,18 @@ The examples are over these rows, without GROUP BY:
 """
 
 
-def aggregates_page() -> str:
-    """The page, whole."""
+def aggregates_section() -> str:
     lines = [_HEAD.rstrip("\n"), ""]
     lines += _table([list(COLUMNS), *([_json(value) for value in row] for row in ROWS)])
     for function in FUNCTIONS.values():
         lines += ["", *_section(function)]
-    lines += ["", "## Not possible", "", f"- {BY_ARRIVAL.format('FIRST_VALUE or LAST_VALUE')}."]
+    lines += ["", "### Not possible", "", f"- {BY_ARRIVAL.format('FIRST_VALUE or LAST_VALUE')}."]
     lines += [f"- {reason}. Try `{instead}`." for reason, instead in REFUSED.values()]
     return "\n".join(lines) + "\n"
 
 
 def _section(function: Function) -> Iterator[str]:
-    yield f"## {function.name}"
+    yield f"### {function.name}"
     yield ""
     also = f" Also called {' and '.join(function.synonyms)}." if function.synonyms else ""
     yield f"{function.about}{also}"

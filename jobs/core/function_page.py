@@ -1,4 +1,4 @@
-"""Function page: docs/functions.md, made from the table of scalar functions; a test runs each
+"""Functions in docs/sql.md, made from the table of scalar functions; a test runs each
 example in Spark, and in Python where a function is possible over aggregates."""
 
 from __future__ import annotations
@@ -84,13 +84,11 @@ EXAMPLES: dict[str, tuple[str, Json]] = {
 }
 
 _HEAD = """\
-# Functions
+## Functions
 
-<!-- Made from the table of functions by `pytest tests/edge/test_function_page.py --rewrite`. -->
-
-Scalar functions, beside the operators, CASE and casts of [job-spec.md](job-spec.md#query). They are
-possible wherever an expression is. Over aggregates, in `HAVING` and in `SUM(a) / COUNT(*)`, those
-marked *rows only* are not: they go inside the aggregate, or into GROUP BY.
+They are possible wherever an expression is. Over aggregates, in `HAVING` and in
+`SUM(a) / COUNT(*)`, those marked *rows only* are not: they go inside the aggregate, or into
+GROUP BY.
 
 NULL in, NULL out, but for COALESCE and CONCAT_WS. A row on which a function fails, where it *may
 fail* or where ABS or ROUND leaves the range of its type, goes to quarantine with the reason; over
@@ -101,8 +99,7 @@ aggregates the result is NULL and counted.
 """
 
 
-def functions_page() -> str:
-    """The whole page."""
+def functions_section() -> str:
     rows = []
     for name in sorted(FUNCTIONS):
         signature = FUNCTIONS[name]

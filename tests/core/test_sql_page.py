@@ -1,24 +1,43 @@
-"""The page about aggregates is made from the table of functions, and its examples hold."""
+"""The page about SQL is made from the tables of functions, and what it shows is taken; the examples
+of scalar functions are run by tests/edge/test_function_examples.py."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from jobs.core.accumulators import FUNCTIONS
 from jobs.core.aggregate_calls import REFUSED
-from jobs.core.aggregate_page import COLUMNS, ROWS, aggregates_page
+from jobs.core.aggregate_page import COLUMNS, ROWS
 from jobs.core.bundle import Bundle, Tally, plain_projection
 from jobs.core.query import QueryError, parse_query
+from jobs.core.sql_page import sql_page
+from schemas.types import BOOLEAN, INT, STRING, SqlType, timestamp
 
-PAGE = Path(__file__).parents[2] / "docs" / "aggregates.md"
+PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 
 
-def test_the_page_says_what_the_table_of_functions_says(request: pytest.FixtureRequest) -> None:
+def test_the_page_says_what_the_tables_of_functions_say(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--rewrite"):
-        PAGE.write_text(aggregates_page(), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == aggregates_page()
+        PAGE.write_text(sql_page(), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == sql_page()
+
+
+ORDERS: dict[str, SqlType] = {
+    "shop": STRING,
+    "customer": STRING,
+    "amount": INT,
+    "paid": BOOLEAN,
+    "at": timestamp(3),
+}
+QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_of_the_page_is_taken(query: str) -> None:
+    assert parse_query(query, ORDERS).output
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
