@@ -15,6 +15,7 @@ from bench import report
 from bench.frame import Bench, Options
 from bench.outcome import BenchFailed
 from bench.workloads import names, workload
+from bench.workloads.aggregates import CALLS
 from jobs.edge.broker import Broker
 
 OUT = Path(__file__).resolve().parent / "out"
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
         seconds=chosen.seconds,
         flink=not chosen.skip_flink,
         retally=not chosen.skip_retally,
+        calls=tuple(chosen.call or ()),
     )
     failed = False
     with Broker(directory / "broker") as broker:
@@ -56,6 +58,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--seconds", type=float, default=STEADY_SECONDS, help="of each steady stream"
     )
     parser.add_argument("--only", action="append", choices=names(), help="may be given twice")
+    parser.add_argument(
+        "--call", action="append", choices=list(CALLS), metavar="AGGREGATE",
+        help="of the aggregates measure this one alone; may be given twice",
+    )  # fmt: skip
     parser.add_argument("--skip-flink", action="store_true")
     parser.add_argument("--skip-retally", action="store_true", help="the peers alone")
     return parser.parse_args(arguments)

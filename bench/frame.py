@@ -28,6 +28,7 @@ class Options:
     seconds: float  # of each steady stream
     flink: bool
     retally: bool
+    calls: tuple[str, ...] = ()  # aggregates to be measured, by name; all if none is said
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from bench.generator import Truth
 
@@ -34,6 +36,7 @@ class Outcome:
     progress: list[Progress]
     memory_bytes_max: int
     cpu_seconds: float  # of all its processes, the broker's not included
+    spent: list[tuple[float, float]] = field(default_factory=list)  # that as it grew, by moment
 
     @property
     def changes(self) -> int:
@@ -53,6 +56,14 @@ class Outcome:
                 "use more of them (--changes)"
             )
         return (end.changes - begin.changes) / (end.at_ms - begin.at_ms) * 1_000
+
+    def cpu_seconds_after(self, changes: int) -> float:
+        """Processor time of a change from the moment this many were done."""
+        begin = next(point for point in self.progress if point.changes >= changes)
+        end = self.progress[-1]
+        moments, seconds = zip(*self.spent, strict=True)
+        before, after = np.interp([begin.at_ms, end.at_ms], moments, seconds)
+        return float(after - before) / (end.changes - begin.changes)
 
 
 def differences(result: Truth, truth: Truth) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ class Footprint:
 
     def __init__(self, root: int) -> None:
         self.memory_bytes_max = 0
+        self.spent: list[tuple[float, float]] = []  # ms since 1970, processor time until then
         self._root = root
         self._ticks: dict[int, int] = {}
         self._ticks_before = 0
@@ -56,6 +58,7 @@ class Footprint:
             memory += anonymous_bytes(pid)
             self._ticks[pid] = max(self._ticks.get(pid, 0), cpu_ticks(pid))
         self.memory_bytes_max = max(self.memory_bytes_max, memory)
+        self.spent.append((time.time() * 1_000, self.cpu_seconds))
 
 
 @contextmanager
