@@ -1,6 +1,6 @@
 """Processor time of each aggregate, stage by stage, on one core, without Kafka and Spark.
 
-    python -m bench.folding [--changes N] [--profile] [CALL ...]
+    python -m bench.folding [--changes N] [--groups N] [--rows N] [--profile] [CALL ...]
 
     ShopTable ──► canal-json ──decode──► weighted rows ──FoldTask──► files, hot state
                   the same for every call │              of each call, epoch after epoch
@@ -50,7 +50,6 @@ from schemas.types import SqlType
 BUCKETS = 32
 PROFILED_LINES = 25
 DECLARED = {name: SqlType.parse(kind) for name, kind in COLUMNS.items()}
-SHAPE = replace(Shape(), live_rows=GROUPS * ROWS_OF_A_GROUP, groups=GROUPS, skew=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +69,22 @@ def plan_of(call: str) -> Plan:
     return parse_query(f"SELECT name, {call} AS r FROM product GROUP BY name", DECLARED)
 
 
-def messages(changes: int, epochs: int) -> Iterator[list[bytes]]:
+def messages(shape: Shape, changes: int, epochs: int) -> Iterator[list[bytes]]:
     """The messages of each epoch; the first one fills the table."""
-    table = ShopTable(SHAPE)
-    yield [line for lines in table.changes(3 * SHAPE.live_rows) for line in lines]
+    table = ShopTable(shape)
+    yield [line for lines in table.changes(3 * shape.live_rows) for line in lines]
     for _ in range(epochs):
         yield [line for lines in table.changes(changes) for line in lines]
 
 
-def spent_on(call: str, changes: int, epochs: int, profile: cProfile.Profile | None) -> Spent:
+def spent_on(
+    call: str, shape: Shape, changes: int, epochs: int, profile: cProfile.Profile | None
+) -> Spent:
     with tempfile.TemporaryDirectory(prefix="retally-bench-") as directory:
         job = _Job(plan_of(call), Path(directory))
         decode = fold = 0.0
         written = 0
-        for number, lines in enumerate(messages(changes, epochs)):
+        for number, lines in enumerate(messages(shape, changes, epochs)):
             began = time.process_time()
             columns = job.decoded(lines)
             decoded = time.process_time()
@@ -203,14 +204,18 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.folding", description=__doc__)
     parser.add_argument("--changes", type=int, default=EPOCH_ROWS_MAX, help="of an epoch")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--groups", type=int, default=GROUPS)
+    parser.add_argument("--rows", type=int, default=ROWS_OF_A_GROUP, help="of a group")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("calls", nargs="*", metavar="CALL")
     chosen = parser.parse_args(arguments)
+    rows = chosen.groups * chosen.rows
+    shape = replace(Shape(), live_rows=rows, groups=chosen.groups, skew=None)
     calls = chosen.calls or [ROWS, *CALLS.values()]
     print(f"{'us a change':52}{'decode':>8}{'fold':>8}{'both':>8}{'bytes':>8}")
     for call in calls:
         profile = cProfile.Profile() if chosen.profile else None
-        spent = spent_on(call, chosen.changes, chosen.epochs, profile)
+        spent = spent_on(call, shape, chosen.changes, chosen.epochs, profile)
         times = "".join(f"{each * 1e6:>8.1f}" for each in (spent.decode, spent.fold, spent.whole))
         print(f"{call:52}{times}{spent.written:>8.1f}", flush=True)
         if profile is not None:
