@@ -24,6 +24,7 @@ from service import (
     standing_routes,
 )
 from service.access import SCHEME, needs
+from service.console import routes as console
 from service.documents import schemas
 from service.gate import Gate
 from service.runtime import Runtime
@@ -69,6 +70,7 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     app.state.access = runtime.access
     problems.install(app)
     app.include_router(health_routes.router)
+    app.include_router(console.router)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(SCHEME)])
 

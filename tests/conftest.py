@@ -36,9 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses the broker or Spark is marked so, and `make check` leaves it out."""
+    """Whoever uses the broker, Spark or a browser is marked so, and `make check` leaves it out."""
     for item in items:
-        for heavy in ("broker", "spark"):
+        for heavy in ("broker", "spark", "browser"):
             if heavy in getattr(item, "fixturenames", ()):
                 item.add_marker(heavy)
 

@@ -53,11 +53,13 @@ Live = dict[Key, tuple[int, ...]]  # of each group the values of its rows
 class WrittenTable:
     """A table written epoch by epoch; `history` has the live groups after each."""
 
-    def __init__(self, data: Path, query: str, columns: Mapping[str, object]) -> None:
-        self.place = JobDirectory(data, "items")
+    def __init__(
+        self, data: Path, query: str, columns: Mapping[str, object], name: str = "items"
+    ) -> None:
+        self.place = JobDirectory(data, name)
         spec = load_spec(
             {
-                "name": "items",
+                "name": name,
                 "source": {"topic": "t"},
                 "columns": {name: str(kind) for name, kind in columns.items()},
                 "query": query,

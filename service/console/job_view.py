@@ -1,0 +1,99 @@
+"""A job as its pages show it: what the register and the table say of it, in words and tones.
+
+Pages ask the same objects as the routes do; nothing here goes over HTTP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+
+from schemas.epoch import EpochRow
+from schemas.job import JobSpec
+from service.follower import Follower
+from service.problems import Problem
+from service.register import Actual, Desired, JobRecord
+from service.runtime import Runtime, runtime_of
+
+# How a state looks: a dot of this tone beside its word, never the tone alone.
+_TONES = {
+    Actual.CREATED: "quiet",
+    Actual.STARTING: "busy",
+    Actual.RUNNING: "good",
+    Actual.PAUSED: "quiet",
+    Actual.STOPPING: "busy",
+    Actual.STOPPED: "quiet",
+    Actual.FAILED: "bad",
+    Actual.AWAITING_APPROVAL: "warn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job at the moment of the request."""
+
+    record: JobRecord
+    spec: JobSpec
+    standing: dict[str, Any]  # as in the job's document
+    follower: Follower | None
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def state(self) -> str:
+        return self.record.actual.replace("_", " ").lower()
+
+    @property
+    def tone(self) -> str:
+        return _TONES[Actual(self.record.actual)]
+
+    @property
+    def newest(self) -> EpochRow | None:
+        return None if self.follower is None else self.follower.newest
+
+    @property
+    def committed_ms(self) -> int | None:
+        return None if self.newest is None else self.newest.committed_at // 1_000
+
+    @property
+    def watermark(self) -> int | None:
+        found: int | None = self.standing["watermark"]
+        return found
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.standing["lag"] is None else self.standing["lag"]["records"]
+
+    @property
+    def running(self) -> bool:
+        return self.record.actual in (Actual.STARTING, Actual.RUNNING)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what needs a job that stands still can be done; as Jobs.require_stopped."""
+        waits = self.record.desired == Desired.RUNNING and self.record.retry_at is not None
+        still = self.record.actual not in (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
+        return still and self.record.pid is None and not waits
+
+    @property
+    def restart_needed(self) -> bool:
+        record = self.record
+        return record.pid is not None and record.run_revision not in (None, record.revision)
+
+
+def view_of(runtime: Runtime, record: JobRecord) -> JobView:
+    try:
+        follower = runtime.follower(record.name)
+    except Problem:  # deleted since
+        follower = None
+    return JobView(record, runtime.jobs.spec(record), runtime.standing(record.name), follower)
+
+
+def job_view(request: Request, name: str) -> JobView:
+    """The job of a page's address; a Problem where there is none."""
+    runtime = runtime_of(request)
+    return view_of(runtime, runtime.jobs.record(name))

@@ -1,0 +1,78 @@
+"""A browser a run, a service with jobs to look at, and a test's visits to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from service.serving import new_token
+from tests.console.looks import Visits
+from tests.console.shop import Shop, put
+from tests.service.conftest import end_jobs
+from tests.service.served import Served
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+# One process less each, and root may not have the sandbox; the pages are our own.
+_ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+STORY_EPOCHS = 60
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        pytest.skip("NOT CHECKED IN A BROWSER: there is no Chromium; run make setup-browser")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Shop]]:
+    """A service without tokens, and the table of its job `items`, with a story of two minutes."""
+    data = tmp_path_factory.mktemp("shop")
+    table = Shop(data, epochs_until_now=STORY_EPOCHS)
+    for epoch in range(1, STORY_EPOCHS):
+        bolts = (7, 7 + epoch) if epoch < STORY_EPOCHS - 1 else (7,)  # at last its MAX goes down
+        table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
+    served = Served.start(data)
+    put(served, table)
+    yield served, table
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
+    """A service with tokens, and a token for each role."""
+    data = tmp_path_factory.mktemp("guarded")
+    tokens = {role: new_token(data, f"a-{role}", role) for role in ("viewer", "operator", "admin")}
+    table = Shop(data, epochs_until_now=3)
+    table.write({"bolt": (7,)}, {"bolt": (7, 9)})
+    served = Served.start(data, token=tokens["admin"])
+    put(served, table)
+    yield served, tokens
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture
+def visits(browser: Browser, shop: tuple[Served, Shop]) -> Iterator[Visits]:
+    """To the service without tokens."""
+    looking = Visits(browser, shop[0])
+    yield looking
+    looking.close()
+
+
+@pytest.fixture
+def guarded_visits(
+    browser: Browser, guarded: tuple[Served, dict[str, str]]
+) -> Iterator[tuple[Visits, dict[str, str]]]:
+    """To the service with tokens."""
+    looking = Visits(browser, guarded[0])
+    yield looking, guarded[1]
+    looking.close()

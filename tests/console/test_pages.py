@@ -1,0 +1,105 @@
+"""Every page without a browser: status, headers, what it must not say; who may see it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.console.shop import Shop
+from tests.service.served import Served
+
+# Of a job `items`; each page that is added is added here.
+PAGES = ["/", "/login", "/jobs/items"]
+HOSTILE = "<b>&amp;"  # a group of the job
+
+
+@pytest.fixture
+def client(shop: tuple[Served, Shop]) -> httpx.Client:
+    return shop[0].client()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_allows_no_code_but_its_own(client: httpx.Client, path: str) -> None:
+    answer = client.get(path, follow_redirects=True)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(
+        each.split(" ", 1) for each in answer.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    text = answer.text.lower()
+    assert "style=" not in text and "<style" not in text and " on" + "click" not in text
+    for script in text.split("<script")[1:]:
+        assert "src=" in script.partition(">")[0]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_writes_values_and_never_what_they_might_mean(
+    client: httpx.Client, path: str
+) -> None:
+    assert HOSTILE not in client.get(path, follow_redirects=True).text
+
+
+def test_what_is_not_there_is_a_page_too(client: httpx.Client) -> None:
+    answer = client.get("/jobs/no-such-job")
+    assert answer.status_code == 404
+    assert "There is no such job" in answer.text
+    answer = client.get("/jobs/%3Cscript%3Ealert(1)")
+    assert answer.status_code == 404
+    assert "<script>alert" not in answer.text
+
+
+def test_assets_are_kept_for_good_and_change_their_address_when_they_change(
+    client: httpx.Client,
+) -> None:
+    text = client.get("/").text
+    style = text.partition('rel="stylesheet" href="')[2].partition('"')[0]
+    answer = client.get(style)
+    assert answer.headers["content-type"] == "text/css; charset=utf-8"
+    assert "immutable" in answer.headers["cache-control"]
+    name = style.rpartition("/")[2]
+    assert client.get(f"/assets/000000000000/{name}").status_code == 404
+    assert client.get(style.replace(name, "..%2fpage.py")).status_code == 404
+
+
+def test_without_a_session_a_page_leads_to_the_login_and_back(
+    guarded: tuple[Served, dict[str, str]],
+) -> None:
+    served, tokens = guarded
+    with httpx.Client(base_url=served.address, trust_env=False) as client:
+        answer = client.get("/jobs/items?x=1")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/login?next=%2Fjobs%2Fitems%3Fx%3D1"
+        answer = client.get(answer.headers["location"])
+        assert 'value="/jobs/items?x=1"' in answer.text
+        refused = client.post("/login", data={"token": "rt_wrong", "next": "/jobs/items"})
+        assert refused.status_code == 401
+        assert "This token is not valid" in refused.text
+        given = {"token": tokens["viewer"], "next": "/jobs/items?x=1"}
+        taken = client.post("/login", data=given)
+        assert taken.status_code == 303
+        assert taken.headers["location"] == "/jobs/items?x=1"
+        assert client.get("/jobs/items").status_code == 200
+
+
+@pytest.mark.parametrize("place", ["//elsewhere.org", "https://elsewhere.org", "/\\elsewhere.org"])
+def test_a_login_leads_to_no_other_site(guarded: tuple[Served, dict[str, str]], place: str) -> None:
+    served, tokens = guarded
+    with httpx.Client(base_url=served.address, trust_env=False) as client:
+        taken = client.post("/login", data={"token": tokens["viewer"], "next": place})
+        assert taken.headers["location"] == "/"
+
+
+def test_a_login_from_a_page_of_another_site_is_refused(
+    guarded: tuple[Served, dict[str, str]],
+) -> None:
+    served, tokens = guarded
+    with httpx.Client(base_url=served.address, trust_env=False) as client:
+        headers = {"Origin": "https://elsewhere.org"}
+        answer = client.post("/login", data={"token": tokens["viewer"]}, headers=headers)
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
