@@ -379,6 +379,7 @@ class Pipeline:
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in outcome.ranges) for name in names
         }
+        counters["decode_seconds"] = max((each.seconds for each in outcome.ranges), default=0.0)
         if self.plan.primary_key:
             counters |= _dedupe_counters(outcome, counters["rows"])
         # A row of a hopping window arrives once for each of its windows.
@@ -400,6 +401,8 @@ class Pipeline:
         if "late_windows" in counters:  # a row that no window takes came once for each of them
             counters["late"] = counters.pop("late_copies") // self.plan.copies
         counters["changelog_rows"] = sum(fold.changelog_rows for fold in outcome.folds)
+        # Of compute_seconds, the longest task of each stage; the rest is planning and moving rows.
+        counters["fold_seconds"] = max((fold.seconds for fold in outcome.folds), default=0.0)
         grown = sum(fold.groups_delta for fold in outcome.folds)
         counters["groups"] = self.newest.counters.get("groups", 0) + grown
         if self.plan.primary_key:

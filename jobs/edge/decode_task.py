@@ -14,6 +14,7 @@ per task that Spark counted as done, whatever was tried again.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     gone: str | None = None  # a declared column that the source no longer has
     first_reject: str | None = None
     quarantine: list[AddedFile] = []
+    seconds: float = 0.0  # that reading and decoding took
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class DecodeTask:
         attempt = context.taskAttemptId() if context else 0
         ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
         for ordinal in ordinals:
+            began = time.monotonic()
             run = _Range(self, ordinal, f"m{attempt}-{ordinal}")
             try:
                 for records in records_of(self.connection, self.ranges[ordinal]):
@@ -131,10 +134,11 @@ class DecodeTask:
             except RangeUnreadable as problem:
                 yield self._reported(RangeReport(task=ordinal, unreadable=str(problem)))
                 continue
+            run.finish()
+            run.report.seconds = round(time.monotonic() - began, 4)
             yield from self._finished(run)
 
     def _finished(self, run: _Range) -> Iterator[pa.RecordBatch]:
-        run.finish()
         if run.signed_rows.signs:
             columns, signs = run.signed_rows.joined()
             if self.plan.primary_key:

@@ -13,6 +13,7 @@ epoch: the next task that needs the bucket applies what was committed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
@@ -75,6 +76,7 @@ class FoldReport(msgspec.Struct, kw_only=True):
     changelog_rows: int = 0
     groups_delta: int = 0
     timers: dict[str, int] = {}  # of each clock the first one that was seen or set
+    seconds: float = 0.0  # that it took once its rows had come
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class FoldTask:
         arrived = [batch for batch in batches if batch.num_rows]
         if not arrived:
             return
+        began = time.monotonic()
         table = pa.Table.from_batches(arrived)
         reported = table.filter(table[REPORT].is_valid())
         for payload in reported[REPORT].to_pylist():
@@ -114,6 +117,7 @@ class FoldTask:
             run = _Fold(self, layout_of(self.plan), writer, report)
             run.run(run.in_time(rows))
             run.write()
+        report.seconds = round(time.monotonic() - began, 4)
         yield _output("fold", msgspec.json.encode(report))
 
     @property
