@@ -335,3 +335,25 @@ TOP_K_MAX = 1_000
 # Grouping sets of a query: a row counts in each of them, so an epoch becomes so many times as
 # large. CUBE over six columns.
 GROUPING_SETS_MAX = 64
+
+# What the console shows of how a job went: its newest epochs one by one, and the last hour in
+# slots of ten seconds; 200 KB a job at most.
+COURSE_EPOCHS_MAX = 360
+COURSE_SLOT_SECONDS = 10
+COURSE_SLOTS_MAX = 360
+
+# How long the size of a job's table is told again before it is looked at anew, in its log.
+STATE_SIZE_SECONDS = 10.0
+
+# What a job's page shows of its log, and of what was done with it; more is behind the REST API.
+CONSOLE_LOG_LINES = 100
+CONSOLE_OPERATIONS = 10
+
+# The newest messages of a topic that the console shows to whoever writes a spec: so many in all,
+# read in so many bytes and seconds from so many partitions, and shown again from memory for a
+# while. A message may be as large as its broker allows, so the last one may pass the bound.
+SAMPLE_MESSAGES_MAX = 10
+SAMPLE_BYTES_MAX = 1024 * 1024
+SAMPLE_SECONDS_MAX = 5.0
+SAMPLE_PARTITIONS_MAX = 32
+SAMPLE_KEPT_SECONDS = 30.0

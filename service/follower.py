@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import INDEX_LOOK_SECONDS
+from schemas.limits import COURSE_EPOCHS_MAX, INDEX_LOOK_SECONDS
+from service.course import Course
 from service.places import JobPlaces
 from service.recent import Recent, epoch_changes
 from service.results_index import ResultsIndex
@@ -65,6 +66,7 @@ class Follower:
         self.shape = RowShape(plan_of(spec))
         self.index = ResultsIndex(places.index, self.shape)
         self.recent = Recent()
+        self.course = Course()
         self.newest: EpochRow | None = None
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs that were followed
@@ -188,6 +190,7 @@ class Follower:
             self.recent.clear()
             self.index.fill(table, table.epochs())
         self.problem = None
+        self.course.begin(table.epochs(newest.epoch - COURSE_EPOCHS_MAX))
         self._reached(newest)
         self._catch_up(table)
         self._settle()
@@ -244,6 +247,7 @@ class Follower:
 
     def _reached(self, row: EpochRow) -> None:
         self.newest = row
+        self.course.reached(row)
         counters = row.counters
         self.totals["epochs"] += 1
         self.totals.update({name: int(counters.get(name) or 0) for name in _TOTALS})

@@ -30,16 +30,18 @@ _STALE_SECONDS = 30.0
 _AFTER_FAILURE_SECONDS = 30.0  # a broker that did not answer is left alone for so long
 _READ_COMMITTED = 1
 
-# The jobs to ask for: name, spec and the newest epoch of each.
+# The jobs to ask for: name, spec and the newest epoch of each. Who is told of the answers.
 Jobs = Callable[[], list[tuple[str, JobSpec, EpochRow]]]
+Told = Callable[[str], None]
 
 
 class Lags:
     """One thread; `of` and `ends` give what it found last."""
 
-    def __init__(self, connections: Connections, jobs: Jobs) -> None:
+    def __init__(self, connections: Connections, jobs: Jobs, told: Told) -> None:
         self._connections = connections
         self._jobs = jobs
+        self._told = told
         self._clients: dict[str, Any] = {}
         self._failed: dict[str, float] = {}
         self._found: dict[str, tuple[float, Offsets]] = {}
@@ -102,6 +104,7 @@ class Lags:
                 self._clients.pop(connection).close()
             return
         self._found[name] = (time.monotonic(), _by_topic(told))
+        self._told(name)
 
     def _client(self, name: str) -> Any:
         client = self._clients.get(name)

@@ -21,9 +21,11 @@ from service.jobs import Jobs, instant
 from service.lags import Lags
 from service.operations import Operations
 from service.problems import Problem
-from service.register import Desired, JobRecord, OperationRecord, Register
+from service.register import Desired, JobRecord, OperationRecord, Register, now_ms
 from service.results import Results, TableReads
+from service.samples import Samples
 from service.settings import Settings
+from service.state_size import StateSizes
 from service.supervisor import Supervisor
 from service.tokens import Tokens
 from service.trail import Trail
@@ -47,7 +49,9 @@ class Runtime:
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
         self.operations = Operations(self.register, settings, self._cloned)
-        self.lags = Lags(settings.connections, self._to_be_asked)
+        self.lags = Lags(settings.connections, self._to_be_asked, self._is_behind)
+        self.state_sizes = StateSizes()
+        self.samples = Samples(settings.connections)
         self.following = 0
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
@@ -193,6 +197,15 @@ class Runtime:
         wanted = {job.name for job in self.register.jobs() if job.desired == Desired.RUNNING}
         found = self.followers_with_epochs()
         return [(name, each.spec, newest) for name, each, newest in found if name in wanted]
+
+    def _is_behind(self, name: str) -> None:
+        """The lag of a job is known anew: its course has it from now on."""
+        with self._lock:
+            follower = self._followers.get(name)
+        if follower is not None and follower.newest is not None:
+            lag = self.lags.of(name, follower.newest)
+            if lag is not None:
+                follower.course.behind(now_ms(), lag["records"])
 
     def standing(self, name: str) -> dict[str, Any]:
         """How far a job is, as its table says."""

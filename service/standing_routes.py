@@ -127,10 +127,10 @@ async def list_savepoints(request: Request, name: str) -> Response:
     """Named epochs, which can be gone back to; the oldest first."""
     runtime = runtime_of(request)
     runtime.jobs.record(name)
-    return answer({"savepoints": await run_in_threadpool(_savepoints, runtime, name)})
+    return answer({"savepoints": await run_in_threadpool(savepoints_of, runtime, name)})
 
 
-def _savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
+def savepoints_of(runtime: Runtime, name: str) -> list[dict[str, Any]]:
     home: Path = runtime.jobs.places(name).savepoints
     found = []
     for path in home.glob("*.json") if home.is_dir() else ():
@@ -168,7 +168,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
     asked = (await body_of(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
-        if any(each["name"] == asked for each in _savepoints(runtime, name)):
+        if any(each["name"] == asked for each in savepoints_of(runtime, name)):
             detail = f"job {name!r} has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", 409, detail)
     newest_of(follower)
@@ -193,7 +193,7 @@ async def delete_savepoint(request: Request, name: str, savepoint: str) -> Respo
     """Let go of a savepoint; the files that only it has kept are swept later."""
     runtime = runtime_of(request)
     runtime.jobs.record(name)
-    known = await run_in_threadpool(_savepoints, runtime, name)
+    known = await run_in_threadpool(savepoints_of, runtime, name)
     if not any(each["name"] == savepoint for each in known):
         raise Problem("savepoint-unknown", 404, f"job {name!r} has no savepoint {savepoint[:80]!r}")
     arguments = ["savepoint", name, "--delete", savepoint]

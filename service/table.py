@@ -58,6 +58,16 @@ class LiveFile:
     epoch_max: int
 
 
+@dataclass(frozen=True, slots=True)
+class PartSize:
+    """What a part of a version takes."""
+
+    part: str
+    files: int
+    rows: int
+    size: int  # bytes
+
+
 class Table:
     """One version of a job's table."""
 
@@ -94,6 +104,20 @@ class Table:
     def following(self) -> Path:
         """The log entry that the next version will have."""
         return self.root / "_delta_log" / f"{self.version + 1:020d}.json"
+
+    @property
+    def sizes(self) -> list[PartSize]:
+        """What each part takes."""
+        actions = self.handle.get_add_actions(flatten=True)
+        if not actions.num_rows:
+            return []
+        found: dict[str, tuple[int, int, int]] = {}
+        names = ("partition.part", "num_records", "size_bytes")
+        columns = [actions.column(name).to_pylist() for name in names]
+        for part, rows, size in zip(*columns, strict=True):
+            files, all_rows, all_bytes = found.get(part, (0, 0, 0))
+            found[part] = (files + 1, all_rows + (rows or 0), all_bytes + size)
+        return [PartSize(part, *counted) for part, counted in found.items()]
 
     def of_part(self, part: str, after: int = -1) -> list[LiveFile]:
         return [file for file in self.files if file.part == part and file.epoch_max > after]

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from service.console.job_view import job_view, view_of
+from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS
+from service import job_log, operations
+from service.console import job_pictures, words
+from service.console.advice import advice
+from service.console.job_view import JobView, job_view, view_of
 from service.console.page import PageRoute, page
-from service.console.visitor import visitor_of
+from service.console.partition_strip import partition_strip
+from service.console.topology import WIDTH, topology
+from service.console.visitor import Visitor, visitor_of
+from service.course import Course
 from service.problems import Problem
-from service.runtime import runtime_of
+from service.register import Desired, now_ms
+from service.runtime import Runtime, runtime_of
+from service.standing_routes import savepoints_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+_COUNTED = {
+    "quarantined": "messages in quarantine",
+    "skipped": "messages skipped (DDL, tombstones)",
+    "filtered": "messages of other tables",
+    "late": "late rows",
+    "duplicates": "repeated changes",
+    "dropped_retractions": "retractions dropped",
+    "unmatched_retractions": "retractions of rows never seen",
+    "misfits": "results that did not fit their type",
+    "expired": "groups expired",
+    "closed": "windows closed",
+}
+_NO_COURSE = Course()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button of a job: the route's word, and whether a dialog asks first."""
+
+    name: str
+    label: str
+    kind: str = ""
+    asks: bool = False
 
 
 @router.get("/")
@@ -21,16 +59,116 @@ async def jobs_page(request: Request) -> Response:
     """All jobs."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    jobs = [view_of(runtime, record) for record in runtime.jobs.records()]
-    return await page(request, visitor, "jobs.html", jobs=jobs)
+    shown = await run_in_threadpool(_jobs, runtime)
+    return await page(request, visitor, "jobs.html", jobs=shown)
+
+
+def _jobs(runtime: Runtime) -> list[dict[str, Any]]:
+    now = now_ms()
+    found = []
+    for record in runtime.jobs.records():
+        job = view_of(runtime, record)
+        course = _NO_COURSE if job.follower is None else job.follower.course
+        pace = job_pictures.rate_chart(course, now, job_pictures.SPARK_MS)
+        found.append({"job": job, "pace": pace, "freshness": freshness(job, now)})
+    return found
 
 
 @router.get("/jobs/{name}")
-async def job_page(request: Request, name: str) -> Response:
+async def job_page(
+    request: Request, name: str, level: Annotated[Level, Query()] = "DEBUG"
+) -> Response:
     """One job."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
     runtime.jobs.record(name)
     with suppress(Problem):  # a job without results has a page all the same
         await runtime.ready(name)
-    return await page(request, visitor, "job.html", job=job_view(request, name), tab="overview")
+    job = job_view(request, name)
+    shown = await run_in_threadpool(_job, runtime, visitor, job, level)
+    return await page(request, visitor, "job.html", job=job, tab="overview", **shown)
+
+
+def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict[str, Any]:
+    now = now_ms()
+    course = _NO_COURSE if job.follower is None else job.follower.course
+    epochs = course.epochs[-job_pictures.EPOCHS_SHOWN :]
+    places = runtime.jobs.places(job.name)
+    newest = job.newest
+    lags = (job.standing["lag"] or {}).get("partitions", {})
+    return {
+        "actions": actions(visitor, job),
+        "advised": advice(job.record.failure, retried=job.record.retry_at is not None),
+        "freshness": freshness(job, now),
+        "lags": job_pictures.lag_chart(course, now),
+        "delays": job_pictures.freshness_chart(course, now),
+        "rates": job_pictures.rate_chart(course, now),
+        "epochs": job_pictures.epoch_chart(course),
+        "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
+        "strip": None if newest is None else partition_strip(newest, lags),
+        "topology": _topology(job),
+        "topology_width": WIDTH,
+        "size": runtime.state_sizes.of(places.table),
+        "counted": _counted({} if job.follower is None else job.follower.totals),
+        "savepoints": savepoints_of(runtime, job.name),
+        "operations": [
+            operations.described(each)
+            for each in runtime.register.operations(job.name, CONSOLE_OPERATIONS)
+        ],
+        "log": job_log.tail(places.log, CONSOLE_LOG_LINES, level),
+        "level": level,
+    }
+
+
+def _topology(job: JobView) -> Any:
+    counters = {} if job.newest is None else job.newest.counters
+    return None if job.plan is None else topology(job.spec, job.plan, counters)
+
+
+def _counted(totals: Mapping[str, int]) -> list[tuple[str, int]]:
+    """What went another way than into the results, where there was any."""
+    return [(said, totals[name]) for name, said in _COUNTED.items() if totals.get(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old what the results do not show yet may be."""
+
+    said: str
+    more: str
+
+
+def freshness(job: JobView, now: int) -> Freshness:
+    if job.newest is None or job.committed_ms is None:
+        return Freshness(words.ABSENT, "")
+    delay = job.newest.counters.get("event_lag_ms")
+    took = "" if delay is None else f"its last rows took {words.duration(delay / 1_000)}"
+    if not job.running:
+        return Freshness(words.duration((now - job.committed_ms) / 1_000), "since the last epoch")
+    if job.lag == 0:
+        return Freshness("current", took or "all that is there is counted")
+    behind = now - job.committed_ms + (delay or 0)
+    return Freshness(words.duration(behind / 1_000), took or "since the last epoch")
+
+
+def actions(visitor: Visitor, job: JobView) -> list[Action]:
+    """What can be done with a job as it is, the likeliest first."""
+    record = job.record
+    found: list[Action] = []
+    if record.pending is not None and job.stopped:
+        if visitor.administers:
+            found.append(Action("approve", "Approve the changed spec", "main", asks=True))
+    elif record.desired == Desired.PAUSED:
+        found.append(Action("resume", "Resume", "main"))
+    elif record.desired == Desired.STOPPED or (record.retry_at is None and job.stopped):
+        found.append(Action("start", "Start", "main"))
+    if record.desired == Desired.RUNNING and (job.running or record.retry_at is not None):
+        if job.running:
+            kind = "main" if job.restart_needed else ""
+            found.append(Action("restart", "Restart", kind, asks=True))
+        found.append(Action("pause", "Pause"))
+    if record.desired != Desired.STOPPED:
+        found.append(Action("stop", "Stop", asks=True))
+    if visitor.administers and job.stopped:
+        found.append(Action("delete", "Delete", "danger", asks=True))
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import Request
 
+from jobs.core.plan import Plan
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from service.follower import Follower
@@ -50,6 +51,10 @@ class JobView:
     @property
     def tone(self) -> str:
         return _TONES[Actual(self.record.actual)]
+
+    @property
+    def plan(self) -> Plan | None:
+        return None if self.follower is None else self.follower.shape.plan
 
     @property
     def newest(self) -> EpochRow | None:

@@ -3,7 +3,7 @@
     handler ──► page(request, visitor, "job.html", job=...) ──► HTML, no-store, a strict CSP
        └ Problem, or anything else that is raised ──► PageRoute ──► the login page, or an error page
 
-A page is whole: its live parts are elements with `data-live` and an id, which scripts/live.js takes
+A page is whole: its live parts are elements with `data-live` and an id, which assets/live.js takes
 anew from the same address. So there is one place that renders a thing, and it needs no script.
 """
 

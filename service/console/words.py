@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 ABSENT = "\u2013"  # an en dash
+ELLIPSIS = "\u2026"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _BYTES_A_STEP = 1_024

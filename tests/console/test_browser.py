@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.console.looks import Visits, assert_sound_everywhere
 
-PAGES = {"jobs": "/", "job": "/jobs/items"}
+PAGES = {"jobs": "/", "job": "/jobs/items", "new": "/new", "spec": "/jobs/items/spec"}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -9,7 +9,7 @@ from tests.console.shop import Shop
 from tests.service.served import Served
 
 # Of a job `items`; each page that is added is added here.
-PAGES = ["/", "/login", "/jobs/items"]
+PAGES = ["/", "/login", "/new", "/jobs/items", "/jobs/items/spec"]
 HOSTILE = "<b>&amp;"  # a group of the job
 
 

@@ -18,6 +18,8 @@ from service.settings import Settings
 from service.tokens import Role, TokenRefused, Tokens
 
 OPEN = {"/healthz", "/readyz"}
+# Of the console: whoever is to log in sees its form, and what that looks like.
+OPEN_PAGES = {"/login", "/assets/{digest}/{name}"}
 LOGIN = ("POST", "/v1/session")  # has its token in the body; test_sessions has what becomes of it
 # What needs more than a viewer's token; every other route is for viewers.
 ACTIONS = ("start", "pause", "resume", "stop", "restart", "savepoints", "audit")
@@ -37,7 +39,7 @@ def needed(method: str, path: str) -> Role:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "DELETE"):
         return Role.ADMIN
-    if path == "/v1/trail":
+    if path in ("/v1/trail", "/new", "/preview"):
         return Role.ADMIN
     return Role.VIEWER
 
@@ -51,11 +53,16 @@ class Guarded:
         self.tokens = {r: known.add(r.name.lower(), r.name.lower()) for r in Role} if tokens else {}
         self.app, self.gated = app.create(settings)
 
-    def routes(self) -> Iterator[tuple[str, str]]:
+    def routes(self, *, pages: bool = False) -> Iterator[tuple[str, str]]:
+        """Method and path of every route of the API, or of the console."""
         found = set()
         for route in _flat(self.app.routes):
+            of_console = type(route).__module__.startswith("service.console") or (
+                route.path in OPEN_PAGES
+            )
             for method in sorted(route.methods or ()):
-                found.add((method, route.path))
+                if of_console == pages:
+                    found.add((method, route.path))
         yield from sorted(found)
 
     async def ask(self, method: str, path: str, **headers: str) -> httpx.Response:
@@ -106,6 +113,24 @@ def test_every_route_asks_for_a_token_of_its_role(guarded: Guarded) -> None:
             refused = answer.status_code == 403
             assert refused == (role < needed(method, path)), (method, path, role)
     assert walked >= 28
+
+
+def test_every_page_leads_to_the_login_and_asks_for_its_role(guarded: Guarded) -> None:
+    walked = 0
+    for method, path in guarded.routes(pages=True):
+        if path in OPEN_PAGES:
+            assert run(guarded.ask(method, address(path))).status_code in (200, 401, 404)
+            continue
+        walked += 1
+        for wrong in ("", "Bearer rt_wrong"):
+            answer = run(guarded.ask(method, address(path), Authorization=wrong))
+            assert answer.status_code == 303, (method, path, wrong)
+            assert answer.headers["location"].startswith("/login")
+        for role, token in guarded.tokens.items():
+            answer = run(guarded.ask(method, address(path), Authorization=f"Bearer {token}"))
+            assert (answer.status_code == 403) == (role < needed(method, path)), (path, role)
+            assert answer.headers["content-type"].startswith("text/html")
+    assert walked >= 5
 
 
 def test_a_token_is_kept_as_a_hash_and_ends_when_it_is_revoked(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 // Changes: forms that ask the REST API for one, and the dialogs that ask before it.
 //
 //   <button data-opens="ID">                      opens the dialog ID
-//   <form data-method data-url [data-then]>       sends its named fields as JSON; a refusal is told
-//                                                 in its .refusal, success goes to data-then or
-//                                                 takes the live parts anew
+//   <form data-method data-url [data-then]>       sends its named fields as JSON, or in the query
+//                                                 those with data-in="query"; a refusal is told in
+//                                                 its .refusal, success goes to data-then or takes
+//                                                 the live parts anew
 //   <button data-closes>                          closes the dialog that it is in
 //
 // Everything is caught at the document, so that parts that were taken anew work too. A form that
@@ -47,8 +48,8 @@ async function send(form) {
   if (form.ariaBusy === "true") return;
   busy(form, true);
   try {
-    const { method, url, then } = form.dataset;
-    const response = await change(method, url, fieldsOf(form));
+    const { method, then } = form.dataset;
+    const response = await change(method, addressOf(form), fieldsOf(form));
     if (!response.ok) {
       tell(form, await refusalOf(response));
       return;
@@ -66,10 +67,22 @@ async function send(form) {
   }
 }
 
-// Only what has a name, and is not left empty.
+function addressOf(form) {
+  const asked = new URLSearchParams(named(form, true));
+  return asked.size === 0 ? form.dataset.url : `${form.dataset.url}?${asked}`;
+}
+
 function fieldsOf(form) {
-  const fields = [...new FormData(form)].filter(([, value]) => value !== "");
+  const fields = named(form, false);
   return fields.length === 0 ? undefined : JSON.stringify(Object.fromEntries(fields));
+}
+
+// What has a name and is not left empty: in the query where data-in says so, else in the body.
+function named(form, query) {
+  return [...new FormData(form)].filter(([name, value]) => {
+    const [field] = [form.elements[name]].flatMap((each) => (each instanceof RadioNodeList ? [...each] : [each]));
+    return value !== "" && (field.dataset.in === "query") === query;
+  });
 }
 
 function busy(form, now) {

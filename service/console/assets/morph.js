@@ -7,7 +7,7 @@
 const THEIRS = new Map([["DETAILS", "open"], ["DIALOG", "open"]]);
 
 export function morph(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || inUse(old)) return;
   attributes(old, fresh);
   const byId = new Map();
   for (const child of old.children) if (child.id) byId.set(child.id, child);
@@ -31,6 +31,12 @@ export function morph(old, fresh) {
     place.remove();
     place = next;
   }
+}
+
+// An open dialog, a change on its way, and what was said of the last one.
+function inUse(element) {
+  return (element.nodeName === "DIALOG" && element.open) || element.ariaBusy === "true"
+    || element.classList.contains("refusal");
 }
 
 function alike(one, other) {

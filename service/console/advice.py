@@ -1,0 +1,69 @@
+"""Advice: what to do about a failed job, by the code of its failure.
+
+The codes are those of a job's failure.json (docs/operations.md); the reason beside it says what
+happened, and this says what helps.
+"""
+
+from __future__ import annotations
+
+_STARTED_AGAIN = (
+    "The service starts the job again by itself, after longer and longer pauses. If it goes on "
+    "failing, the log below says more: brokers that do not answer, a full disk, too little memory."
+)
+_BY_CODE = {
+    "spec-misfit": (
+        "The spec is of another query, other column types or another number of buckets than the "
+        "state. Put back the old spec, or give the changed query a job of its own."
+    ),
+    "source-changed": (
+        "The source topic is not the one that the job has read: it was made again, has lost "
+        "partitions, or its retention has passed the job. Bring the topic back, or begin anew "
+        "with a job of another name."
+    ),
+    "input-refused": (
+        "The job does not go on over this input, because its spec says so. Correct the source, or "
+        "the spec (columns, on_error, max_bad_fraction, on_schema_change), and start it again."
+    ),
+    "format-too-new": "A newer retally has written this table. Upgrade this one.",
+    "format-too-old": "The table is of a format that this retally no longer reads.",
+    "table-damaged": (
+        "Files of the table are missing or broken. Bring them back from a backup, or go back to a "
+        "savepoint."
+    ),
+    "law-broken": (
+        "The job has found a contradiction in its own work and has stopped before it could commit "
+        "it. Nothing wrong was published. Please report it, with the log."
+    ),
+    "history-missing": (
+        "What has to be published is no longer in the table: retention has passed the publisher. "
+        "The topic has to begin anew; see docs/operations.md."
+    ),
+    "connection-unknown": (
+        "The operator's connections have no such name; add it, or correct the spec."
+    ),
+    "fenced": (
+        "Another process writes this table or publishes under this job's name. Find it and stop "
+        "it before this one is started again."
+    ),
+    "publisher-refused": (
+        "The broker has refused what was published: look at the sink topic's rights."
+    ),
+    "publisher-sink-changed": (
+        "The sink topic was deleted, made again or got another number of partitions. Give the job "
+        "another sink topic."
+    ),
+    "publisher-gap": (
+        "The sink topic does not have what was published before. Give the job another sink topic."
+    ),
+    "publisher-broken-changelog": (
+        "The changelog contradicts itself, and was not published. Please report it, with the log."
+    ),
+}
+_OTHERWISE = "The log below says what happened. Correct it, and start the job again."
+
+
+def advice(code: str | None, *, retried: bool) -> str:
+    """What helps with a failure; `retried` where the service tries again by itself."""
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    return _STARTED_AGAIN if retried else _OTHERWISE

@@ -1,0 +1,148 @@
+"""Charts: numbers to shapes; templates/charts.html draws them.
+
+    values over time ──► scale ──► paths and bars of a picture 600 x 120 ──► SVG, stretched
+
+A shape is stretched, and text is not: so labels are HTML around the picture. What is not known is a
+gap in a line; a single value between two gaps is a dot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 600, 120
+_HEADROOM = 1.02
+_BAR_GAP = 0.15  # of a bar's width
+
+# A moment and what was so then; None where nobody knows.
+Points = Sequence[tuple[int, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    hue: int  # 1 to 5
+    path: str
+    area: str
+    now: float | None
+    highest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    lines: tuple[Line, ...]
+    top: float  # of the scale, which begins at 0
+    since_ms: int
+    until_ms: int
+
+    @property
+    def known(self) -> bool:
+        return any(line.highest is not None for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a bar."""
+
+    name: str
+    hue: int
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    title: str
+    x: float
+    width: float
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    bars: tuple[Bar, ...]
+    names: tuple[tuple[str, int], ...]  # of the pieces, with their hues
+    top: float
+
+
+def line_chart(
+    series: Sequence[tuple[str, Points]], since_ms: int, until_ms: int, gap_ms: int
+) -> LineChart:
+    """Lines over one span of time; a pause longer than `gap_ms` is a gap."""
+    known = [value for _, points in series for _, value in points if value is not None]
+    top = rounded_up(max(known, default=0.0) * _HEADROOM) or 1.0
+    lines = tuple(
+        _line(name, hue, points, (since_ms, until_ms), top, gap_ms)
+        for hue, (name, points) in enumerate(series, 1)
+    )
+    return LineChart(lines, top, since_ms, until_ms)
+
+
+def _line(
+    name: str, hue: int, points: Points, span: tuple[int, int], top: float, gap_ms: int
+) -> Line:
+    since, until = span
+    runs = _runs([point for point in points if since <= point[0] <= until], gap_ms)
+    path: list[str] = []
+    area: list[str] = []
+    for run in runs:
+        places = [
+            (WIDTH * (at - since) / max(1, until - since), HEIGHT - HEIGHT * value / top)
+            for at, value in run
+        ]
+        steps = [f"{x:.1f} {y:.1f}" for x, y in places]
+        # A line of no length has round ends, and so is a dot.
+        path.append("M" + "L".join(steps) if len(steps) > 1 else f"M{steps[0]}h0")
+        if len(places) > 1:
+            first, last = places[0][0], places[-1][0]
+            area.append(f"M{first:.1f} {HEIGHT}L{'L'.join(steps)}L{last:.1f} {HEIGHT}Z")
+    values = [value for run in runs for _, value in run]
+    now = None
+    if runs and until - runs[-1][-1][0] <= 2 * gap_ms:
+        now = runs[-1][-1][1]
+    return Line(name, hue, "".join(path), "".join(area), now, max(values, default=None))
+
+
+def _runs(points: Points, gap_ms: int) -> list[list[tuple[int, float]]]:
+    """Pieces without a gap."""
+    runs: list[list[tuple[int, float]]] = []
+    before: int | None = None
+    for at, value in points:
+        if value is None:
+            before = None
+            continue
+        if before is None or at - before > gap_ms:
+            runs.append([])
+        runs[-1].append((at, value))
+        before = at
+    return runs
+
+
+def bar_chart(
+    bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], places: int
+) -> BarChart:
+    """Bars of stacked pieces, side by side up to the right; there is room for `places`."""
+    top = rounded_up(max((sum(values) for _, values in bars), default=0.0) * _HEADROOM) or 1.0
+    width = WIDTH / places
+    shown = []
+    first = places - len(bars)
+    for index, (title, values) in enumerate(bars):
+        pieces, bottom = [], float(HEIGHT)
+        for hue, (name, value) in enumerate(zip(names, values, strict=True), 1):
+            height = HEIGHT * value / top
+            bottom -= height
+            if value > 0:
+                pieces.append(Piece(name, hue, round(bottom, 2), round(height, 2)))
+        x = width * (first + index) + width * _BAR_GAP / 2
+        shown.append(Bar(title, round(x, 2), round(width * (1 - _BAR_GAP), 2), tuple(pieces)))
+    return BarChart(tuple(shown), tuple((name, hue) for hue, name in enumerate(names, 1)), top)
+
+
+def rounded_up(value: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50 ...: what a scale ends at."""
+    if value <= 0:
+        return 0.0
+    step = 10.0 ** math.floor(math.log10(value))
+    return next((step * each for each in (1, 2, 5) if value <= step * each * (1 + 1e-9)), step * 10)

@@ -1,0 +1,103 @@
+"""Partitions: where each one's watermark stands on one scale of time, and who is waited for.
+
+epoch row's `watermarks` ──► of each partition: watermark, marks ──► places between the hindmost
+lags                     ──► records to read                         and the foremost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.epoch import EpochRow
+
+_MARKS = {
+    "idle": ("idle", "no record for a while: nobody waits for it"),
+    "ahead": ("paused", "ahead of its alignment group: not read until the others have caught up"),
+    "stopped": ("paused", "somebody has paused it"),
+    "unread": ("unread", "the broker has records that were not read yet"),
+    "fresh": ("new", "nothing has come since it was found"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMark:
+    topic: str
+    number: str
+    watermark: int | None
+    place: float  # 0 to 100, from the hindmost to the foremost
+    behind_ms: int | None  # the foremost
+    holds: bool  # the job's watermark waits for it
+    marks: tuple[tuple[str, str], ...]  # a word, and what it means
+    heard_ms: int | None  # since its last record, as of the epoch
+    next_offset: int | None
+    lag: int | None
+
+    @property
+    def id(self) -> str:
+        return f"partition-{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStrip:
+    partitions: tuple[PartitionMark, ...]
+    combined: int | None
+    combined_place: float | None
+    status: str | None
+    held_by: tuple[str, ...]
+    hindmost: int | None
+    foremost: int | None
+
+
+def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip:
+    """As of the newest epoch; `lags` are those of TOPIC/PARTITION."""
+    told = newest.watermarks
+    sources: Mapping[str, Any] = told.get("topics", {})
+    times = {
+        (topic, number): state
+        for topic, source in sources.items()
+        for number, state in source.get("partitions", {}).items()
+    }
+    offsets = {
+        (topic, number): offset
+        for topic, partitions in newest.offsets.items()
+        for number, offset in partitions.items()
+    }
+    combined: int | None = told.get("combined")
+    known = [state["watermark"] for state in times.values() if state.get("watermark") is not None]
+    known += [] if combined is None else [combined]
+    low, high = min(known, default=None), max(known, default=None)
+    held = tuple(map(str, told.get("held_by", ())))
+
+    def place_of(watermark: int | None) -> float | None:
+        if watermark is None or low is None or high is None:
+            return None
+        return 100.0 if high == low else round(100 * (watermark - low) / (high - low), 2)
+
+    def mark(topic: str, number: str) -> PartitionMark:
+        state: Mapping[str, Any] = times.get((topic, number), {})
+        watermark = state.get("watermark")
+        return PartitionMark(
+            topic=topic,
+            number=number,
+            watermark=watermark,
+            place=place_of(watermark) or 0.0,
+            behind_ms=None if watermark is None or high is None else high - watermark,
+            holds=any(each.startswith(f"{topic} partition {number},") for each in held),
+            marks=tuple(said for name, said in _MARKS.items() if state.get(name)),
+            heard_ms=state.get("heard_ms"),
+            next_offset=offsets.get((topic, number)),
+            lag=lags.get(f"{topic}/{number}"),
+        )
+
+    places = sorted({*times, *offsets}, key=lambda place: (place[0], int(place[1])))
+    return PartitionStrip(
+        partitions=tuple(mark(*place) for place in places),
+        combined=combined,
+        combined_place=place_of(combined),
+        status=told.get("status"),
+        held_by=held,
+        hindmost=low,
+        foremost=high,
+    )

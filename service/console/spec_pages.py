@@ -1,0 +1,126 @@
+"""Specs: a new job, or the spec of one that is there, with its mistakes and its plan beside it.
+
+text ──► POST /preview ──► mistakes, each with its place
+                     └───► result columns, topology; what the newest messages become
+text ──► PUT /v1/jobs/NAME   (assets/spec.js)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from jobs.core.plan import Plan
+from jobs.core.sql_text import aggregate_shown, expression_sql
+from schemas.limits import SPEC_BYTES_MAX
+from schemas.spec_file import SpecError, load_spec, spec_text
+from service.console.job_view import job_view
+from service.console.page import PageRoute, page
+from service.console.topology import WIDTH, topology
+from service.console.trial import tried
+from service.console.visitor import visitor_of
+from service.problems import Problem
+from service.runtime import Runtime, runtime_of
+from service.spec_body import CheckedSpec
+from service.tokens import Role
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+EXAMPLE = """\
+name: items
+source:
+  topic: shop.product
+  format: canal-json
+columns: {id: BIGINT, name: STRING, cnt: INT}
+query: |
+  SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n
+  FROM product
+  GROUP BY name
+sink: {topic: items-changes}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    name: str
+    type: str
+    meaning: str  # as the query has it
+
+
+@router.get("/new")
+async def new_page(request: Request) -> Response:
+    """A job that is not there yet."""
+    visitor = visitor_of(request, Role.ADMIN)
+    known = sorted(runtime_of(request).settings.connections.by_name)
+    return await page(request, visitor, "new.html", text=EXAMPLE, connections=known)
+
+
+@router.get("/jobs/{name}/spec")
+async def spec_page(request: Request, name: str) -> Response:
+    """The spec of a job, to be read, and by admins to be changed."""
+    visitor = visitor_of(request)
+    job = job_view(request, name)
+    pending = job.record.pending
+    return await page(
+        request,
+        visitor,
+        "spec.html",
+        job=job,
+        tab="spec",
+        text=spec_text(job.spec),
+        pending=None if pending is None else spec_text(load_spec(msgspec.json.decode(pending))),
+    )
+
+
+@router.post("/preview")
+async def preview(
+    request: Request,
+    name: Annotated[str | None, Query(description="of the job whose spec it is")] = None,
+    sample: bool = False,
+) -> Response:
+    """What a spec would be, as a piece of a page: mistakes, or plan and trial."""
+    visitor = visitor_of(request, Role.ADMIN)
+    runtime = runtime_of(request)
+    body = await request.body()
+    if len(body) > SPEC_BYTES_MAX:
+        raise Problem("body-too-large", 413, f"a spec has at most {SPEC_BYTES_MAX} bytes")
+    shown = await run_in_threadpool(_preview, runtime, body, name, sample)
+    return await page(request, visitor, "preview.html", topology_width=WIDTH, **shown)
+
+
+def _preview(runtime: Runtime, body: bytes, name: str | None, sample: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"mistakes": [], "checked": None, "trial": None, "silent": None}
+    try:
+        checked = runtime.jobs.check(body, name)
+    except SpecError as error:
+        return shown | {"mistakes": error.problems}
+    shown["checked"] = checked
+    shown["columns"] = _columns(checked.plan)
+    shown["topology"] = topology(checked.spec, checked.plan, {})
+    shown["taken"] = name is None and runtime.register.job(checked.spec.name) is not None
+    if sample:
+        try:
+            shown["trial"] = _tried(runtime, checked)
+        except Problem as problem:
+            shown["silent"] = problem.detail
+    return shown
+
+
+def _tried(runtime: Runtime, checked: CheckedSpec) -> Any:
+    source = checked.spec.source
+    messages = runtime.samples.newest(source.connection, source.topics)
+    return tried(checked.spec, checked.plan, messages)
+
+
+def _columns(plan: Plan) -> list[ResultColumn]:
+    types = {named.name: str(named.type) for named in plan.group}
+    types |= {name: str(kind) for name, kind in plan.results}
+    meaning = {named.name: expression_sql(named.expression) for named in plan.group}
+    meaning |= {each.name: aggregate_shown(plan, each) for each in plan.aggregates}
+    meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+    return [ResultColumn(name, types[name], meaning[name]) for name in plan.output]
