@@ -289,7 +289,12 @@ def _add_upkeep(commands: _Commands) -> None:
         "--spec", type=Path, metavar="FILE", help="its spec (the other's, without its sink)"
     )
     evolve = commands.add("evolve", "lets a stopped job go on under a changed query").spec()
-    how = evolve.data().brokers().master().json().parser.add_mutually_exclusive_group()
+    evolve.data().brokers().master().json().parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="of --replay: only read the topic, beside the running job; the next call takes over",
+    )
+    how = evolve.parser.add_mutually_exclusive_group()
     how.add_argument("--check", action="store_true", help="only say what it would take")
     how.add_argument(
         "--replay", action="store_true", help="read the topic again where the state does not do"

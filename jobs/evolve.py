@@ -81,14 +81,15 @@ def compared(place: JobDirectory, spec: JobSpec) -> Evolution:
 
 
 def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
-    """Go on with the state that a stopped job has."""
+    """Go on with the state that a stopped job has; where it has this query, nothing is done."""
     lock = WriterLock(place.lock, place.name)
     try:
         reader, plan = TableReader.open(place), plan_of(spec)
-        found = _compared(reader, spec, plan)
-        if reader.newest.plan == plan.fingerprint:
+        if reader.newest.plan == plan.fingerprint:  # done, but for what a kill may have left
             write_spec(place.spec, spec)
-            return Evolved(found, None)
+            shutil.rmtree(shadow_of(place).data, ignore_errors=True)
+            return Evolved(_differences(reader, spec, plan), None)
+        found = _compared(reader, spec, plan)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
         kept = _Kept(reader, plan, found)
@@ -150,10 +151,14 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
 
 def _compared(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
     """What is to become of the job; CannotEvolve where it would be another job."""
-    found = differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
+    found = _differences(reader, spec, plan)
     if found.fixed:
         raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")
     return found
+
+
+def _differences(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
+    return differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
 
 
 def _not_behind(newest: EpochRow, shadow: EpochRow) -> None:

@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from service import (
+    approval_routes,
     change_routes,
     group_routes,
     health_routes,
@@ -39,6 +40,7 @@ _ROUTERS = (
     operation_routes.router,
     session_routes.router,
     job_routes.router,
+    approval_routes.router,
 )
 _ABOUT = (
     "Jobs that keep GROUP BY aggregates over a change stream: run them, read their results, follow "

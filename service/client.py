@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -50,6 +50,14 @@ class Refused(Exception):
             for each in self.errors
         )
         super().__init__(f"{self.code}: {self.detail}{places}")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """That the job's query is another from this epoch on: its columns, with their types."""
+
+    epoch: int
+    columns: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,15 @@ class Client:
         place = f"{_job(name)}?replace=true" if replace else _job(name)
         return self._ask("PUT", place, of.Job, _text(spec), headers)
 
-    def approve(self, name: str) -> of.Job:
-        """Take the pending spec: the job's table is dropped, and it begins anew."""
-        return self._ask("POST", f"{_job(name)}/approve", of.Job)
+    def approve(self, name: str, state: Literal["keep", "replay"] | None = None) -> of.Operation:
+        """Take the pending spec: the job goes on under it with the state that it has (`keep`, also
+        without `state`, where that answers it) or with its topic read again (`replay`)."""
+        query = "" if state is None else f"?state={state}"
+        return self._ask("POST", f"{_job(name)}/approve{query}", of.Operation)
+
+    def begin_anew(self, name: str) -> of.Job:
+        """Take the pending spec: the stopped job's table is dropped, and it begins anew."""
+        return self._ask("POST", f"{_job(name)}/approve?state=drop", of.Job)
 
     def delete(self, name: str, *, drop_data: bool) -> None:
         data = "drop" if drop_data else "keep"
@@ -193,8 +207,9 @@ class Client:
         snapshot: bool = False,
         key: Key = None,
         patience: float = 60.0,
-    ) -> Iterator[of.Change | Progress]:
-        """The changes after a place, for ever, and after each epoch its Progress. A connection that
+    ) -> Iterator[of.Change | Columns | Progress]:
+        """The changes after a place, for ever, and after each epoch its Progress; Columns before
+        one in which the query changed. A connection that
         breaks is made again for up to `patience` seconds; the last change is known by its id.
 
         A snapshot's rows have seq -1; one that breaks begins anew, with all of its rows.
@@ -219,6 +234,8 @@ class Client:
                     if kind == "change":
                         document = json.loads(data)
                         yield msgspec.convert({"seq": -1, **document}, of.Change)
+                    elif kind == "columns":
+                        yield Columns(**json.loads(data))
                     elif kind == "progress":
                         told = json.loads(data)
                         at = identity or f"{told['epoch']}"

@@ -31,6 +31,24 @@ class Rates(msgspec.Struct, frozen=True):
     epochs_per_second: float
 
 
+class ReplayFrom(msgspec.Struct, frozen=True):
+    topics: list[str]
+    start: Any  # as source.start has it
+    offsets: Offsets | None  # what that was when the job began
+
+
+class Evolution(msgspec.Struct, frozen=True):
+    """What a pending spec would make of a job's state."""
+
+    continues: bool  # the state answers the new query
+    replays: bool  # the topic, read again, would
+    begins: bool  # groups are named by other columns: history begins with the change
+    reasons: list[str]
+    added: list[str]
+    dropped: list[str]
+    replay_from: ReplayFrom | None
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     revision: int
@@ -54,6 +72,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     table: str | None  # what is wrong with the table, where that keeps results from being read
     spec: dict[str, Any] | None = None
     pending: dict[str, Any] | None = None  # a spec that waits to be approved
+    evolution: Evolution | None = None  # of that spec
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -224,7 +243,7 @@ class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job: str
-    kind: Literal["audit", "rewind", "clone", "quarantine"]
+    kind: Literal["audit", "rewind", "clone", "quarantine", "evolve"]
     state: Literal["WAITING", "RUNNING", "DONE", "FAILED"]
     arguments: dict[str, Any]
     asked_by: str | None

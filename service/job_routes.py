@@ -14,6 +14,7 @@ from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service import job_log
 from service.access import needs
 from service.documents import Job, Jobs, Logs, Valid
+from service.evolution import told
 from service.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, answers
 from service.jobs import described, etag
 from service.problems import Problem
@@ -48,8 +49,15 @@ def answer(document: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
-def _document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
-    return described(record) | runtime.standing(record.name)
+async def job_document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
+    """What is said of a job; with a pending spec, what that would make of it."""
+    document = described(record) | runtime.standing(record.name)
+    if record.pending is not None:
+        document["evolution"] = None
+        with suppress(Problem):  # where the table cannot be read there is a job all the same
+            spec = runtime.jobs.pending(record)
+            document["evolution"] = await run_in_threadpool(told, runtime, record, spec)
+    return document
 
 
 @router.post(
@@ -108,7 +116,8 @@ async def put_job(
 ) -> Response:
     """Create a job, stopped, or change it. The same spec again changes nothing. A spec whose query,
     column types or buckets are not those of the job's state is refused; with `replace` it is
-    pending, and the stopped job is AWAITING_APPROVAL."""
+    pending until it is approved: a job that runs goes on with the old one, one that does not is
+    AWAITING_APPROVAL. `evolution` says what would become of its state."""
     runtime = runtime_of(request)
     body = await request.body()
     record, created = await run_in_threadpool(
@@ -117,7 +126,7 @@ async def put_job(
     headers = {"ETag": etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"
-    return answer(_document(runtime, record), 201 if created else 200, headers)
+    return answer(await job_document(runtime, record), 201 if created else 200, headers)
 
 
 @router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(Job, JOB, 404))
@@ -127,7 +136,7 @@ async def get_job(request: Request, name: str) -> Response:
     record = runtime.jobs.record(name)
     with suppress(Problem):  # without results there is a job all the same
         await runtime.ready(name)
-    return answer(_document(runtime, record), headers={"ETag": etag(record)})
+    return answer(await job_document(runtime, record), headers={"ETag": etag(record)})
 
 
 @router.delete(
@@ -164,7 +173,7 @@ def _add_action(action: str, desired: Desired, summary: str) -> None:
         runtime.jobs.record(name)
         again = action == "restart"
         await run_in_threadpool(runtime.supervisor.ask, name, desired, again=again)
-        return answer(_document(runtime, runtime.jobs.record(name)), 202)
+        return answer(await job_document(runtime, runtime.jobs.record(name)), 202)
 
     router.add_api_route(
         f"/jobs/{{name}}/{action}",
@@ -183,22 +192,6 @@ _add_action("resume", Desired.RUNNING, "The job is to run again, from where it s
 _add_action("restart", Desired.RUNNING, "A running job ends its epoch and starts again.")
 _add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come back later.")
 _add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
-
-
-@router.post(
-    "/jobs/{name}/approve",
-    dependencies=[_admin],
-    responses=answers(Job, JOB, 404, 409, 412),
-)
-async def approve(
-    request: Request, name: str, if_match: Annotated[str | None, Header()] = None
-) -> Response:
-    """Take the pending spec of a stopped job. Its table is dropped, and the job begins anew from
-    `source.start`; PUT of a spec that fits the state takes the pending one back instead."""
-    runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    record = await run_in_threadpool(runtime.approve, name, if_match)
-    return answer(_document(runtime, record), headers={"ETag": etag(record)})
 
 
 @router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(Logs, LOGS, 404))

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,13 +21,22 @@ from uuid import uuid4
 
 import msgspec
 
+from jobs.core.evolution import Evolution, Planned, compared
 from jobs.core.job_plan import plan_of
 from schemas import limits
 from schemas.job import JobSpec
 from schemas.spec_file import SpecError, load_spec, spec_text
 from service.places import JobPlaces
 from service.problems import Problem
-from service.register import Actual, Desired, JobRecord, Register, now_ms
+from service.register import (
+    RESTING,
+    Actual,
+    Desired,
+    JobRecord,
+    OperationRecord,
+    Register,
+    now_ms,
+)
 from service.settings import Settings
 from service.spec_body import CheckedSpec, read_spec
 from service.table import FormatUnknown, newest_row
@@ -79,6 +89,8 @@ class Jobs:
         with self._register.transaction():
             known = self._register.job(name)
             _check_conditions(known, if_match, if_none_match)
+            if known is not None and document not in (known.spec, known.pending):
+                self._require_no_evolution(name)
             if known is not None and known.spec == document:
                 return self._settled(known), False
             try:
@@ -112,35 +124,60 @@ class Jobs:
     # --- a spec that does not fit the state -----------------------------------------------------
 
     def _pend(self, known: JobRecord, spec: JobSpec, document: str) -> JobRecord:
-        """Keep a spec until somebody approves that the state begins anew with it."""
-        self.require_stopped(known.name)
-        sink, before = spec.sink, self.spec(known).sink
-        if sink is not None and before is not None and sink.topic == before.topic:
-            reason = "a changelog cannot go on with another query; name another topic"
-            errors = [{"path": "sink.topic", "message": reason}]
-            raise Problem("query-fixed", 409, reason, errors=errors)
-        self._register.change_job(known.name, pending=document, desired=str(Desired.STOPPED))
-        self._register.tell(
-            known.name, Actual.STOPPED, "approve the pending spec: the state begins anew with it"
-        )
+        """Keep a spec until somebody says what becomes of the state; a job that runs goes on."""
+        if known.pending == document:
+            return known
+        found = self.difference(known, spec)
+        if found is not None and not found.replays:  # so only a new beginning is left
+            _check_sink(spec, self.spec(known), found.fixed)
+        self._register.change_job(known.name, pending=document)
+        if known.actual in RESTING and known.desired != Desired.RUNNING:
+            self._register.tell(
+                known.name, Actual(known.desired), "a changed query waits to be approved"
+            )
         return self.record(known.name)
 
     def _settled(self, known: JobRecord) -> JobRecord:
         """A spec that fits was put: nothing is pending any more."""
         if known.pending is not None:
+            self._require_no_evolution(known.name)
             self._register.change_job(known.name, pending=None)
-            self._register.tell(known.name, Actual.STOPPED)
+            if known.actual == Actual.AWAITING_APPROVAL:
+                self._register.tell(known.name, Actual(known.desired))
         return self.record(known.name)
+
+    def difference(self, record: JobRecord, spec: JobSpec) -> Evolution | None:
+        """What another spec would make of a job, as its table stands; None where it has none."""
+        places = self.places(record.name)
+        try:
+            newest = newest_row(places.table)
+            old = None if newest is None else load_spec(places.spec)
+        except (FormatUnknown, FileNotFoundError, SpecError) as error:
+            raise Problem("table-unreadable", 409, str(error)[:300]) from None
+        if newest is None or old is None:
+            return None
+        return compared(Planned(old, plan_of(old)), Planned(spec, plan_of(spec)), newest)
+
+    def pending(self, record: JobRecord, if_match: str | None = None) -> JobSpec:
+        """The spec that waits to be approved."""
+        _check_conditions(record, if_match, None)
+        if record.pending is None:
+            raise Problem("nothing-pending", 409, f"job {record.name!r} has no pending spec")
+        return _spec_of(record.pending)
+
+    def _require_no_evolution(self, name: str) -> None:
+        other = self._register.at_work(name, "evolve")
+        if other is not None:
+            raise at_work(other)
 
     def approve(self, name: str, if_match: str | None) -> JobRecord:
         """Drop the job's state, and take the pending spec: the job begins anew with it."""
         places = self.places(name)
         with self._register.transaction():
             record = self.require_stopped(name)
-            _check_conditions(record, if_match, None)
-            if record.pending is None:
-                raise Problem("nothing-pending", 409, f"job {name!r} has no pending spec")
-            self._write_spec(name, _spec_of(record.pending))
+            spec = self.pending(record, if_match)
+            _check_sink(spec, self.spec(record))
+            self._write_spec(name, spec)
             dropped = self._moved_away(places)
             self._register.change_job(
                 name, spec=record.pending, revision=record.revision + 1, pending=None, failures=0
@@ -188,6 +225,17 @@ class Jobs:
                 log.info("job %s: its query was changed by a command", name)
                 self._take(record, spec)
         return spec
+
+    def take(self, name: str, spec: JobSpec, operation: str) -> None:
+        """A job whose table an operation has put under another query goes on with its spec; told
+        again, it is let go and nothing else."""
+        document = msgspec.json.encode(spec.document()).decode()
+        with self._register.transaction():
+            record = self._register.job(name)
+            if record is not None:
+                if record.spec != document or record.pending is not None:
+                    self._take(record, spec)
+                self._register.let_go(name, operation)
 
     def _take(self, record: JobRecord, spec: JobSpec) -> None:
         """Another spec is the job's from now on; one that was pending and fits it is settled."""
@@ -260,6 +308,7 @@ class Jobs:
 
     def require_stopped(self, name: str) -> JobRecord:
         record = self.record(name)
+        self._require_no_evolution(name)
         if record.pid is not None or record.actual not in (
             Actual.CREATED,
             Actual.STOPPED,
@@ -310,6 +359,15 @@ def _spec_of(document: str) -> JobSpec:
     return load_spec(msgspec.json.decode(document))
 
 
+def _check_sink(spec: JobSpec, before: JobSpec, further: Sequence[str] = ()) -> None:
+    """A job that begins anew cannot do so in the middle of its old changelog."""
+    if spec.sink is None or before.sink is None or spec.sink.topic != before.sink.topic:
+        return
+    reason = "; ".join(["a changelog cannot begin anew; name another topic", *further])
+    errors = [{"path": "sink.topic", "message": reason}]
+    raise Problem("query-fixed", 409, reason, errors=errors)
+
+
 def _check_conditions(
     known: JobRecord | None, if_match: str | None, if_none_match: str | None
 ) -> None:
@@ -330,6 +388,13 @@ def _check_conditions(
 
 def _tags(header: str) -> set[str]:
     return {tag.strip().removeprefix("W/") for tag in header.split(",")}
+
+
+def at_work(operation: OperationRecord) -> Problem:
+    detail = (
+        f"operation {operation.id} ({operation.kind}) is at work on it; wait until it has ended"
+    )
+    return Problem("operation-unfinished", 409, detail, operation=operation.id)
 
 
 def etag(record: JobRecord) -> str:

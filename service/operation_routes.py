@@ -41,7 +41,7 @@ _viewer = Depends(needs(Role.VIEWER))
 _operator = Depends(needs(Role.OPERATOR))
 _admin = Depends(needs(Role.ADMIN))
 
-_OPERATION = {
+OPERATION = {
     "id": "0f3a",
     "job": "items",
     "kind": "audit",
@@ -78,29 +78,31 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     again: bool = False
 
 
-async def _asked(
+async def operation_asked(
     request: Request,
     job: str,
     kind: str,
     arguments: dict[str, Any],
     request_key: str | None,
     given: bytes | None = None,
+    *,
+    alone: bool = False,
 ) -> Response:
     """The operation, accepted; where it can be looked at is in Location."""
     runtime = runtime_of(request)
     record = await run_in_threadpool(
         runtime.operations.ask, job, kind, arguments, request_key, given,
-        asked_by=request.state.who,
+        asked_by=request.state.who, alone=alone,
     )  # fmt: skip
-    return _accepted(record)
+    return accepted(record)
 
 
-def _accepted(record: OperationRecord) -> Response:
+def accepted(record: OperationRecord) -> Response:
     place = f"/v1/operations/{record.id}"
     return answer(operations.described(record), 202, {"Location": place})
 
 
-def _before(runtime: Runtime, job: str, kind: str, key: str | None) -> OperationRecord | None:
+def asked_before(runtime: Runtime, job: str, kind: str, key: str | None) -> OperationRecord | None:
     """What the same key has asked for: what it has done since must not refuse its repetition."""
     known = None if key is None else runtime.register.operation_of_request(job, key)
     if known is not None and known.kind != kind:
@@ -121,16 +123,16 @@ def _goal(to: str | int) -> str:
     "/jobs/{name}/audit",
     dependencies=[_operator],
     status_code=202,
-    responses=answers(Operation, _OPERATION, 404, 409, 429, status=202),
+    responses=answers(Operation, OPERATION, 404, 409, 429, status=202),
 )
 async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Recompute the job's results from its topic and compare; the report is the result of the
     operation. The job may run meanwhile."""
     runtime = runtime_of(request)
     newest_of(await runtime.ready(name))
-    if (known := _before(runtime, name, "audit", idempotency_key)) is not None:
-        return _accepted(known)
-    return await _asked(request, name, "audit", {}, idempotency_key)
+    if (known := asked_before(runtime, name, "audit", idempotency_key)) is not None:
+        return accepted(known)
+    return await operation_asked(request, name, "audit", {}, idempotency_key)
 
 
 @router.post(
@@ -140,18 +142,18 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     openapi_extra=body_schema(
         {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
     ),
-    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
     changes follow."""
     runtime = runtime_of(request)
     newest_of(await runtime.ready(name))
-    if (known := _before(runtime, name, "rewind", idempotency_key)) is not None:
-        return _accepted(known)
+    if (known := asked_before(runtime, name, "rewind", idempotency_key)) is not None:
+        return accepted(known)
     to = _goal((await body_of(request, RewindBody)).to)
     runtime.jobs.require_stopped(name)
-    return await _asked(request, name, "rewind", {"to": to}, idempotency_key)
+    return await operation_asked(request, name, "rewind", {"to": to}, idempotency_key)
 
 
 @router.post(
@@ -163,7 +165,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
         {"name": "items-trial", "to": "before-import"},
         ["name"],
     ),
-    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def clone(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
     """Make a new job, stopped, with the state of this one: as it is, or as it was at the savepoint
@@ -171,8 +173,8 @@ async def clone(request: Request, name: str, idempotency_key: RequestKey = None)
     has this job's, but no sink."""
     runtime = runtime_of(request)
     newest_of(await runtime.ready(name))
-    if (known := _before(runtime, name, "clone", idempotency_key)) is not None:
-        return _accepted(known)
+    if (known := asked_before(runtime, name, "clone", idempotency_key)) is not None:
+        return accepted(known)
     asked = await body_of(request, CloneBody)
     if JOB_NAME.fullmatch(asked.name) is None:
         reason = f"a job's name is a-z, 0-9 and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
@@ -180,7 +182,7 @@ async def clone(request: Request, name: str, idempotency_key: RequestKey = None)
     to = None if asked.to is None else _goal(asked.to)
     given = await run_in_threadpool(_spec_of_clone, runtime, name, asked)
     arguments = {"name": asked.name, "to": to}
-    return await _asked(request, name, "clone", arguments, idempotency_key, given)
+    return await operation_asked(request, name, "clone", arguments, idempotency_key, given)
 
 
 def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
@@ -212,7 +214,7 @@ def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
         },
         {"message": '{"type": "INSERT", "data": [{"id": "1", "name": "bolt", "cnt": "3"}]}'},
     ),
-    responses=answers(Operation, _OPERATION, 404, 409, 422, 429, status=202),
+    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def replay(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
@@ -222,8 +224,8 @@ async def replay(
     runtime = runtime_of(request)
     follower = await runtime.ready(name)
     place = place_of(id)
-    if (known := _before(runtime, name, "quarantine", idempotency_key)) is not None:
-        return _accepted(known)
+    if (known := asked_before(runtime, name, "quarantine", idempotency_key)) is not None:
+        return accepted(known)
     asked = await body_of(request, ReplayBody)
     fixed = _fixed(asked)
     await run_in_threadpool(
@@ -240,7 +242,7 @@ async def replay(
         detail = f"it was sent again as offset {sent.offset} of {sent.topic}/{sent.partition}"
         raise Problem("message-replayed", 409, detail)
     arguments = {"id": id, "fixed": fixed is not None, "again": asked.again}
-    return await _asked(request, name, "quarantine", arguments, idempotency_key, fixed)
+    return await operation_asked(request, name, "quarantine", arguments, idempotency_key, fixed)
 
 
 def _fixed(asked: ReplayBody) -> bytes | None:
@@ -255,7 +257,7 @@ def _fixed(asked: ReplayBody) -> bytes | None:
 
 
 @router.get(
-    "/operations/{id}", dependencies=[_viewer], responses=answers(Operation, _OPERATION, 404)
+    "/operations/{id}", dependencies=[_viewer], responses=answers(Operation, OPERATION, 404)
 )
 async def get_operation(request: Request, id: str) -> Response:
     """An operation: waiting, running, or done with its result; kept for good."""
@@ -268,7 +270,7 @@ async def get_operation(request: Request, id: str) -> Response:
 @router.get(
     "/jobs/{name}/operations",
     dependencies=[_viewer],
-    responses=answers(Operations, {"operations": [_OPERATION]}, 404),
+    responses=answers(Operations, {"operations": [OPERATION]}, 404),
 )
 async def list_operations(
     request: Request,

@@ -22,8 +22,10 @@ from uuid import uuid4
 import msgspec
 
 from schemas import limits
+from schemas.spec_file import SpecError, load_spec
 from service import job_process
-from service.jobs import instant
+from service.evolving import Evolving, Outcome
+from service.jobs import at_work, instant
 from service.problems import Problem
 from service.register import OperationRecord, Register, now_ms
 from service.settings import Settings
@@ -39,12 +41,17 @@ class Operations:
     """One thread that starts them and sees them end."""
 
     def __init__(
-        self, register: Register, settings: Settings, cloned: Callable[[OperationRecord], None]
+        self,
+        register: Register,
+        settings: Settings,
+        evolving: Evolving,
+        done: Callable[[OperationRecord], None],
     ) -> None:
-        """`cloned` is told of a clone that is there, and may be told again."""
+        """`done` is told of what has been done, before it is DONE, and may be told again."""
         self._register = register
         self._settings = settings
-        self._cloned = cloned
+        self._evolving = evolving
+        self._done = done
         self._home = settings.places.home / "operations"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._wake = threading.Event()
@@ -70,15 +77,19 @@ class Operations:
         given: bytes | None = None,
         *,
         asked_by: str = "",
+        alone: bool = False,
     ) -> OperationRecord:
         """A new operation; the one of before where the client sends its key again. `given` is what
-        the command reads besides its arguments: those are shown to everybody, it is not."""
+        the command reads besides its arguments: those are shown to everybody, it is not. One that
+        is to be `alone` is refused while another of its kind is at work on the job."""
         identity = uuid4().hex
         with self._register.transaction():
             if request_key is not None:
                 known = self._register.operation_of_request(job, request_key)
                 if known is not None:
                     return known
+            if alone and (other := self._register.at_work(job, kind)) is not None:
+                raise at_work(other)
             if len(self._register.unfinished()) >= limits.OPERATIONS_WAITING_MAX:
                 detail = f"{limits.OPERATIONS_WAITING_MAX} operations wait or run already"
                 raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
@@ -122,7 +133,12 @@ class Operations:
             self._begin(each)
 
     def _begin(self, record: OperationRecord) -> None:
-        command = self._command(record)
+        if record.kind == "evolve":  # in steps, of which a command may not be the first
+            self._register.change_operation(record.id, state=RUNNING, began_at=now_ms())
+            return
+        self._start(record, self._command(record))
+
+    def _start(self, record: OperationRecord, command: Sequence[str]) -> None:
         with (
             self._file(record.id, "json").open("wb") as out,
             self._file(record.id, "err").open("wb") as err,
@@ -136,7 +152,7 @@ class Operations:
         self._register.change_operation(
             record.id,
             state=RUNNING,
-            began_at=now_ms(),
+            began_at=record.began_at or now_ms(),
             pid=child.pid,
             pid_born=job_process.birth(child.pid),
         )
@@ -169,11 +185,15 @@ class Operations:
                 job_process.kill(record.pid)
             return
         self._children.pop(record.id, None)
-        result = _json(self._file(record.id, "json"))
-        reason = None if result else _sentence(self._file(record.id, "err"))
-        if result is not None and record.kind == "clone":
+        outcome: Outcome | None = self._said(record)
+        if record.kind == "evolve":
+            outcome = self._step(record)
+        if outcome is None:
+            return
+        result, reason = outcome
+        if result is not None:
             try:
-                self._cloned(record)  # before it is DONE: a kill in between does it again
+                self._done(record)  # before it is DONE: a kill in between does it again
             except Problem as problem:
                 result, reason = None, problem.detail
         self._register.change_operation(
@@ -187,6 +207,25 @@ class Operations:
         )
         for ending in ("json", "err", "in"):
             self._file(record.id, ending).unlink(missing_ok=True)
+
+    def _said(self, record: OperationRecord) -> Outcome:
+        """What the operation's last command has come to."""
+        result = _json(self._file(record.id, "json"))
+        return result, None if result else _sentence(self._file(record.id, "err"))
+
+    def _step(self, record: OperationRecord) -> Outcome | None:
+        given = self._file(record.id, "in")
+        data = ["--data", str(self._settings.places.data), "--json", *self._settings.run_arguments]
+
+        def start(record: OperationRecord, arguments: list[str]) -> None:
+            command, *options = arguments
+            self._start(record, [command, str(given), *options, *data])
+
+        try:
+            spec = load_spec(given)
+        except (OSError, SpecError) as error:
+            return None, f"the spec of the operation cannot be read: {error}"
+        return self._evolving.step(record, spec, start, lambda: self._said(record))
 
 
 def described(record: OperationRecord) -> dict[str, Any]:

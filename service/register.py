@@ -58,6 +58,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     began_at: int | None = None  # when that process was started
     run_revision: int | None = None  # the revision that it runs
     pending: str | None = None  # a spec that does not fit the state, until somebody approves it
+    held_by: str | None = None  # the operation for which the job stands still, whatever is desired
 
 
 class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     job: str
-    kind: str  # audit, rewind, clone, quarantine
+    kind: str  # audit, rewind, clone, quarantine, evolve
     state: str  # WAITING, RUNNING, DONE, FAILED
     arguments: str  # as JSON
     created_at: int
@@ -154,13 +155,29 @@ class Register:
             known = self.job(name)
             if known is None:
                 return
-            if known.pending is not None and actual in RESTING:
+            if known.pending is not None and known.held_by is None and actual in RESTING:
                 actual = Actual.AWAITING_APPROVAL
             if known.actual != actual:
                 fields["since"] = now_ms()
             if actual is not Actual.FAILED:
                 fields["failure"] = None
             self.change_job(name, actual=str(actual), reason=reason, **fields)
+
+    def hold(self, name: str, operation: str) -> None:
+        """The job is to stand still until `let_go`; what is desired of it is remembered."""
+        self.change_job(name, held_by=operation)
+
+    def let_go(self, name: str, operation: str) -> None:
+        """The job is as it is desired again; nothing where the operation does not hold it."""
+        with self._lock:
+            record = self.job(name)
+            if record is None or record.held_by != operation:
+                return
+            self.change_job(name, held_by=None, retry_at=None, failures=0)
+            if record.pid is None:
+                wanted = Desired(record.desired)
+                running = wanted is Desired.RUNNING
+                self.tell(name, Actual.STARTING if running else Actual(wanted))
 
     def remove_job(self, name: str) -> None:
         with self._lock:
@@ -191,6 +208,11 @@ class Register:
     def unfinished(self) -> list[OperationRecord]:
         rows = self._read("SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')")
         return [OperationRecord(**dict(row)) for row in rows]
+
+    def at_work(self, job: str, kind: str) -> OperationRecord | None:
+        """An operation of a kind that has not ended."""
+        found = (each for each in self.unfinished() if (each.job, each.kind) == (job, kind))
+        return next(found, None)
 
     def operation_of_request(self, job: str, request_key: str) -> OperationRecord | None:
         rows = self._read(

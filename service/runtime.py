@@ -16,6 +16,7 @@ from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import FOLLOWERS_MAX, SETTLE_SECONDS_MAX
 from service.access import Access
+from service.evolving import Evolving
 from service.follower import Follower
 from service.jobs import Jobs, instant
 from service.lags import Lags
@@ -48,7 +49,8 @@ class Runtime:
         )
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
-        self.operations = Operations(self.register, settings, self._cloned)
+        evolving = Evolving(self.register, self.jobs, self.supervisor.wake)
+        self.operations = Operations(self.register, settings, evolving, self._done)
         self.lags = Lags(settings.connections, self._to_be_asked, self._is_behind)
         self.state_sizes = StateSizes()
         self.samples = Samples(settings.connections)
@@ -113,10 +115,13 @@ class Runtime:
         # Its follower may have made the index's directory anew while it was removed.
         shutil.rmtree(self.jobs.places(name).own, ignore_errors=True)
 
-    def _cloned(self, operation: OperationRecord) -> None:
-        """A clone is there: it becomes a job."""
-        name = msgspec.json.decode(operation.arguments)["name"]
-        self._follow(self.jobs.take_up(name))
+    def _done(self, operation: OperationRecord) -> None:
+        """An operation has done its work; what that makes of jobs and followers."""
+        if operation.kind == "clone":  # it becomes a job
+            name = msgspec.json.decode(operation.arguments)["name"]
+            self._follow(self.jobs.take_up(name))
+        elif operation.kind == "evolve":
+            self._follow(self.jobs.record(operation.job))
 
     def _follow(self, record: JobRecord) -> None:
         spec = self.jobs.spec(record)

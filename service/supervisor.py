@@ -29,6 +29,7 @@ from service.register import ALIVE, Actual, Desired, JobRecord, Register, now_ms
 log = logging.getLogger(__name__)
 
 BAD_SPEC, OWNED_ELSEWHERE = 2, 75
+_HELD = "stands still while its query is changed"
 _OUTSIDE = "runs outside the service, as process {}"
 
 
@@ -90,15 +91,18 @@ class Supervisor:
             if record is None:
                 return
             actual = Actual(record.actual)
-            if desired is Desired.RUNNING and record.pending is not None:
+            was_to_run = record.desired == Desired.RUNNING
+            if desired is Desired.RUNNING and record.pending is not None and not was_to_run:
                 detail = f"job {name!r} has a pending spec; approve it, or put one that fits"
                 raise Problem("approval-needed", 409, detail)
-            if desired is Desired.RUNNING and record.desired != Desired.RUNNING:
+            if desired is Desired.RUNNING and not was_to_run:
                 self._check_room()
             running = actual in (Actual.STARTING, Actual.RUNNING) and (
                 record.pid is not None or actual is Actual.RUNNING
             )
             self._register.change_job(name, desired=str(desired), retry_at=None, failures=0)
+            if record.held_by is not None:
+                return  # the operation ends with the job as it is desired then
             if desired is Desired.RUNNING:
                 if again and running:
                     self._register.tell(name, Actual.STOPPING, "restart")
@@ -179,6 +183,8 @@ class Supervisor:
             )
         if record.actual == Actual.STOPPING:
             self._end(name, pid)
+        elif record.held_by is not None:
+            self._register.tell(name, Actual.STOPPING, _HELD)
         elif record.desired != Desired.RUNNING:
             # A kill of the service between the two writes of a wish cannot leave this; be sure.
             self._register.tell(name, Actual.STOPPING)
@@ -218,6 +224,9 @@ class Supervisor:
         self._asked.pop(name, None)
         if record.pid is not None:
             self._ended(record)
+        elif record.held_by is not None:
+            if record.actual in ALIVE:
+                self._register.tell(name, Actual.STOPPED, _HELD)
         elif record.actual == Actual.STOPPING:
             self._stopped(record)
         elif record.desired != Desired.RUNNING:
@@ -231,7 +240,9 @@ class Supervisor:
             self._register.tell(name, Actual.STARTING, record.reason)
 
     def _stopped(self, record: JobRecord) -> None:
-        if record.desired == Desired.RUNNING:
+        if record.held_by is not None:
+            self._register.tell(record.name, Actual.STOPPED, _HELD)
+        elif record.desired == Desired.RUNNING:
             self._register.tell(record.name, Actual.STARTING)
         else:
             self._register.tell(record.name, Actual(record.desired))

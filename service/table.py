@@ -147,6 +147,16 @@ class Table:
         rows = self._epoch_rows(max(files, key=lambda file: file.epoch_max))
         return max(rows, key=lambda row: row.epoch)
 
+    @property
+    def start(self) -> EpochRow | None:
+        """The job's start, with the offsets that it began at; retention keeps it."""
+        files = self.of_part(EPOCHS)
+        if not files:
+            return None
+        oldest = min(files, key=lambda file: file.epoch_min)
+        row = min(self._epoch_rows(oldest), key=lambda row: row.epoch)
+        return row if row.kind == "start" else None
+
     def _epoch_rows(self, file: LiveFile) -> Iterator[EpochRow]:
         table = self.read(file)
         stamps = table["committed_at"].cast(pa.int64()).to_pylist()

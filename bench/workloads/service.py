@@ -26,6 +26,7 @@ from bench.product import RetallyJob
 from bench.topic import fill, producer
 from bench.workloads.epoch import wait_until_taken
 from service.client import Client, Progress
+from service.documents import Change
 
 TITLE = "service"
 GROUPS = 200_000
@@ -234,7 +235,7 @@ def _wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
         if isinstance(each, Progress):
             if each.epoch >= last:
                 break
-        else:
+        elif isinstance(each, Change):
             changes.append((each.epoch, each.seq, each.row["name"]))
     found = []
     for follower in followers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from jobs.commands.errors import CommandFailed
+from jobs.commands.errors import CommandFailed, UsageError
 from jobs.commands.output import print_json
 from jobs.commands.spec_reading import load_job
 from jobs.edge.job_directory import existing_job
@@ -23,13 +23,19 @@ def run(options: argparse.Namespace) -> int:
     place = existing_job(options.data, spec.name)
     from jobs.evolve import CannotEvolve, compared, evolve, take_over
 
+    if options.beside and not options.replay:
+        raise UsageError("--beside belongs to --replay")
     try:
         if options.check:
             found = compared(place, spec)
             _show(options, spec, found, None)
             return 0 if found.continues else 1
         if options.replay:
+            compared(place, spec)  # where not even that would do
             _read_again(options, spec)
+            if options.beside:
+                _show(options, spec, compared(place, spec), None)
+                return 0
             done = take_over(place, spec)
         else:
             done = evolve(place, spec)
@@ -79,6 +85,10 @@ def _show(
             f"{spec.name} is at epoch {row.epoch} under the new query "
             f"({row.counters['changelog_rows']} changelog rows lead there); start it with "
             "retally run"
+        )
+    elif options.beside:
+        print(
+            f"the topic of {spec.name} is read again; stop the job, and call this without --beside"
         )
     elif not options.check:
         print(f"{spec.name} has this query already")

@@ -49,7 +49,7 @@ class Follower:
             for each in self._client.changes("items", 0, key=self._key, patience=SECONDS):
                 if isinstance(each, Progress):
                     self.epoch = each.epoch
-                else:
+                elif isinstance(each, documents.Change):
                     self._take(each)
         except BaseException as problem:
             self.problem = problem

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.command import main
 from service import documents
-from service.client import Client, Progress, Refused
+from service.client import Client, Columns, Progress, Refused
 from service.tokens import Tokens
 from tests.service.served import SPEC, Served
 from tests.service.tables import WatchedTable
@@ -66,7 +66,7 @@ def test_results_are_one_group_or_all_that_fit(client: Client) -> None:
 
 
 def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
-    def epochs(stream: Iterator[documents.Change | Progress], ends: int) -> list[object]:
+    def epochs(stream: Iterator[documents.Change | Columns | Progress], ends: int) -> list[object]:
         found: list[object] = []
         for each in stream:
             found.append(
