@@ -11,6 +11,9 @@ _STARTED_AGAIN = (
     "failing, the log below says more: brokers that do not answer, a full disk, too little memory."
 )
 _BY_CODE = {
+    "spec-refused": (
+        "The spec is not one that this retally takes. Correct it, and start the job again."
+    ),
     "spec-misfit": (
         "The spec is of another query, other column types or another number of buckets than the "
         "state. Put back the old spec, or give the changed query a job of its own."

@@ -20,8 +20,8 @@ from jobs.core.sql_text import aggregate_shown, expression_sql, window_sql
 from schemas.job import JobSpec
 from service.console import words
 
-WIDTH = 400
-_TEXT_CHARACTERS = 50  # of a box's line: as wide as the box in the font of the style sheet
+WIDTH = 350
+_TEXT_CHARACTERS = 44  # of a box's line: as wide as the box in the font of the style sheet
 _TEXT_LINES_MAX = 4
 _STEP_LINES_MAX = 12
 _LINE = 17

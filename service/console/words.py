@@ -81,6 +81,18 @@ def instant(milliseconds: int | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def clock(milliseconds: int | None) -> str:
+    """12:00:00 of that day, where the day is said beside it."""
+    told = instant(milliseconds)
+    return told[11:] if told[10:11] == " " else told
+
+
+def day(milliseconds: int | None) -> str:
+    """2026-01-31; nothing where the moment is not in the calendar."""
+    told = instant(milliseconds)
+    return told[:10] if told[10:11] == " " else ""
+
+
 def moment(milliseconds: int | None) -> Markup | str:
     """The same as an element, exact to the millisecond for machines."""
     if milliseconds is None:
@@ -111,6 +123,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": duration,
     "size": size,
     "instant": instant,
+    "clock": clock,
+    "day": day,
     "moment": moment,
     "age": age,
     "plural": plural,

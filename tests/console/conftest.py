@@ -60,6 +60,24 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
     end_jobs(data)
 
 
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service without tokens whose jobs are the tests' own, by names that no other takes."""
+    data = tmp_path_factory.mktemp("workshop")
+    served = Served.start(data)
+    yield served
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture
+def workshop_visits(browser: Browser, workshop: Served) -> Iterator[Visits]:
+    """To the service where tests make jobs and change them."""
+    looking = Visits(browser, workshop)
+    yield looking
+    looking.close()
+
+
 @pytest.fixture
 def visits(browser: Browser, shop: tuple[Served, Shop]) -> Iterator[Visits]:
     """To the service without tokens."""

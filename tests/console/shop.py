@@ -49,6 +49,7 @@ class Shop(WrittenTable):
                 counters={
                     "read": 17, "rows": rows, "changelog_rows": changelog_rows,
                     "groups": len(self.history[-1]), "compute_seconds": 0.2 + number % 5 / 20,
+                    "decode_seconds": 0.06 + number % 3 / 50, "fold_seconds": 0.05,
                     "event_lag_ms": 400 + 30 * (number % 7), "quarantined": int(number % 9 == 4),
                 },
             ),
@@ -67,10 +68,10 @@ class Shop(WrittenTable):
         }  # fmt: skip
 
 
-def put(served: Served, table: Shop, name: str = "items") -> None:
+def put(served: Served, table: Shop) -> None:
     """Make it a job of the service, and wait until the service has seen all of it."""
     spec = load_spec(table.place.spec)
-    newest = len(table.history) - 1
+    newest, name = len(table.history) - 1, spec.name
     with served.client() as client:
         assert client.put(f"/v1/jobs/{name}", json=spec.document()).status_code == 201
     eventually(lambda: served.job(name)["epoch"] == newest)

@@ -1,0 +1,117 @@
+"""Live parts: they follow the service, leave alone what a person does, and survive its absence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.console.looks import Visits
+from tests.console.shop import Shop, put
+from tests.service.served import Served
+
+PATIENCE_MS = 15_000  # longer than the longest pause between two tries
+
+
+def living(visits: Visits, name: str) -> Shop:
+    """A job of the test's own."""
+    table = Shop(visits.served.data, name, epochs_until_now=3)
+    table.write({"bolt": (7,)})
+    put(visits.served, table)
+    return table
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(".figure", has=page.get_by_text(name, exact=True)).locator("dd")
+
+
+def test_a_page_follows_its_job_without_being_loaded_again(workshop_visits: Visits) -> None:
+    visits, table = workshop_visits, living(workshop_visits, "followed")
+    page = visits.open("/jobs/followed")
+    page.evaluate("() => { window.loadedOnce = true; }")
+    expect(figure(page, "Groups")).to_contain_text("1")
+    table.write({"bolt": (7,), "nut": (1,), "screw": (2,)})
+    expect(figure(page, "Groups")).to_contain_text("3")
+    assert page.evaluate("() => window.loadedOnce")
+
+
+def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) -> None:
+    visits, table = workshop_visits, living(workshop_visits, "touched")
+    page = visits.open("/jobs/touched")
+    page.get_by_role("button", name="Name this moment").click()
+    page.get_by_label("Name", exact=True).fill("before-imp")
+    newest = table.write({"bolt": (8,)})
+    expect(figure(page, "Epoch")).to_contain_text(str(newest))
+    page.keyboard.type("ort")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("before-import")
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.get_by_role("button", name="Name this moment")).to_be_focused()
+
+
+def test_a_lost_connection_is_told_and_comes_back_by_itself(
+    browser: Browser, tmp_path: Path
+) -> None:
+    visits = Visits(browser, Served.start(tmp_path))
+    table = living(visits, "items")
+    visits.expect("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+    page = visits.open("/jobs/items")
+    waiting: set[str] = set()
+    at_once: list[int] = []
+
+    def asked(request: object) -> None:
+        waiting.add(str(id(request)))
+        at_once.append(len(waiting))
+
+    page.on("request", asked)
+    page.on("requestfinished", lambda request: waiting.discard(str(id(request))))
+    page.on("requestfailed", lambda request: waiting.discard(str(id(request))))
+    port = urlsplit(visits.served.address).port
+    assert visits.served.stop() == 0
+    banner = page.get_by_text("Connection lost, trying again.")
+    expect(banner).to_be_visible()
+    newest = table.write({"bolt": (9,)})
+    page.wait_for_timeout(1_500)
+    assert max(at_once) == 1  # they never pile up
+    assert len(at_once) < 8
+    visits.served = Served.start(table.place.data, "--port", str(port))
+    expect(banner).to_be_hidden(timeout=PATIENCE_MS)
+    expect(figure(page, "Epoch")).to_contain_text(str(newest), timeout=PATIENCE_MS)
+    visits.close()
+    assert visits.served.stop() == 0
+
+
+def test_a_page_that_nobody_looks_at_asks_for_nothing(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    page = visits.open("/")
+    page.wait_for_timeout(500)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(
+        """() => {
+          Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+    )
+    page.wait_for_timeout(4_500)
+    assert len(asked) <= 1  # the one that was due already
+    page.evaluate(
+        """() => {
+          Object.defineProperty(document, "hidden", { configurable: true, get: () => false });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+    )
+    page.wait_for_timeout(500)
+    assert len(asked) >= 1
+
+
+def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    living(visits, "going")
+    visits.expect("status of 404")
+    page = visits.open("/jobs/going")
+    with visits.served.client() as client:
+        assert client.delete("/v1/jobs/going?data=keep").status_code == 204
+    expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
