@@ -90,6 +90,10 @@ class InputRefused(Exception):
     """The source gave what the job is told to stop at; nothing of the epoch is committed."""
 
 
+class SourceSilent(Exception):
+    """The broker did not give what it has; another start may go better."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """An epoch's reports, before they are judged."""
@@ -332,9 +336,10 @@ class Pipeline:
 
     def _judge(self, outcome: Outcome, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
         """The epoch's counters, or an exception and no commit."""
-        unreadable = [report.unreadable for report in outcome.ranges if report.unreadable]
-        if unreadable:
-            raise InputRefused(unreadable[0])
+        for report in outcome.ranges:
+            if report.unreadable is not None:
+                kind = SourceSilent if report.silent else InputRefused
+                raise kind(report.unreadable)
         _one_report_each(outcome.ranges, ranges)
         for report in outcome.ranges:
             messages_conserved(

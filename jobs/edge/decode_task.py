@@ -48,7 +48,7 @@ from jobs.core.window_closing import Late
 from jobs.edge.columns import numbered, to_arrow
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, TableLayout, file_name, write_file
 from jobs.edge.failpoints import failpoint
-from jobs.edge.kafka_range import RangeUnreadable, records_of
+from jobs.edge.kafka_range import RangeSilent, RangeUnreadable, records_of
 from jobs.edge.late_rows import LATE, Deadline, Messages, late_rows
 from jobs.edge.ranges import OffsetRange
 from schemas.arrow_types import arrow_type
@@ -89,6 +89,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     rows: int = 0  # signed rows
     shipped: int = 0  # weighted rows sent on
     unreadable: str | None = None  # why the range could not be read
+    silent: bool = False  # that it may be read later
     event_time_max: int | None = None
     event_time_marked: int | None = None  # the greatest one up to the last marked row
     event_times_missing: int = 0
@@ -132,7 +133,9 @@ class DecodeTask:
                 for records in records_of(self.connection, self.ranges[ordinal]):
                     run.take(records)
             except RangeUnreadable as problem:
-                yield self._reported(RangeReport(task=ordinal, unreadable=str(problem)))
+                silent = isinstance(problem, RangeSilent)
+                report = RangeReport(task=ordinal, unreadable=str(problem), silent=silent)
+                yield self._reported(report)
                 continue
             run.finish()
             run.report.seconds = round(time.monotonic() - began, 4)

@@ -55,6 +55,10 @@ class RangeUnreadable(Exception):
     """The planned records cannot be had; the message says which, why, and what to do."""
 
 
+class RangeSilent(RangeUnreadable):
+    """They did not come in time; they may when the broker is there again."""
+
+
 def records_of(
     connection: Mapping[str, str], planned: OffsetRange, *, seconds_max: float | None = None
 ) -> Iterator[list[Message]]:
@@ -86,7 +90,7 @@ def records_of(
                 if records:
                     yield records
             elif time.monotonic() - heard > patience:
-                raise RangeUnreadable(
+                raise RangeSilent(
                     f"{planned}: nothing came for {patience:.0f} s after offset {position}"
                     + (f" ({trouble.str()})" if trouble else "")
                     + "; is the broker there? see retally doctor"

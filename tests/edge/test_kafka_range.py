@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.edge.broker import Broker
-from jobs.edge.kafka_range import RangeUnreadable, records_of
+from jobs.edge.kafka_range import RangeSilent, RangeUnreadable, records_of
 from jobs.edge.ranges import OffsetRange
 from tests.pipeline.running import create_topic, produce
 
@@ -78,11 +78,11 @@ def test_records_that_retention_took_are_named_and_not_skipped(broker: Broker, t
 def test_a_range_that_the_topic_does_not_have_is_given_up(broker: Broker, topic: str) -> None:
     written(broker, topic, 3)
     planned = OffsetRange(topic, 0, 0, 5)
-    with pytest.raises(RangeUnreadable, match="nothing came for 1 s after offset 3"):
+    with pytest.raises(RangeSilent, match="nothing came for 1 s after offset 3"):
         list(records_of(connection(broker), planned, seconds_max=1))
 
 
 def test_a_broker_that_is_not_there_is_the_reason() -> None:
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
-    with pytest.raises(RangeUnreadable, match="nothing came for 1 s"):
+    with pytest.raises(RangeSilent, match="nothing came for 1 s"):
         list(records_of(nobody, OffsetRange("t", 0, 0, 1), seconds_max=1))

@@ -16,7 +16,7 @@ from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
-from jobs.pipeline import InputRefused
+from jobs.pipeline import InputRefused, SourceSilent
 from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure
 from schemas.spec_file import load_spec
@@ -30,6 +30,7 @@ from tests.service.tables import WatchedTable
     [
         (SourceChanged("the topic was made again"), "source-changed", False),
         (InputRefused("cnt is gone"), "input-refused", False),
+        (SourceSilent("nothing came for 60 s"), "failed", True),
         (SpecMisfit("another query"), "spec-misfit", False),
         (FormatTooNew("format 99"), "format-too-new", False),
         (Fenced("another writer"), "fenced", False),
