@@ -1,0 +1,175 @@
+"""docs/troubleshooting.md has every code and invents none; its reasons are what messages get."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from jobs import command, failure
+from jobs.core.change import Rejected
+from jobs.core.debezium_fields import Modes
+from jobs.core.formats import KeyedDecoder, MessageRules
+from jobs.core.plan import Column
+from jobs.core.publisher_lines import Fatal
+from jobs.edge.kafka_publisher import PublisherFailed
+from schemas.types import SqlType
+from service.problems import TITLES
+from tests.docs.documents import rows_of, text
+from tests.test_docs import CHECKOUT
+
+PAGE = "troubleshooting.md"
+
+
+def sources(*folders: str) -> str:
+    paths = [path for folder in folders for path in (CHECKOUT / folder).rglob("*.py")]
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(paths))
+
+
+def cells(heading: str) -> dict[str, list[str]]:
+    """The rows of a table by their first cell."""
+    section = text(PAGE).partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:3] == "| `"]
+    return {row[0].strip("`"): row[1:] for row in rows}
+
+
+# --- codes ----------------------------------------------------------------------------------------
+
+
+def publisher_codes() -> set[str]:
+    """The words that a publisher may end with: the first argument of its Fatal and Hopeless."""
+    written = sources("jobs/edge")
+    return set(re.findall(r'(?:Fatal|Hopeless)\(\s*"(\w+)"', written))
+
+
+def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
+    codes = {failure.UNKNOWN: True, **dict.fromkeys(failure._FOR_GOOD.values(), False)}
+    for word in publisher_codes():
+        code, again = failure.kind_of(PublisherFailed(Fatal(word, "why")))
+        codes[code] = again
+    of_supervisor = sources("service").partition("def _why(")[2].partition("\ndef ")[0]
+    for code, again in re.findall(r'return "([a-z-]+)", (True|False)', of_supervisor):
+        codes[code] = again == "True"
+    told = cells("## Why a job ended")
+    assert set(told) == set(codes)
+    assert {code: row[0] == "yes" for code, row in told.items()} == codes
+
+
+def test_every_refusal_of_the_service_is_there_with_its_status() -> None:
+    told = cells("## Refusals of the service")
+    assert set(told) == set(TITLES)
+    assert list(told) == sorted(told)
+    raised = re.findall(r'Problem\(\s*"([a-z-]+)",\s*(\d{3})', sources("service"))
+    for code, status in raised:
+        assert status in told[code][0].split(", "), code
+    for code, row in told.items():
+        known = {status for found, status in raised if found == code}
+        assert not known or set(row[0].split(", ")) == known, code
+
+
+def test_every_exit_code_is_there() -> None:
+    known = {command.DONE, command.FAILED, command.BAD_USAGE, command.OWNED_ELSEWHERE}
+    assert {int(code) for code in rows_of(PAGE, "## Exit codes")} == known
+
+
+# --- reasons --------------------------------------------------------------------------------------
+
+KINDS = {
+    "id": "BIGINT", "v": "INT", "d": "DECIMAL(4, 1)", "day": "DATE", "at": "TIMESTAMP(3)",
+    "t": "TIME", "b": "BINARY", "s": "STRING",
+}  # fmt: skip
+NULLS: dict[str, Any] = dict.fromkeys(KINDS)
+
+
+def canal(**row: Any) -> bytes:
+    return message(type="INSERT", data=[NULLS | row])
+
+
+def message(**members: Any) -> bytes:
+    return json.dumps(members).encode()
+
+
+def envelope(**row: Any) -> bytes:
+    return message(op="c", before=None, after=NULLS | row)
+
+
+# What each reason of the page is given for: format, message.
+EXAMPLES: dict[str, tuple[str, bytes | None]] = {
+    "not JSON: …": ("canal-json", b"<row/>"),
+    "not UTF-8 at byte …": ("canal-json", b'{"type": "\xff"}'),
+    "nested deeper than …": ("canal-json", b'{"a":' + b"[" * 600 + b"]" * 600 + b"}" + b" " * 999),
+    "the message has … bytes; at most … are read": ("canal-json", b" " * (8 * 1024 * 1024 + 1)),
+    "… is not a canal-json object": ("canal-json", b"[]"),
+    "the type … is unknown; known are …": ("canal-json", message(type="UPSERT", data=[])),
+    "the type is missing; known are …": ("maxwell-json", message(data=[])),
+    "the op …; known are …": ("debezium-json", message(op="x")),
+    "TRUNCATE removes rows that it does not name; it cannot become retractions": (
+        "canal-json",
+        message(type="TRUNCATE"),
+    ),
+    "…; an array of rows belongs there": ("canal-json", message(type="INSERT", data={})),
+    "old has … rows, data has …": (
+        "canal-json",
+        message(type="UPDATE", data=[NULLS, NULLS], old=[{}]),
+    ),
+    "… where a row object belongs": ("canal-json", message(type="INSERT", data=[7])),
+    "… is not a valid …": ("canal-json", canal(v="seven")),
+    "… does not fit …": ("canal-json", canal(v="2147483648")),
+    "… has a fraction; … has none": ("changelog-json", message(op="+I", row=NULLS | {"v": 3.9})),
+    "… is not a day of the calendar": ("canal-json", canal(day="2020-02-30")),
+    "… has digits beyond microseconds; declare …": (
+        "canal-json",
+        canal(at="2020-05-13 12:00:00.1234567"),
+    ),
+    "… is not base64: …": ("canal-json", canal(b="a")),
+    "… without the row before it cannot be retracted; …": (
+        "debezium-json",
+        message(op="d", before=None, after=None),
+    ),
+    "the database did not send this large value, …": (
+        "debezium-json",
+        envelope(s="__debezium_unavailable_value"),
+    ),
+    "… is a number and base64 as well; say which: …": ("debezium-json", envelope(d="1234")),
+    "… may be milliseconds or microseconds …": ("debezium-adaptive", envelope(t=7)),
+    "a tombstone without a key: …": ("upsert-json", None),
+    "… is missing, and the source filters by it": ("canal-filtered", message(type="INSERT")),
+}
+# Those that expressions, windows and clocks give: where they are written.
+WRITTEN = {
+    "…: division by zero": "jobs/edge/expressions.py",
+    "…: the time is NULL": "jobs/core/windows.py",
+    "…: the window is not within the years 1 to 9999": "jobs/core/windows.py",
+    "the row's time lies in the future: …": "jobs/edge/decode_task.py",
+}
+
+
+def pattern(reason: str) -> str:
+    return ".*".join(map(re.escape, reason.split("…")))
+
+
+def test_no_reason_is_invented() -> None:
+    assert rows_of(PAGE, "## Reasons of the quarantine") == [*EXAMPLES, *WRITTEN]
+    for reason, file in WRITTEN.items():
+        said = reason.replace("…", "").strip(": ")
+        assert said in (CHECKOUT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("reason", EXAMPLES)
+def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> None:
+    kind, value = EXAMPLES[reason]
+    rules = {
+        "debezium-adaptive": MessageRules("debezium-json", modes=Modes(times="adaptive")),
+        "canal-filtered": MessageRules("canal-json", database="shop"),
+        "upsert-json": MessageRules("upsert-json", primary_key=("id",), last_images=True),
+    }.get(kind, MessageRules(kind))
+    columns = tuple(Column(name, SqlType.parse(sql)) for name, sql in KINDS.items())
+    decoder = rules.decoder(columns, columns)
+    if isinstance(decoder, KeyedDecoder):
+        decoded = decoder.explain_keyed(value, None)
+    else:
+        decoded = decoder.explain(value)
+    assert isinstance(decoded, Rejected), decoded
+    assert re.fullmatch(pattern(reason), decoded.reason), decoded.reason
