@@ -134,7 +134,8 @@ def _projection(plan: Plan) -> Projection:
         made = replaced(expression, value)
         why = not_here(made)
         if why is not None:
-            raise _Untold(f"What becomes of the rows shows once the job runs ({why.name}).")
+            what = why.name or "a part of the query"
+            raise _Untold(f"What becomes of the rows shows once the job runs: it takes {what}.")
         return evaluator(made, 0)
 
     where = None if plan.where is None else over(plan.where)
