@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -15,8 +16,9 @@ from jobs.core.change import Changes, ColumnGone, Decoded, Rejected, Skipped
 from jobs.core.decode import CanalDecoder
 from jobs.core.plan import Column
 from jobs.core.query import parse_query
-from jobs.demo.run import SPEC
+from jobs.core.values import render
 from jobs.demo.shop import RARE_GROUPS, Shop, Truth
+from jobs.demo.specs import AGES, ITEMS, ages_of, items_told
 from schemas.spec_file import load_spec
 from schemas.types import SqlType
 
@@ -24,14 +26,18 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 NOW_MS = 1_767_225_600_000
 CHANGES = 6_000
 
-Row = tuple[int, str, int]
+COLUMNS = ("id", "name", "cnt", "created")
+
+Row = tuple[int, str, int, int]
 
 
 @pytest.fixture(scope="module")
 def shop() -> tuple[Shop, list[tuple[int, Decoded]]]:
     """A shop after some thousand changes, and what a job reads in each of its messages."""
-    columns = tuple(Column(name, kind) for name, kind in load_spec(SPEC).columns.items())
-    decoder = CanalDecoder(columns, columns[:3], "shop", "product")
+    kinds = load_spec(ITEMS).columns
+    columns = tuple(Column(name, kind) for name, kind in kinds.items())
+    used = tuple(Column(name, kinds[name]) for name in COLUMNS)
+    decoder = CanalDecoder(columns, used, "shop", "product")
     shop = Shop(seed=3, partitions=4)
     messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
     return shop, [(partition, decoder.explain(value)) for partition, value in messages]
@@ -45,10 +51,19 @@ def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
         for weight, row in decoded.changes if isinstance(decoded, Changes) else ():
             live[row] += weight  # type: ignore[index]
     assert set(live.values()) == {0, 1}
-    counts: dict[str, list[int]] = {}
-    for _, name, cnt in live.elements():
-        counts.setdefault(name, []).append(cnt)
-    assert shop[0].truth() == {name: (sum(c), max(c), len(c)) for name, c in counts.items()}
+    groups: dict[str, list[Row]] = {}
+    for row in live.elements():
+        groups.setdefault(row[1], []).append(row)
+    moment = load_spec(ITEMS).columns["created"]
+    assert shop[0].truth() == {
+        name: (
+            sum(row[2] for row in rows),
+            max(row[2] for row in rows),
+            len(rows),
+            datetime.fromisoformat(str(render(min(row[3] for row in rows), moment))),
+        )
+        for name, rows in groups.items()
+    }
 
 
 def test_every_retraction_of_the_shop_takes_away_a_row_that_is_there(
@@ -95,10 +110,29 @@ def test_equal_seeds_give_equal_shops() -> None:
     assert made(7) != made(8)
 
 
-def test_the_demos_spec_is_a_job() -> None:
-    spec = load_spec(SPEC)
-    assert parse_query(spec.query, spec.columns).output == ("name", "sum_cnt", "top", "n")
-    assert spec.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
+def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_tells() -> None:
+    first, second = load_spec(ITEMS), load_spec(AGES)
+    told = parse_query(first.query, first.columns)
+    assert told.output == ("name", "sum_cnt", "top", "n", "oldest")
+    assert first.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
+    types = {named.name: named.type for named in told.group} | dict(told.results)
+    assert {name: types[name] for name in second.columns} == second.columns
+    assert parse_query(second.query, second.columns).window is not None
+
+
+def test_windows_are_those_of_the_oldest_products() -> None:
+    rows = [
+        {"name": name, "sum_cnt": total, "top": top, "n": 2, "oldest": oldest}
+        for name, total, top, oldest in [
+            ("a", 7, 4, "2026-01-02 09:00:09.999"),
+            ("b", 8, 5, "2026-01-02 09:00:10.000"),
+            ("c", 9, 3, "2026-01-02 09:00:19.000"),
+        ]
+    ]
+    assert ages_of(items_told(rows)) == {
+        "2026-01-02 09:00:00": (1, 7, 4),
+        "2026-01-02 09:00:10": (2, 17, 5),
+    }
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
@@ -120,6 +154,7 @@ def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -
     exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
     assert exact is not None, output
     assert int(exact[1]) >= 12
+    assert re.search(r"^exact: \d+ windows equal the same query over them$", output, re.M), output
     assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
     assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
     assert _left(family) == []
@@ -144,17 +179,17 @@ def _running(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Broker, job, JVMs, workers and publisher, once the first epoch is committed."""
+    """Broker, service, jobs, JVMs, workers and publishers, once every job has an epoch."""
     assert demo.stdout is not None
     said = []
     for line in demo.stdout:
         said.append(line)
-        if "first epoch in" in line:
+        if "all green" in line:
             break
     else:
         raise AssertionError("".join(said) + demo.communicate()[1])
     family = psutil.Process(demo.pid).children(recursive=True)
-    assert sum(_is_java(process) for process in family) == 2
+    assert sum(_is_java(process) for process in family) == 3
     return family
 
 

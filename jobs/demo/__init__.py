@@ -1,7 +1,8 @@
-"""The demo: a broker, a living source, a job, and its changing results in the terminal.
+"""The demo: a broker, a living source, the service with two jobs, results in terminal and browser.
 
-    Shop ─► Feed ─► shop.product ─► job (own process) ─► items-changes ─► Follower ─► screen, lines
-      └─► truth ─────────────────────── compared at the end ───────────────────┘
+    Shop ─► Feed ─► shop.product ─► items ─► items-changes ─► ages (both jobs of the service)
+      │                                        └─► Follower ─► screen, lines
+      └─► truth ──────────── compared at the end ──┘
 
 `run` has the order of things; everything it starts, it ends.
 """

@@ -1,61 +1,59 @@
 """The demo, in order: start, show, and settle the account.
 
-1  broker                     ready in .. s
-2  topic, job as a process
-3  the shop's changes begin   first epoch in .. s
-4  show, until Ctrl-C, --seconds, or a failure
-5  changes stop; the job takes in the rest, is told to end, and publishes all it committed
-6  the topic, folded from its beginning, is compared with the shop's own table
-7  everything that was started is ended, and the data is deleted unless --data named its place
+1  broker, topic, service
+2  two jobs through the service, the shop's changes    every job has an epoch in .. s
+3  show, until Ctrl-C, --seconds, or a failure
+4  changes stop; the jobs take in the rest, are told to end, and publish all they committed
+5  the topic, folded from its beginning, is compared with the shop's own table; the second job's
+   results with what they must be for it
+6  everything that was started is ended, and the data is deleted unless --data named its place
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-import yaml
 from rich.console import Console
 
 from jobs.demo.feed import Feed
 from jobs.demo.follower import BrokenChangelog, Epochs, Fold, Follower, Topic
+from jobs.demo.guard import Guard
 from jobs.demo.screen import Display, Lines, Screen
-from jobs.demo.shop import TABLE_COLUMNS, Shop, Truth
+from jobs.demo.serving import Service, ServiceFailed
+from jobs.demo.shop import Shop
+from jobs.demo.specs import (
+    PARTITIONS,
+    SINK_TOPIC,
+    SOURCE_TOPIC,
+    SPECS,
+    ages_of,
+    ages_told,
+    items_told,
+)
+from jobs.demo.tour import tour
 from jobs.edge.broker import Broker, BrokerFailed
 from jobs.edge.jars import JarsMissing
 from jobs.edge.java import JavaMissing
 from jobs.edge.kafka_admin import KafkaAdmin
 
-SOURCE_TOPIC, SINK_TOPIC, PARTITIONS = "shop.product", "items-changes", 4
-SPEC = {
-    "name": "items",
-    "source": {"topic": SOURCE_TOPIC, "database": "shop", "table": "product"},
-    "columns": TABLE_COLUMNS,
-    "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
-    "minibatch": {"size": 5000, "latency": "1s"},
-    "sink": {"topic": SINK_TOPIC, "partitions": PARTITIONS},
-}
 RATE_DEFAULT = 400
-FIRST_EPOCH_SECONDS_MAX = 180  # some ten on an idle machine
+FIRST_EPOCH_SECONDS_MAX = 180  # some twenty on an idle machine
 CATCH_UP_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 60
-END_SECONDS_MAX = 20  # of a job whose results nobody waits for
-LOG_LINES_SHOWN = 15
 
 _LOOK_SECONDS = 0.2
 _SETTLE_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
+_CHECK_SECONDS = 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,14 +77,16 @@ def main(argv: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except (DemoFailed, BrokerFailed, JarsMissing, JavaMissing, BrokenChangelog) as problem:
+    except (
+        DemoFailed, ServiceFailed, BrokerFailed, JarsMissing, JavaMissing, BrokenChangelog,
+    ) as problem:  # fmt: skip
         print(f"demo: {problem}", file=sys.stderr)
         return 1
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="retally demo", description="A broker, a living source, a job, and what it gives."
+        prog="retally demo", description="A broker, a living source, the service, and two jobs."
     )
     parser.add_argument("--data", type=Path, help="keep everything there (default: a temporary "
                         "directory, deleted at the end)")  # fmt: skip
@@ -116,18 +116,31 @@ class _Demo:
                     signal.signal(number, signal.SIG_IGN)
 
     def _run(self, running: ExitStack) -> int:
+        began = time.monotonic()
+        guard = Guard(self.data)
+        running.callback(guard.stop)
         broker = self._broker(running)
-        job = self._job(running, broker.address)
+        service = Service(self.data, broker.address)
+        running.callback(service.stop)
+        self._say(f"service   {service.address}, its log in {self.data}/service.log")
+        service.begin()
+        for spec in SPECS:
+            self._say(f"job       {spec['name']}: {spec['query']}")
         feed = Feed(broker.address, SOURCE_TOPIC, self.shop, self.wishes.rate)
         running.callback(feed.close)
         feed.start()
-        follower = self._first_epoch(running, broker.address, job, feed)
+        self._say(
+            f"source    {SOURCE_TOPIC}, {PARTITIONS} partitions, {self.wishes.rate} changes/s, "
+            f"seed {self.wishes.seed}"
+        )
+        follower = self._first_epochs(running, broker.address, service, feed)
+        self._say(f"          all green after {time.monotonic() - began:.1f} s")
         try:
-            with self._display(broker.address) as display:
-                self._show(display, follower, feed, job)
+            with self._display(service.address) as display:
+                self._show(display, follower, feed, service)
         except KeyboardInterrupt:
             self._say("ending; Ctrl-C once more skips the comparison")
-        exact = self._settled(broker.address, follower, feed, job)
+        exact = self._settled(broker.address, follower, feed, service)
         return 0 if exact else 1
 
     def _say(self, text: str) -> None:
@@ -143,50 +156,30 @@ class _Demo:
         broker.start()
         with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
             admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
+            admin.ensure_topic(SINK_TOPIC, PARTITIONS, {})  # the second job starts beside the first
         seconds = time.monotonic() - began
         self._say(f"          ready in {seconds:.1f} s at {broker.address}")
         return broker
 
-    def _job(self, running: ExitStack, brokers: str) -> subprocess.Popen[bytes]:
-        """Before any thread exists here, so that the child may be tied to this process."""
-        spec = self.data / "items.yaml"
-        spec.write_text(yaml.safe_dump(SPEC, sort_keys=False))
-        self._say(f"job       items: {SPEC['query']}")
-        with self._log.open("wb") as log:
-            job = subprocess.Popen(
-                job_command(spec, self.data, brokers),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours; the job is told when all is read
-                preexec_fn=_tie_to(os.getpid()),  # noqa: PLW1509
-            )
-        running.callback(_end, job)
-        return job
-
-    def _first_epoch(
-        self, running: ExitStack, brokers: str, job: subprocess.Popen[bytes], feed: Feed
+    def _first_epochs(
+        self, running: ExitStack, brokers: str, service: Service, feed: Feed
     ) -> Follower:
-        self._say(
-            f"source    {SOURCE_TOPIC}, {PARTITIONS} partitions, {self.wishes.rate} changes/s, "
-            f"seed {self.wishes.seed}"
-        )
         began = time.monotonic()
-        epochs = Epochs(self.data / "jobs" / "items" / "epochs")
-        while epochs.number == 0:
+        while waiting := [name for name, epoch in service.epochs().items() if not epoch]:
             if time.monotonic() - began > FIRST_EPOCH_SECONDS_MAX:
-                raise DemoFailed(f"no epoch after {FIRST_EPOCH_SECONDS_MAX} s\n{self._last_words}")
-            self._check(job, feed)
+                raise DemoFailed(
+                    f"no epoch of {', '.join(waiting)} after {FIRST_EPOCH_SECONDS_MAX} s"
+                )
+            self._check(service, feed)
             time.sleep(_LOOK_SECONDS)
-            epochs.look()
-        self._say(f"          first epoch in {time.monotonic() - began:.1f} s")
-        # The publisher has made its topic before the first epoch is committed.
         topic = Topic(brokers, SINK_TOPIC, PARTITIONS)
         running.callback(topic.close)
-        return Follower(topic, epochs)
+        return Follower(topic, Epochs(self.data / "jobs" / "items" / "epochs"))
 
-    def _display(self, brokers: str) -> Display:
-        hints = _hints(self.data, brokers)
+    def _display(self, address: str) -> Display:
+        hints = [f"open {address}/ or try in another terminal:"]
+        for number, stop in enumerate(tour(address), 1):
+            hints += [f"{number}  {stop.title}", f"   {stop.line}"]
         if self.console.is_terminal:
             return Screen(self.console, hints)
         for hint in hints:
@@ -195,76 +188,49 @@ class _Demo:
 
     # --- showing ------------------------------------------------------------------------------
 
-    def _show(
-        self, display: Display, follower: Follower, feed: Feed, job: subprocess.Popen[bytes]
-    ) -> None:
-        began = time.monotonic()
+    def _show(self, display: Display, follower: Follower, feed: Feed, service: Service) -> None:
+        began = checked = time.monotonic()
         while self.wishes.seconds is None or time.monotonic() - began < self.wishes.seconds:
             follower.look(_LOOK_SECONDS)
             display.show(follower, follower.epochs.behind(SOURCE_TOPIC, feed.sent))
-            self._check(job, feed)
+            if time.monotonic() - checked > _CHECK_SECONDS:
+                self._check(service, feed)
+                checked = time.monotonic()
 
-    def _check(self, job: subprocess.Popen[bytes], feed: Feed) -> None:
+    def _check(self, service: Service, feed: Feed) -> None:
         if feed.failure is not None:
             raise DemoFailed(f"the source could not go on: {feed.failure}")
-        status = job.poll()
-        if status is not None:
-            raise DemoFailed(f"the job ended with status {status}\n{self._last_words}")
-
-    @property
-    def _log(self) -> Path:
-        return self.data / "job.log"
-
-    @property
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])
+        service.check()
 
     # --- settling -----------------------------------------------------------------------------
 
-    def _settled(
-        self, brokers: str, follower: Follower, feed: Feed, job: subprocess.Popen[bytes]
-    ) -> bool:
-        """Whether the topic and the shop's own table say the same, at the last change."""
+    def _settled(self, brokers: str, follower: Follower, feed: Feed, service: Service) -> bool:
+        """Whether topic and results say what the shop's own table says, at the last change."""
         feed.stop()
+        truth = self.shop.truth()
         deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
         while behind := follower.epochs.behind(SOURCE_TOPIC, feed.sent):
             if time.monotonic() > deadline:
-                raise DemoFailed(f"the job is still {behind} messages behind\n{self._last_words}")
-            self._check(job, feed)
+                raise DemoFailed(f"the job is still {behind} messages behind")
+            self._check(service, feed)
             time.sleep(_SETTLE_SECONDS)
             follower.epochs.look()
-        job.terminate()  # it publishes what it has committed before it ends
-        if job.wait(STOP_SECONDS_MAX) != 0:
-            self._check(job, feed)
+        ages = ages_of(truth)
+        while ages_told(service.rows("ages")) != ages and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        chained = ages_told(service.rows("ages"))
+        service.end_jobs()
         fold = _folded(brokers)
-        told = {row["name"]: (row["sum_cnt"], row["top"], row["n"])
-                for row in fold.results.values()}  # fmt: skip
-        self._say(_verdict(told, self.shop.truth()))
+        told = items_told(list(fold.results.values()))
+        self._say(_verdict("groups", "the source's own table", told, truth))
+        self._say(_verdict("windows", "the same query over them", chained, ages))
         self._say(
             f"       {sum(feed.sent):,} messages, {follower.epochs.number} epochs, {fold.rows:,} "
             f"changelog rows, {follower.epochs.quarantined} messages in quarantine",
         )
         if self.wishes.data is not None:
             self._say(f"data   in {self.data}")
-        return told == self.shop.truth()
-
-
-def job_command(spec: Path, data: Path, brokers: str) -> list[str]:
-    run = ["run", str(spec), "--data", str(data), "--brokers", brokers]
-    return [sys.executable, "-m", "jobs.command", *run]
-
-
-def _hints(data: Path, brokers: str) -> list[str]:
-    command = Path(sys.executable).with_name("retally")
-    with suppress(ValueError):
-        command = command.relative_to(Path.cwd())
-    return [
-        f"try in another terminal (brokers: {brokers}):",
-        f"  {command} results items --data {data}",
-        f"  {command} changes items --data {data} --follow",
-        f"  {command} explain items '\"bolt\"' --data {data}",
-    ]
+        return told == truth and chained == ages
 
 
 def _folded(brokers: str) -> Fold:
@@ -279,14 +245,14 @@ def _folded(brokers: str) -> Fold:
     return fold
 
 
-def _verdict(told: Truth, truth: Truth) -> str:
+def _verdict(kind: str, what: str, told: Mapping[str, Any], truth: Mapping[str, Any]) -> str:
     if told == truth:
-        return f"exact: {len(truth)} groups equal the source's own table"
+        return f"exact: {len(truth)} {kind} equal {what}"
     names = sorted(set(told) | set(truth))
     wrong = [name for name in names if told.get(name) != truth.get(name)]
     first = wrong[0]
     return (
-        f"WRONG: {len(wrong)} of {len(names)} groups differ from the source's own table; "
+        f"WRONG: {len(wrong)} of {len(names)} {kind} differ from {what}; "
         f"{first} is {told.get(first)}, should be {truth.get(first)}"
     )
 
@@ -307,34 +273,8 @@ def _directory(wanted: Path | None) -> Iterator[Path]:
         shutil.rmtree(data, ignore_errors=True)
 
 
-def _end(job: subprocess.Popen[bytes]) -> None:
-    """A job that still runs is asked first, so that it takes its scratch files away."""
-    if job.poll() is not None:
-        return
-    job.terminate()
-    try:
-        job.wait(END_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)  # its JVM too; the publisher sees it and ends
-        job.wait()
-
-
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _tie_to(parent: int) -> Callable[[], None] | None:
-    """On Linux: have the kernel kill the job when the demo ends, by kill -9 too."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def tie() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return tie
 
 
 if __name__ == "__main__":

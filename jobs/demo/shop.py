@@ -1,9 +1,10 @@
 """Shop: a table of products that keeps changing, and what canal would say about each change.
 
     Shop ──► messages   (partition, canal-json), the envelope as canal sends it
-      └────► truth      name -> (SUM(cnt), MAX(cnt), COUNT(*)) over the rows that are left
+      └────► truth      name -> (SUM(cnt), MAX(cnt), COUNT(*), MIN(created)) of the rows left
 
-Equal seeds give equal changes. Bad messages are part of it, and no part of the truth.
+Equal seeds give equal changes: a shop has a clock of its own, which each message moves on. Bad
+messages are part of it, and no part of the truth.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
-TABLE_COLUMNS = {"id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(10, 2)"}
+TABLE_COLUMNS = {
+    "id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(10, 2)",
+    "created": "TIMESTAMP(3)",
+}  # fmt: skip
 GROUPS = (
     "bolt", "bracket", "chisel", "drill", "hammer", "hinge",
     "nut", "pliers", "saw", "screw", "washer", "wrench",
@@ -36,15 +41,17 @@ ROWS_MAX = 900
 RARE_SHARE = 0.002  # of rows that come into a group
 ROWS_IN_A_MESSAGE = 6
 CANAL_DELAY_MS = 12
+OPENS = datetime(2026, 1, 2, 9)
+MESSAGE_TAKES = timedelta(microseconds=2_500)  # as much as at the demo's usual rate
 
 _MYSQL_TYPES = {
     "id": "bigint", "name": "varchar(64)", "cnt": "int", "price": "decimal(10,2)",
-    "shelf": "varchar(8)",
+    "created": "datetime(3)", "shelf": "varchar(8)",
 }  # fmt: skip
-_SQL_TYPES = {"id": -5, "name": 12, "cnt": 4, "price": 3, "shelf": 12}
+_SQL_TYPES = {"id": -5, "name": 12, "cnt": 4, "price": 3, "created": 93, "shelf": 12}
 
 Message = tuple[int, bytes]
-Truth = dict[str, tuple[int, int, int]]
+Truth = dict[str, tuple[int, int, int, datetime]]
 
 
 @dataclass(slots=True)
@@ -52,6 +59,7 @@ class Product:
     name: str
     cnt: int
     cents: int
+    created: datetime
 
 
 @dataclass(slots=True)
@@ -98,11 +106,19 @@ class Shop:
 
     def truth(self) -> Truth:
         """What the query must give: computed from the rows, not from the changes."""
-        counts: dict[str, list[int]] = {}
+        groups: dict[str, list[Product]] = {}
         for live in self._products:
             for product in live.values():
-                counts.setdefault(product.name, []).append(product.cnt)
-        return {name: (sum(all_), max(all_), len(all_)) for name, all_ in sorted(counts.items())}
+                groups.setdefault(product.name, []).append(product)
+        return {
+            name: (
+                sum(each.cnt for each in group),
+                max(each.cnt for each in group),
+                len(group),
+                min(each.created for each in group),
+            )
+            for name, group in sorted(groups.items())
+        }
 
     # --- one kind of change each --------------------------------------------------------------
 
@@ -112,7 +128,7 @@ class Shop:
             while self._next_id % self.partitions != partition:
                 self._next_id += 1
             identity, self._next_id = self._next_id, self._next_id + 1
-            product = Product(self._group(), self._count(), self._cents())
+            product = self._product(self._group())
             self._products[partition][identity] = product
             data.append(self._row(identity, product))
         return partition, self._message("INSERT", data, None, now_ms)
@@ -150,7 +166,7 @@ class Shop:
 
     def _bad(self, partition: int, now_ms: int) -> Message:
         """What no decoder should guess at: quarantine keeps it, results never see it."""
-        row = self._row(self._next_id, Product("bolt", self._count(), self._cents()))
+        row = self._row(self._next_id, self._product("bolt"))
         kind = self._random.randrange(3)
         if kind == 0:
             return partition, self._message("INSERT", [{**row, "cnt": "a few"}], None, now_ms)
@@ -166,6 +182,7 @@ class Shop:
             "name": product.name,
             "cnt": str(product.cnt),
             "price": _price(product.cents),
+            "created": product.created.isoformat(" ", "milliseconds"),
         }
         if self._has_shelf:
             row["shelf"] = None if identity % 3 else f"{identity % 7}-{identity % 5}"
@@ -197,6 +214,11 @@ class Shop:
             "type": kind,
         }
         return json.dumps({**message, **fields}, separators=(",", ":")).encode()
+
+    def _product(self, name: str) -> Product:
+        now = OPENS + self._messages * MESSAGE_TAKES
+        created = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
+        return Product(name, self._count(), self._cents(), created)
 
     def _group(self, apart_from: str = "") -> str:
         pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS

@@ -21,8 +21,9 @@ from pathlib import Path
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from jobs.demo.run import PARTITIONS, RATE_DEFAULT, SOURCE_TOPIC
+from jobs.demo.run import RATE_DEFAULT
 from jobs.demo.shop import Message, Shop
+from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.kafka_admin import KafkaAdmin
 from schemas.connections import BROKERS_DEFAULT
 

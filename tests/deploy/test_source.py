@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.demo.run import PARTITIONS, SOURCE_TOPIC
 from jobs.demo.shop import Shop
 from jobs.demo.source import changes
+from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.broker import Broker
 from jobs.edge.kafka_admin import KafkaAdmin
 from tests.deploy.deployment import CHECKOUT

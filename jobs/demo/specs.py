@@ -1,0 +1,72 @@
+"""The demo's two jobs: one over the shop's table, one over the changes of the first.
+
+    shop.product ──► items: a row a name ──► items-changes ──► ages: a row a window ──► ages-changes
+
+`ages` has how many names there are whose oldest product is from the same ten seconds, and what is
+in stock of them. A name leaves its window when that product is sold, so windows shrink and end.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from jobs.demo.shop import TABLE_COLUMNS, Truth
+
+SOURCE_TOPIC, SINK_TOPIC, PARTITIONS = "shop.product", "items-changes", 4
+WINDOW_SECONDS = 10
+_MINIBATCH = {"size": 5000, "latency": "1s"}
+
+ITEMS: dict[str, Any] = {
+    "name": "items",
+    "source": {"topic": SOURCE_TOPIC, "database": "shop", "table": "product"},
+    "columns": TABLE_COLUMNS,
+    "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n, MIN(created) AS oldest "
+    "FROM product GROUP BY name",
+    "minibatch": _MINIBATCH,
+    "sink": {"topic": SINK_TOPIC, "partitions": PARTITIONS},
+}
+AGES: dict[str, Any] = {
+    "name": "ages",
+    "source": {"topic": SINK_TOPIC, "format": "changelog-json"},
+    "columns": {
+        "name": "STRING",
+        "sum_cnt": "INT",
+        "top": "INT",
+        "oldest": "TIMESTAMP(3)",
+    },
+    "query": "SELECT window_start, COUNT(*) AS names, SUM(sum_cnt) AS stock, MAX(top) AS top "
+    f"FROM items GROUP BY TUMBLE(oldest, INTERVAL '{WINDOW_SECONDS}' SECOND)",
+    "watermark": {"time": {"column": "oldest"}},
+    "minibatch": _MINIBATCH,
+    "sink": {"topic": "ages-changes", "partitions": 1},
+}
+SPECS = (ITEMS, AGES)
+
+Ages = dict[str, tuple[int, int, int]]
+
+
+def items_told(rows: list[dict[str, Any]]) -> Truth:
+    """Rows of the first job as the shop tells them."""
+    return {
+        row["name"]: (
+            row["sum_cnt"], row["top"], row["n"], datetime.fromisoformat(row["oldest"])
+        )
+        for row in rows
+    }  # fmt: skip
+
+
+def ages_told(rows: list[dict[str, Any]]) -> Ages:
+    return {row["window_start"]: (row["names"], row["stock"], row["top"]) for row in rows}
+
+
+def ages_of(items: Truth) -> Ages:
+    """What the second job must give for the results of the first, computed without it."""
+    windows: dict[str, list[tuple[int, int]]] = {}
+    for stock, top, _, oldest in items.values():
+        start = oldest.replace(second=oldest.second - oldest.second % WINDOW_SECONDS, microsecond=0)
+        windows.setdefault(start.isoformat(" "), []).append((stock, top))
+    return {
+        start: (len(names), sum(stock for stock, _ in names), max(top for _, top in names))
+        for start, names in sorted(windows.items())
+    }
