@@ -23,11 +23,18 @@ from pathlib import Path
 from jobs.commands.errors import UsageError
 from schemas.limits import JOBS_RUNNING_MAX
 
-JOB_ACTIONS = (
-    "list", "show", "put", "start", "pause", "resume", "stop", "restart", "delete", "logs",
-)  # fmt: skip
+ACTIONS = {
+    "start": "has a job of the service run",
+    "stop": "ends a job of the service, for good",
+    "pause": "ends a job of the service for a while",
+    "resume": "has a paused job run again",
+    "restart": "ends a job of the service and starts it again",
+    "logs": "the newest lines of a job's log",
+}
+JOB_ACTIONS = ("list", "show", "put", "delete", *ACTIONS)
 DONE, FAILED, BAD_USAGE, OWNED_ELSEWHERE = 0, 1, 2, 75
 # Errors of ours whose text is a whole sentence; of others the kind is shown too.
+_SERVICE = "the service that is asked (RETALLY_SERVICE, then http://127.0.0.1:8080)"
 _OWN_PACKAGES = ("jobs.", "schemas.", "service.")
 
 
@@ -52,11 +59,13 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["demo"]:  # has arguments of its own
         return _guarded(lambda: _exit_code(import_module("jobs.demo").main(arguments[1:])), False)
     try:
-        options = _parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
     except SystemExit as end:  # argparse has said why
         return int(end.code or 0)
     _log_to_standard_error(options.verbose)
-    run = import_module(f"jobs.commands.{options.module}").run
+    over_http = "service" in options and "data" in options and options.data is None
+    module = "over_http" if over_http else options.module
+    run = import_module(f"jobs.commands.{module}").run
     return _guarded(lambda: _exit_code(run(options)), options.verbose)
 
 
@@ -126,7 +135,8 @@ def _log_to_standard_error(verbose: bool) -> None:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """All commands with their options."""
     parser = argparse.ArgumentParser(
         prog="retally",
         description="Exact GROUP BY aggregates over a change stream: Kafka in, Delta as the "
@@ -170,8 +180,18 @@ class _Command:
         return self
 
     def job(self) -> _Command:
+        """Of the tables in a directory, or else of a service."""
         self.parser.add_argument("job", metavar="JOB", help="a job's name")
-        return self.data()
+        where = self.parser.add_mutually_exclusive_group()
+        where.add_argument(
+            "--data", type=Path, metavar="DIR", help="read the tables there, without a service"
+        )
+        where.add_argument("--service", metavar="URL", help=_SERVICE)
+        return self
+
+    def service(self) -> _Command:
+        self.parser.add_argument("--service", metavar="URL", help=_SERVICE)
+        return self
 
     def spec(self) -> _Command:
         self.parser.add_argument("spec", type=Path, metavar="SPEC", help="a job spec, YAML or JSON")
@@ -225,16 +245,32 @@ def _add_running(commands: _Commands) -> None:
         "--new-token", metavar="NAME=ROLE", help="print a new token (viewer, operator, admin), end"
     )
     token.add_argument("--revoke-token", metavar="NAME", help="let go of a token, and end")
-    jobs = commands.add("jobs", "the jobs of a running service: look, put, start, stop").json()
+    jobs = commands.add("jobs", "the jobs of a running service: look, put, start, stop")
+    jobs.service().json()
     jobs.parser.add_argument("action", choices=JOB_ACTIONS, nargs="?", default="list")
     jobs.parser.add_argument("name", metavar="NAME", nargs="?", help="a job's name")
-    jobs.parser.add_argument(
-        "--service", metavar="URL", help="RETALLY_SERVICE, then http://127.0.0.1:8080"
-    )
     jobs.parser.add_argument("--spec", metavar="FILE", help="of put: a job spec, YAML or JSON")
     jobs.parser.add_argument("--job-data", choices=("keep", "drop"), help="of delete: its table")
-    jobs.parser.add_argument("--limit", type=_whole, default=100, help="of logs: lines (100)")
-    commands.add("demo", "a broker, a living source, a job, and its changing results")
+    _add_action(jobs.parser, logs=True, others=True)
+    for action, summary in ACTIONS.items():
+        command = commands.add(action, summary, module="jobs").service().json().parser
+        command.set_defaults(action=action)
+        command.add_argument("name", metavar="JOB", help="a job's name")
+        _add_action(command, logs=action == "logs", others=action != "logs")
+    commands.add("demo", "a broker, a living source, the service, and two jobs")
+    completion = commands.add("completion", "what a shell needs to complete this command")
+    completion.parser.add_argument("shell", choices=("bash", "zsh"))
+
+
+def _add_action(parser: argparse.ArgumentParser, *, logs: bool, others: bool) -> None:
+    """The options of some actions; those that a command does not have are unsaid."""
+    parser.set_defaults(limit=100, wait=None)
+    if logs:
+        parser.add_argument("--limit", type=_whole, default=100, help="of logs: lines (100)")
+    if others:
+        parser.add_argument(
+            "--wait", type=_whole, metavar="SECONDS", help="until it is so, at most that long"
+        )
 
 
 def _add_reading(commands: _Commands) -> None:

@@ -258,6 +258,9 @@ class Client:
     def savepoint(self, name: str, called: str | None = None) -> of.Savepoint:
         return self._ask("POST", f"{_job(name)}/savepoints", of.Savepoint, {"name": called})
 
+    def drop_savepoint(self, name: str, called: str) -> None:
+        self._send("DELETE", f"{_job(name)}/savepoints/{quote(called, safe='')}")
+
     def quarantine(self, name: str) -> Iterator[of.Quarantined]:
         cursor: str | None = None
         while True:

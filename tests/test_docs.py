@@ -112,7 +112,7 @@ def test_commands_are_what_the_command_line_takes(document: str, words: list[str
     if words[0] == "demo":
         arguments().parse_args(words[1:])
     elif words != ["--help"]:
-        command._parser().parse_args(words)
+        command.parser().parse_args(words)
 
 
 def test_every_make_target_of_the_documents_exists() -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import suppress
+from typing import Any
 
 from jobs.commands.output import OP_STYLES, console, print_json, safe
 from jobs.edge.job_directory import existing_job
@@ -34,14 +35,17 @@ class _Printer:
     def __init__(self, shape: RowShape, as_json: bool) -> None:
         self.shape = shape
         self.as_json = as_json
-        self.console = None if as_json else console()
 
     def __call__(self, change: ChangeRow) -> None:
         row = self.shape.row(change.key, change.result)
-        if self.console is None:
-            document = {"op": change.op, "epoch": change.epoch, "seq": change.seq, "row": row}
-            print_json(document)
-            return
-        text = safe(json.dumps(row, ensure_ascii=False))
-        line = f"{change.epoch:>6} {change.op} {text}"
-        self.console.print(line, style=OP_STYLES[change.op], soft_wrap=True)
+        document = {"op": change.op, "epoch": change.epoch, "seq": change.seq, "row": row}
+        print_change(document, as_json=self.as_json)
+
+
+def print_change(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    text = safe(json.dumps(document["row"], ensure_ascii=False))
+    line = f"{document['epoch']:>6} {document['op']} {text}"
+    console().print(line, style=OP_STYLES[document["op"]], soft_wrap=True)

@@ -25,10 +25,10 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(document)
     else:
-        _print(document)
+        print_explanation(document)
 
 
-def _print(document: dict[str, Any]) -> None:
+def print_explanation(document: dict[str, Any]) -> None:
     group, row = _text(document["group"]), document["row"]
     print(f"{document['job']} {group} at epoch {document['epoch']}")
     if document["row_count"] is None:

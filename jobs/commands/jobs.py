@@ -1,46 +1,32 @@
-"""retally jobs: the jobs of a running service, looked at and told what to do.
-
-The service is called by its name, as in jobs.commands.serve: nothing of jobs imports it.
-"""
+"""retally jobs, and start, stop and the like: the jobs of a running service, looked at and told
+what to do."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from jobs.commands.errors import CommandFailed, UsageError
-from jobs.commands.output import print_json, print_table, safe
+from jobs.commands.output import print_json, print_table, safe, waiting
+from jobs.commands.service_client import service_client
 
-SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
-SERVICE_DEFAULT = "http://127.0.0.1:8080"
 _COLUMNS = [
     ("job", False), ("state", False), ("desired", False), ("epoch", True), ("groups", True),
     ("lag", True), ("reason", False),
 ]  # fmt: skip
+# Where a job is when what was asked for is done.
+_GOALS = {
+    "start": "RUNNING", "resume": "RUNNING", "restart": "RUNNING", "pause": "PAUSED",
+    "stop": "STOPPED",
+}  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> None:
-    service = import_module("service.client")
-    address = options.service or os.environ.get(SERVICE_VARIABLE) or SERVICE_DEFAULT
-    try:
-        client = service.Client(address, os.environ.get(TOKEN_VARIABLE))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    try:
+    with service_client(options) as client:
         _act(client, options)
-    except service.Refused as error:
-        raise CommandFailed(safe(str(error))) from None
-    except OSError as error:
-        raise CommandFailed(
-            f"{address} does not answer: {error}; does retally serve run?"
-        ) from None
-    finally:
-        client.close()
 
 
 def _act(client: Any, options: argparse.Namespace) -> None:
@@ -63,7 +49,12 @@ def _act(client: Any, options: argparse.Namespace) -> None:
             print(f"{line.time or '':23} {line.level:7} {safe(line.message)}")
     else:
         job = client.job(name) if action == "show" else getattr(client, action)(name)
+        if options.wait and action in _GOALS:
+            with waiting(f"{name} is to be {_GOALS[action]}"):
+                job = client.until(name, _GOALS[action], "FAILED", seconds=options.wait)
         _show([job], options.json)
+        if job.actual == "FAILED" and action in _GOALS:
+            raise CommandFailed(f"{name} failed: {job.reason}")
 
 
 def _show(jobs: list[Any], as_json: bool) -> None:

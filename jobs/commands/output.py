@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.core.values import Json
@@ -72,3 +73,14 @@ def print_table(
         ]
         table.add_row(*cells)
     console().print(table)
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """A sign of life for people while something takes its time."""
+    screen = console(errors=True)
+    if not screen.is_terminal:
+        yield
+        return
+    with screen.status(safe(text)):
+        yield

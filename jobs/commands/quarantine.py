@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _replay(place: JobDirectory, options: argparse.Namespace) -> None:
-    fixed = None if options.message is None else _message(options.message)
+    fixed = None if options.message is None else message_of(options.message)
     connections = load_connections(options.connections, options.brokers)
     source = connections.named(load_spec(place.spec).source.connection)
     from jobs.edge.kafka_admin import KafkaAdmin
@@ -63,7 +63,7 @@ def _replay(place: JobDirectory, options: argparse.Namespace) -> None:
         note(f"message {done.id} is offset {done.offset} of {done.topic}/{done.partition} now")
 
 
-def _message(named: str) -> bytes:
+def message_of(named: str) -> bytes:
     """A file's bytes, or standard input for `-`; not more than a job would read."""
     try:
         stream = sys.stdin.buffer if named == "-" else Path(named).open("rb")  # noqa: SIM115

@@ -169,7 +169,7 @@ def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec:
 
 
 def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
-    assert retally("results", "items")[0] == 2
+    assert retally("results")[0] == 2
     assert retally("resluts")[0] == 2
     assert retally("results", "items", "--data", "x", "--epoch", "-1")[0] == 2
     code, out, _ = retally("--help")
