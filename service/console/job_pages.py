@@ -21,6 +21,7 @@ from service.console.partition_strip import partition_strip
 from service.console.topology import WIDTH, topology
 from service.console.visitor import Visitor, visitor_of
 from service.course import Course
+from service.evolution import told
 from service.problems import Problem
 from service.register import Desired, now_ms
 from service.runtime import Runtime, runtime_of
@@ -98,6 +99,7 @@ def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict
     lags = (job.standing["lag"] or {}).get("partitions", {})
     return {
         "actions": actions(visitor, job),
+        "evolution": _evolution(runtime, job),
         "advised": advice(job.record.failure, retried=job.record.retry_at is not None),
         "freshness": freshness(job, now),
         "lags": job_pictures.lag_chart(course, now),
@@ -118,6 +120,15 @@ def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict
         "log": job_log.tail(places.log, CONSOLE_LOG_LINES, level),
         "level": level,
     }
+
+
+def _evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
+    """What the pending spec would make of the job's state; None where there is no state."""
+    if job.record.pending is None:
+        return None
+    with suppress(Problem):
+        return told(runtime, job.record, runtime.jobs.pending(job.record))
+    return None
 
 
 def _topology(job: JobView) -> Any:
@@ -155,9 +166,8 @@ def actions(visitor: Visitor, job: JobView) -> list[Action]:
     """What can be done with a job as it is, the likeliest first."""
     record = job.record
     found: list[Action] = []
-    if record.pending is not None and job.stopped:
-        if visitor.administers:
-            found.append(Action("approve", "Approve the changed spec", "main", asks=True))
+    if record.pending is not None and record.desired != Desired.RUNNING:
+        pass  # it is to be decided about first, in the notice of it
     elif record.desired == Desired.PAUSED:
         found.append(Action("resume", "Resume", "main"))
     elif record.desired == Desired.STOPPED or (record.retry_at is None and job.stopped):

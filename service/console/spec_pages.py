@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.plan import Plan
-from jobs.core.sql_text import aggregate_shown, expression_sql
+from jobs.core.sql_text import aggregate_sql, expression_sql
 from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec_file import SpecError, load_spec, spec_text
 from service.console.job_view import job_view
@@ -121,6 +121,6 @@ def _columns(plan: Plan) -> list[ResultColumn]:
     types = {named.name: str(named.type) for named in plan.group}
     types |= {name: str(kind) for name, kind in plan.results}
     meaning = {named.name: expression_sql(named.expression) for named in plan.group}
-    meaning |= {each.name: aggregate_shown(plan, each) for each in plan.aggregates}
+    meaning |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
     meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
     return [ResultColumn(name, types[name], meaning[name]) for name in plan.output]

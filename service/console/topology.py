@@ -16,7 +16,7 @@ from typing import Any
 
 from jobs.core.accumulators import FUNCTIONS, Reading
 from jobs.core.plan import Plan, WindowBound
-from jobs.core.sql_text import aggregate_shown, expression_sql, window_sql
+from jobs.core.sql_text import aggregate_sql, expression_sql, window_sql
 from schemas.job import JobSpec
 from service.console import words
 
@@ -135,7 +135,7 @@ def _folded(spec: JobSpec, plan: Plan) -> list[str]:
     for each in plan.aggregates:
         keeps = FUNCTIONS[each.function].reading is not Reading.CELLS or each.distinct
         more = " (keeps its values)" if keeps else ""
-        lines.append(f"{aggregate_shown(plan, each)} AS {each.name}{more}")
+        lines.append(f"{aggregate_sql(plan, each)} AS {each.name}{more}")
     return [*lines, words.plural(spec.state.buckets, "bucket")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.looks import Visits, assert_sound
 from tests.console.shop import Shop, put
@@ -57,27 +57,54 @@ def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> Non
     expect(page.get_by_text("did not give any message")).to_be_visible(timeout=15_000)
 
 
-def test_a_spec_that_does_not_fit_the_state_is_saved_only_to_be_approved(
-    workshop_visits: Visits,
-) -> None:
+def change_query(page: Page, before: str, after: str) -> None:
+    """Save another query for a job that has begun, to be approved."""
+    spec = page.get_by_role("textbox", name="Spec")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    spec.fill(spec.input_value().replace(before, after))
+    expect(page.get_by_role("img", name=after)).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()
+    page.get_by_role("button", name="Save it to be approved").click()
+    expect(page.get_by_role("heading", name="waits to be approved")).to_be_visible()
+
+
+def test_a_changed_query_that_the_state_answers_is_taken_with_it(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "evolved")
+    table.write({"bolt": (7, 9)})
+    put(own.served, table)
+    own.expect("status of 409")
+    page = own.open("/jobs/evolved/spec")
+    change_query(page, "MAX(v) AS top", "MIN(v) AS least")
+    notice = page.get_by_role("region", name="A changed spec waits to be approved")
+    expect(notice).to_contain_text("nothing is read again")
+    expect(notice).to_contain_text("New columns: least")
+    assert_sound(page, "pending")
+    notice.get_by_role("button", name="Approve it").click()
+    dialog = page.get_by_role("dialog", name="Take the changed spec of evolved?")
+    dialog.get_by_role("button", name="Take it").click()
+    expect(notice).to_be_hidden(timeout=30_000)
+    with own.served.client() as client:
+        row = client.get("/v1/jobs/evolved/results/bolt?min_epoch=2&wait=10").json()["row"]
+    assert row == {"name": "bolt", "total": 16, "least": 7}
+
+
+def test_a_job_begins_anew_only_for_who_types_its_name(workshop_visits: Visits) -> None:
     own = workshop_visits
     table = Shop(own.served.data, "remade")
     table.write({"bolt": (7,)})
     put(own.served, table)
     own.expect("status of 409")
     page = own.open("/jobs/remade/spec")
-    spec = page.get_by_role("textbox", name="Spec")
-    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
-    spec.fill(spec.input_value().replace("MAX(v)", "MIN(v)"))
-    expect(page.get_by_role("img", name="MIN(v)")).to_be_visible()
-    page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()
-    page.get_by_role("button", name="Save it to be approved").click()
-    expect(page.get_by_role("heading", name="waits to be approved")).to_be_visible()
-    page.get_by_role("button", name="Approve the changed spec").click()
+    change_query(page, "SUM(v)", "SUM(v + 1)")
+    expect(page.get_by_text("does not answer it")).to_be_visible()
+    page.get_by_role("button", name="Begin anew with it").click()
     dialog = page.get_by_role("dialog", name="Begin remade anew?")
+    dialog.get_by_role("button", name="Drop the state and begin anew").click()
+    expect(dialog).to_be_visible()
     dialog.get_by_label("Type its name").fill("remade")
     dialog.get_by_role("button", name="Drop the state and begin anew").click()
     expect(page.get_by_text("waits to be approved")).to_have_count(0)
     assert not table.place.table.exists()
-    assert "MIN(v)" in own.served.job("remade")["spec"]["query"]
+    assert "SUM(v + 1)" in own.served.job("remade")["spec"]["query"]

@@ -3,7 +3,7 @@
 //   every body[data-refresh] ms ──► the page again ──► each live part brought to what it is there
 //
 // One request at a time; a page that nobody looks at asks for nothing. `refresh()` does it at once.
-import { ask, backOff, Lost, toLogin } from "./connection.js";
+import { ask, backOff, Lost, lost, toLogin } from "./connection.js";
 import { morph } from "./morph.js";
 
 let timer = 0;
@@ -40,6 +40,10 @@ async function takeAnew() {
   try {
     const response = await ask("live", location.pathname + location.search);
     if (new URL(response.url).pathname === "/login") return toLogin();
+    if (response.status >= 500) {
+      lost("live");
+      throw new Lost(`the page cannot be had (${response.status})`);
+    }
     const text = await response.text();
     if (!response.headers.get("content-type")?.includes("text/html")) return undefined;
     const page = new DOMParser().parseFromString(text, "text/html");
