@@ -1,4 +1,4 @@
-"""docs/comparison.md and docs/flink.md: figures are those of docs/performance.md, keys exist."""
+"""Figures of the pages are those of docs/performance.md, bounds those of the code; keys exist."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 
 import yaml
 
+from schemas import limits
 from schemas.spec_file import load_spec
-from tests.docs.documents import text
+from tests.docs.documents import rows_of, text
 from tests.test_docs import blocks
 
 
@@ -17,6 +18,21 @@ def test_measured_figures_are_those_of_the_page_that_says_how() -> None:
     assert len(figures) == 4
     measured = text("performance.md")
     assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_figures_that_scale_calls_measured_are_there_too() -> None:
+    said = "".join(re.findall(r"measured: ([^;|]*)", text("scale.md")))
+    figures = re.findall(r"\d+,\d{3}|\d+\.\d+", said)
+    assert len(figures) >= 3
+    assert [figure for figure in figures if figure not in text("performance.md")] == []
+
+
+def test_bounds_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([\d,]+)( MiB)? \|", text("scale.md"), re.MULTILINE)
+    assert len(rows) == len(rows_of("scale.md", "## Limits"))
+    for name, number, unit in rows:
+        bound = int(number.replace(",", "")) * (1024 * 1024 if unit else 1)
+        assert bound == getattr(limits, name), name
 
 
 def test_keys_that_replace_an_option_are_keys_of_a_spec() -> None:

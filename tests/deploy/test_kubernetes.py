@@ -1,0 +1,144 @@
+"""deploy/kubernetes says what Dockerfile, docker-compose.yml, command line and routes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs import command
+from schemas.connections import load_connections
+from service import app
+from service.settings import Settings
+from tests.deploy.deployment import CHECKOUT, composed, dockerfile, settings
+
+FOLDER = CHECKOUT / "deploy" / "kubernetes"
+OBJECTS = {each["kind"]: each for each in yaml.safe_load_all((FOLDER / "service.yaml").read_text())}
+SET = OBJECTS["StatefulSet"]
+POD = SET["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+EVERY_CONTAINER = [*POD["initContainers"], CONTAINER]
+
+
+def options() -> Any:
+    """The arguments, as the command line reads them."""
+    assert CONTAINER["args"][0] == "retally"
+    return command._parser().parse_args(CONTAINER["args"][1:])
+
+
+def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
+    given = settings()
+    image = f"{given['RETALLY_IMAGE']}:{given['RETALLY_VERSION']}"
+    assert [each["image"] for each in EVERY_CONTAINER] == [image, image]
+    assert "command" not in CONTAINER
+    entries = [each.words for each in dockerfile() if each.word == "ENTRYPOINT"]
+    assert entries == [["/usr/bin/tini", "--"]]
+
+
+def test_the_command_is_the_service_as_compose_starts_it() -> None:
+    known = command._parser().parse_args(composed()["services"]["service"]["command"][1:])
+    ours = options()
+    assert ours.command == known.command == "serve"
+    for name in ("data", "host", "port"):
+        assert getattr(ours, name) == getattr(known, name), name
+    assert ours.master == "local[2]"
+
+
+def test_the_environment_is_that_of_compose_and_secrets_are_secret(tmp_path: Path) -> None:
+    given = {each["name"]: each for each in CONTAINER["env"]}
+    of_compose = composed()["services"]["service"]["environment"]
+    for name in ("RETALLY_CACHE", "SPARK_LOCAL_DIRS"):
+        assert given[name]["value"] == of_compose[name]
+    passwords = {name for name, each in given.items() if "valueFrom" in each}
+    assert passwords == {"KAFKA_PASSWORD"}
+    assert set(given) == passwords | {"RETALLY_CACHE", "SPARK_LOCAL_DIRS"}
+    connections = load_connections(
+        FOLDER / "connections.yaml", environment=dict.fromkeys(passwords, "x")
+    )
+    assert connections.named("default").security == "SASL_SSL"
+
+
+def test_the_configuration_is_mounted_where_the_command_looks() -> None:
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    (generated,) = kustomization["configMapGenerator"]
+    assert all((FOLDER / name).exists() for name in kustomization["resources"])
+    (file,) = generated["files"]
+    assert (FOLDER / file).exists()
+    (volume,) = (each for each in POD["volumes"] if each["name"] == "connections")
+    assert volume["configMap"]["name"] == generated["name"]
+    assert options().connections == Path(mounts(CONTAINER)["connections"]) / file
+
+
+def mounts(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+
+
+def test_what_may_be_written_is_mounted_and_nothing_else() -> None:
+    image_volumes = [each.words for each in dockerfile() if each.word == "VOLUME"]
+    found = mounts(CONTAINER)
+    assert image_volumes == [[found["data"], found["cache"]]]
+    writable = {each["mountPath"] for each in CONTAINER["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {"/data", "/cache", "/tmp", "/dev/shm"}
+    declared = {each["name"] for each in POD["volumes"]}
+    declared |= {each["metadata"]["name"] for each in SET["spec"]["volumeClaimTemplates"]}
+    assert {name for each in EVERY_CONTAINER for name in mounts(each)} == declared
+
+
+@pytest.mark.parametrize("container", EVERY_CONTAINER, ids=lambda each: each["name"])
+def test_a_container_is_confined(container: dict[str, Any]) -> None:
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_the_pod_runs_as_the_user_of_the_image() -> None:
+    (user,) = {each.text for each in dockerfile() if each.word == "USER"}
+    context = POD["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert f"{context['runAsUser']}:{context['runAsGroup']}" == user
+    assert context["fsGroup"] == context["runAsGroup"]
+    assert POD["automountServiceAccountToken"] is False
+
+
+def test_probes_ask_open_routes_at_the_port_of_the_service(tmp_path: Path) -> None:
+    application, _ = app.create(Settings(tmp_path, load_connections(None, "127.0.0.1:9")))
+    routes = application.openapi()["paths"]
+    ports = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = CONTAINER[kind]["httpGet"]
+        assert asked["path"] in routes
+        assert "security" not in routes[asked["path"]]["get"]
+        assert ports[asked["port"]] == options().port
+    assert CONTAINER["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_service_finds_the_pod_and_there_is_one() -> None:
+    labels = SET["spec"]["template"]["metadata"]["labels"]
+    assert OBJECTS["Service"]["spec"]["selector"] == labels
+    assert SET["spec"]["selector"]["matchLabels"] == labels
+    (port,) = OBJECTS["Service"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (options().port, CONTAINER["ports"][0]["name"])
+    assert SET["spec"]["replicas"] == 1
+    assert SET["spec"]["serviceName"] == OBJECTS["Service"]["metadata"]["name"]
+
+
+def test_the_first_token_goes_where_the_service_reads_it(tmp_path: Path) -> None:
+    from service.places import ServicePlaces
+
+    (first,) = POD["initContainers"]
+    assert str(ServicePlaces(options().data).tokens) in first["command"][-1]
+
+
+def test_the_secrets_are_those_of_the_page() -> None:
+    page = (CHECKOUT / "docs" / "scale.md").read_text()
+    for name in ("retally-tokens", "retally-kafka"):
+        assert f"kubectl create secret generic {name} " in page
+    (tokens,) = (each for each in POD["volumes"] if each["name"] == "tokens")
+    assert tokens["secret"]["secretName"] == "retally-tokens"
+    (password,) = (each for each in CONTAINER["env"] if "valueFrom" in each)
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "retally-kafka", "key": "password"}
