@@ -139,6 +139,19 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
+def _anchors(path: Path) -> set[str]:
+    """What the headings of a document are called in links to them."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_into_a_page_lead_to_a_heading(path: Path) -> None:
+    for page, anchor in re.findall(r"\]\(([\w./-]*\.md)?#([^)]+)\)", path.read_text()):
+        target = path.parent / page if page else path
+        assert anchor in _anchors(target), f"{target.name}#{anchor}"
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_named_tests_exist(path: Path) -> None:
     for file, name in _TEST.findall(path.read_text()):

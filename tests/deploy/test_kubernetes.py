@@ -25,7 +25,7 @@ EVERY_CONTAINER = [*POD["initContainers"], CONTAINER]
 def options() -> Any:
     """The arguments, as the command line reads them."""
     assert CONTAINER["args"][0] == "retally"
-    return command._parser().parse_args(CONTAINER["args"][1:])
+    return command.parser().parse_args(CONTAINER["args"][1:])
 
 
 def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
@@ -38,7 +38,7 @@ def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
 
 
 def test_the_command_is_the_service_as_compose_starts_it() -> None:
-    known = command._parser().parse_args(composed()["services"]["service"]["command"][1:])
+    known = command.parser().parse_args(composed()["services"]["service"]["command"][1:])
     ours = options()
     assert ours.command == known.command == "serve"
     for name in ("data", "host", "port"):
