@@ -95,6 +95,13 @@ def audit(
     first, newest = start_row(reader.root, reader.handle), _shown(reader)
     if first is None:
         raise CannotAudit(f"job {place.name!r} no longer knows where it began")
+    if newest.moved is not None:
+        raise CannotAudit(
+            f"the offsets of job {place.name!r} were moved by hand at epoch {newest.moved}: since "
+            "then its results are not the query over its topic, so there is nothing to compare "
+            "them with. Set it back to before that (retally rewind), or read the topic again "
+            "(retally evolve --replay)"
+        )
     if reader.spec.state.ttl_ms:
         raise CannotAudit("groups of this job expire as time goes by; a topic cannot tell when")
     starts, ends = _range(admin, reader, first, newest)

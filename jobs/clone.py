@@ -165,7 +165,7 @@ def _copied(
         counters={
             "groups": len(results), "changelog_rows": len(changelog), "cloned": target.row.epoch,
             **{name: sum(row.counters.get(name, 0) for row in until) for name in _CARRIED},
-            **target.row.standing,
+            **target.row.standing, **({} if target.row.moved is None else {"moved": _EPOCH}),
         },
         files=named,
     )  # fmt: skip

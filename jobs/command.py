@@ -311,6 +311,15 @@ def _add_upkeep(commands: _Commands) -> None:
     rewind.job().brokers().json().parser.add_argument(
         "--to", required=True, metavar="N|NAME", help="a savepoint's name, or an epoch"
     )
+    offsets = commands.add("offsets", "where a job goes on in its topics; sets a stopped one")
+    offsets.job().brokers().json().parser.add_argument(
+        "--at", type=_epoch, metavar="EPOCH", help="only if the job stands at this epoch"
+    )
+    where = offsets.parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--set", action="append", metavar="TOPIC/P=N", help="go on there from offset N"
+    )
+    where.add_argument("--reset", action="store_true", help="go on from source.start")
     quarantine = commands.add("quarantine", "messages that a job did not take; sends one again")
     replay = quarantine.job().brokers().json().parser
     replay.add_argument("--replay", metavar="ID", help="send this one to its topic again")

@@ -45,6 +45,7 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
     return {
         "job": table.place.name,
         "epoch": table.newest.epoch,
+        "moved": table.newest.moved,
         "group": table.shape.key(key),
         "row": row,
         **explanation(

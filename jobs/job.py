@@ -148,6 +148,11 @@ class Job:
             self._same_buckets(place)
             table, newest = self._table(place, plan, layout, admin, identities)
             self.progress.newest = newest
+            if newest.moved is not None:
+                log.warning(
+                    "offsets were moved by hand at epoch %d: results are not the query over the "
+                    "topic any more", newest.moved,
+                )  # fmt: skip
             starts = checked_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
             write_spec(place.spec, self.spec)
@@ -202,7 +207,7 @@ class Job:
                         "types; retally evolve goes on under the changed query, the old one is in "
                         f"{place.spec}"
                     )
-                if newest.kind != "start":
+                if not newest.fresh:
                     closing = closing_of(self.spec, plan)
                     reason = other_windows(newest.watermarks.get("agenda"), closing)
                     if reason is not None:

@@ -151,10 +151,9 @@ class Pipeline:
         self.clock = clock
         self.source_unchanged = source_unchanged
         told = newest.watermarks.get("agenda")
-        fresh = newest.kind == "start"
         self.closing = closing_of(spec, plan)
         self.agenda = Agenda(
-            spec.minibatch, spec.state.ttl_ms, told, fresh=fresh, closing=self.closing
+            spec.minibatch, spec.state.ttl_ms, told, fresh=newest.fresh, closing=self.closing
         )
         self.agenda.heard(clock.time.watermark)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
@@ -416,7 +415,7 @@ class Pipeline:
         dropped = [key for fold in outcome.folds for key in fold.dropped_keys]
         if dropped:
             counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
-        return counters
+        return counters | self.newest.marks
 
 
 def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:

@@ -29,8 +29,8 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     uuid: str
     generation: int
-    # "start", "data" (a micro-batch), "time" (nothing but time made it due), "rewind", "clone" or
-    # "evolve" (another query).
+    # "start", "data" (a micro-batch), "time" (nothing but time made it due), "rewind", "clone",
+    # "evolve" (another query) or "offsets" (moved by hand).
     kind: str
     committed_at: int  # microseconds since 1970
     plan: str  # fingerprint of the plan whose state this is
@@ -47,10 +47,27 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.counters.get("begins"))
 
     @property
+    def fresh(self) -> bool:
+        """Whether nothing has been computed yet: there is no time to go on from."""
+        return self.kind == "start" or (self.kind in ("evolve", "offsets") and not self.watermarks)
+
+    @property
+    def moved(self) -> int | None:
+        """The epoch in which offsets were moved by hand, where that still counts: from there on
+        the results are not the query over the topic."""
+        return self.counters.get("moved")
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What every epoch after this one says again."""
+        return {} if self.moved is None else {"moved": self.moved}
+
+    @property
     def standing(self) -> dict[str, Any]:
         """The counters of what is there, and not of what happened: an epoch that takes the state
         of this one over says them again. (`groups` it has counted itself.)"""
-        return {name: self.counters[name] for name in ("images",) if name in self.counters}
+        kept = {name: self.counters[name] for name in ("images",) if name in self.counters}
+        return kept | self.marks
 
 
 JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")

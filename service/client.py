@@ -169,6 +169,17 @@ class Client:
     def offsets(self, name: str) -> of.JobOffsets:
         return self._get(f"{_job(name)}/offsets", of.JobOffsets)
 
+    def move_offsets(
+        self, name: str, offsets: of.Offsets | None, *, epoch: int | None = None
+    ) -> of.Operation:
+        """Let a stopped job go on from other offsets; None: from those of its source.start. With
+        `epoch` only where the job is at that one."""
+        headers = {} if epoch is None else {"If-Match": f'"{epoch}"'}
+        place = f"{_job(name)}/offsets"
+        if offsets is None:
+            return self._ask("DELETE", place, of.Operation, None, headers)
+        return self._ask("PATCH", place, of.Operation, {"offsets": offsets}, headers)
+
     def watermarks(self, name: str) -> of.Watermarks:
         return self._get(f"{_job(name)}/watermarks", of.Watermarks)
 

@@ -67,6 +67,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     watermark: int | None
     groups: int | None
     committed_at: str | None = None
+    moved: int | None = None  # since when offsets are others than the topic's: moved by hand
     lag: Lag | None
     rates: Rates | None
     table: str | None  # what is wrong with the table, where that keeps results from being read
@@ -149,6 +150,7 @@ class EpochOfGroup(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     epoch: int
+    moved: int | None  # the epoch in which offsets were moved by hand
     group: Row
     row: Row | None
     row_count: int | None
@@ -225,6 +227,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True):
 
 class JobOffsets(msgspec.Struct, frozen=True):
     epoch: int
+    moved: int | None  # the epoch in which they were moved by hand, where that still counts
     topics: dict[str, dict[str, PartitionOffsets]]
     lag: Lag | None
 
@@ -243,7 +246,7 @@ class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job: str
-    kind: Literal["audit", "rewind", "clone", "quarantine", "evolve"]
+    kind: Literal["audit", "rewind", "clone", "quarantine", "evolve", "offsets"]
     state: Literal["WAITING", "RUNNING", "DONE", "FAILED"]
     arguments: dict[str, Any]
     asked_by: str | None

@@ -79,6 +79,7 @@ class GroupHistory:
         rows = self._table.epochs()
         return {
             "epoch": newest.epoch,
+            "moved": newest.moved,
             "group": self._shape.key(self._key),
             "row": row,
             **explanation(

@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from schemas import limits
+from schemas.epoch import Offsets
 from schemas.spec_file import SpecError, load_spec
 from service import job_process
 from service.evolving import Evolving, Outcome
@@ -164,6 +165,10 @@ class Operations:
         match record.kind:
             case "rewind":
                 return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
+            case "offsets":
+                command += ["--at", str(arguments["epoch"]), *self._settings.kafka_arguments]
+                moved = arguments["offsets"]
+                return [*command, *(["--reset"] if moved is None else _settings_of(moved))]
             case "clone":
                 to = [] if arguments["to"] is None else ["--to", str(arguments["to"])]
                 return [*command, arguments["name"], "--spec", given, *to]
@@ -226,6 +231,14 @@ class Operations:
         except (OSError, SpecError) as error:
             return None, f"the spec of the operation cannot be read: {error}"
         return self._evolving.step(record, spec, start, lambda: self._said(record))
+
+
+def _settings_of(offsets: Offsets) -> list[str]:
+    return [
+        f"--set={topic}/{partition}={offset}"
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    ]
 
 
 def described(record: OperationRecord) -> dict[str, Any]:

@@ -37,6 +37,7 @@ TITLES = {
     "column-unknown": "The results have no such column",
     "csrf-refused": "A change by a browser's session needs its word",
     "cursor-invalid": "The cursor is not one of this listing",
+    "epoch-moved": "The job is at another epoch",
     "epoch-not-reached": "The epoch was not reached in time",
     "epoch-unknown": "There is no such epoch",
     "forbidden": "The token's role does not allow this",

@@ -232,6 +232,7 @@ class Runtime:
             "watermark": newest.watermarks.get("combined"),
             "groups": newest.counters.get("groups"),
             "committed_at": instant(newest.committed_at // 1_000),
+            "moved": newest.moved,
             "lag": self.lags.of(name, newest),
             "rates": follower.rates(),
             "table": follower.problem,

@@ -1,4 +1,4 @@
-"""Routes of where a job stands: offsets and lag, watermarks; its savepoints."""
+"""Routes of where a job stands in time, and of its savepoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.epoch import EpochRow
 from service import operations
 from service.access import needs
 from service.bodies import body_of
-from service.documents import JobOffsets, Savepoint, Savepoints, Watermarks
+from service.documents import Savepoint, Savepoints, Watermarks
 from service.examples import answers, body_schema
 from service.follower import Follower
 from service.job_routes import answer
@@ -44,11 +44,6 @@ _WATERMARKS = {
     "status": "active",
     "held_by": [],
     "topics": {"shop.product": {"partitions": {"0": {"watermark": 1769860799999}}}},
-}
-_OFFSETS = {
-    "epoch": 41,
-    "topics": {"shop.product": {"0": {"next": 131, "end": 140, "lag": 9}}},
-    "lag": {"records": 9},
 }
 SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 NAME_PATTERN = "^[A-Za-z0-9]*[A-Za-z][A-Za-z0-9._-]{0,30}$"
@@ -86,32 +81,6 @@ async def watermarks(request: Request, name: str) -> Response:
     told = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
     document = {"epoch": newest.epoch, "committed_at": instant(newest.committed_at // 1_000)}
     return answer(document | told)
-
-
-@router.get(
-    "/jobs/{name}/offsets",
-    tags=["jobs"],
-    dependencies=[_viewer],
-    responses=answers(JobOffsets, _OFFSETS, 404, 409),
-)
-async def offsets(request: Request, name: str) -> Response:
-    """Where the job goes on in each partition, and how far that is from the end, where the
-    broker says."""
-    runtime = runtime_of(request)
-    newest = newest_of(await runtime.ready(name))
-    ends = runtime.lags.ends(name)
-    topics = {
-        topic: {
-            partition: _of_partition(at, ends.get(topic, {}).get(partition))
-            for partition, at in partitions.items()
-        }
-        for topic, partitions in newest.offsets.items()
-    }
-    return answer({"epoch": newest.epoch, "topics": topics, "lag": runtime.lags.of(name, newest)})
-
-
-def _of_partition(at: int, end: int | None) -> dict[str, int | None]:
-    return {"next": at, "end": end, "lag": None if end is None else max(0, end - at)}
 
 
 # --- savepoints ---------------------------------------------------------------------------------

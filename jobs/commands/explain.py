@@ -7,7 +7,15 @@ import json
 from typing import Any
 
 from jobs.commands.group_key import group_key
-from jobs.commands.output import OP_STYLES, console, print_json, print_table, safe, shown
+from jobs.commands.output import (
+    OP_STYLES,
+    console,
+    moved_note,
+    print_json,
+    print_table,
+    safe,
+    shown,
+)
 from jobs.edge.job_directory import existing_job
 from jobs.edge.table_reading import reading
 from jobs.explain import explained, negative
@@ -31,6 +39,8 @@ def run(options: argparse.Namespace) -> None:
 def print_explanation(document: dict[str, Any]) -> None:
     group, row = _text(document["group"]), document["row"]
     print(f"{document['job']} {group} at epoch {document['epoch']}")
+    if document["moved"] is not None:
+        print(moved_note(document["moved"]))
     if document["row_count"] is None:
         print("The group is gone: its last row was taken away, or it expired.")
     elif row is None:

@@ -23,6 +23,11 @@ OP_STYLES = {"+I": "green", "+U": "cyan", "-U": "dim cyan", "-D": "red"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
+def moved_note(epoch: int) -> str:
+    """What has to be said of a job whose offsets were moved by hand."""
+    return f"Offsets were moved by hand at epoch {epoch}: this is not the query over the topic."
+
+
 def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 

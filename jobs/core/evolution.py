@@ -64,7 +64,7 @@ def compared(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
     more = []
     if (agenda or {}).get("withheld"):
         more.append("results are withheld until the watermark ends their bundle")
-    if newest.kind != "start" and (why := other_windows(agenda, closing_of(new.spec, new.plan))):
+    if not newest.fresh and (why := other_windows(agenda, closing_of(new.spec, new.plan))):
         more.append(why)
     fixed = []
     if new.spec.state.buckets != old.spec.state.buckets:

@@ -54,13 +54,19 @@ class WrittenTable:
     """A table written epoch by epoch; `history` has the live groups after each."""
 
     def __init__(
-        self, data: Path, query: str, columns: Mapping[str, object], name: str = "items"
+        self,
+        data: Path,
+        query: str,
+        columns: Mapping[str, object],
+        name: str = "items",
+        topic: str = "t",
     ) -> None:
         self.place = JobDirectory(data, name)
+        self.topic = topic
         spec = load_spec(
             {
                 "name": name,
-                "source": {"topic": "t"},
+                "source": {"topic": topic},
                 "columns": {name: str(kind) for name, kind in columns.items()},
                 "query": query,
                 "state": {"buckets": BUCKETS},
@@ -134,7 +140,7 @@ class WrittenTable:
         self.table.commit_epoch(
             EpochRow(
                 epoch=number, uuid=uuid4().hex, generation=1, kind=kind, committed_at=number,
-                plan=self.plan.fingerprint, offsets={"t": {"0": 10 * number}},
+                plan=self.plan.fingerprint, offsets={self.topic: {"0": 10 * number}},
                 counters={"changelog_rows": changelog_rows},
             ),
             files,

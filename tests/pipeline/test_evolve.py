@@ -84,8 +84,12 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
         {"name": "b", "top": 5, "low": 5, "kinds": 1},
     ]
     assert job.ask_rows() == told
+    passed_over = message("INSERT", "z", 77)
     later = [message("DELETE", "a", 8), message("INSERT", "c", 4), message("UPDATE", "b", 2, 5)]
-    produce(broker.address, topic, [(0, each) for each in later])
+    produce(broker.address, topic, [(0, each) for each in (passed_over, *later)])
+    place = f"{topic}/0={len(changes) + 1}"
+    (done,) = job.ask("offsets", "items", "--set", place, "--brokers", broker.address)
+    assert (done["epoch"], done["moved"], done["changed"]) == (3, 3, True)
     job.must_run()
     told = [
         {"name": "a", "top": 3, "low": 3, "kinds": 1},
@@ -94,7 +98,9 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
     ]
     assert job.ask_rows() == told
     assert job.folded() == told
-    assert [row.kind for row in job.epochs()] == ["start", "data", "evolve", "data"]
+    kinds = ["start", "data", "evolve", "offsets", "data"]
+    assert [row.kind for row in job.epochs()] == kinds
+    assert [row.moved for row in job.epochs()] == [None, None, None, 3, 3]
     assert (tmp_path / "data" / "cache").exists()
 
     # Groups of other columns need the rows, and another topic for what is told of them.
@@ -133,7 +139,10 @@ def test_where_the_state_does_not_do_the_topic_is_read_again(
     job.spec["query"] = "SELECT cnt, COUNT(*) AS n FROM t WHERE cnt > 3 GROUP BY cnt"
     job.spec["sink"]["topic"] += "-2"
     assert "GROUP BY is another" in job.evolve(code=1)
+    job.ask("offsets", "items", "--set", f"{topic}/0=0", "--brokers", broker.address)
+    assert job.epochs()[-1].moved is not None
     job.evolve("--replay", "--brokers", broker.address)
+    assert job.epochs()[-1].moved is None  # the topic was read again
     produce(broker.address, topic, [(0, message("INSERT", "d", 9))])
     job.must_run()
     told = [{"cnt": 5, "n": 1}, {"cnt": 8, "n": 1}, {"cnt": 9, "n": 2}]

@@ -29,6 +29,7 @@ ADMIN = {
     "/v1/jobs/{name}/rewind",
     "/v1/jobs/{name}/clone",
     "/v1/jobs/{name}/approve",
+    "/v1/jobs/{name}/offsets",
     "/v1/jobs/{name}/quarantine/{id}/replay",
     "/v1/jobs/{name}/savepoints/{savepoint}",
 }
@@ -37,7 +38,7 @@ ADMIN = {
 def needed(method: str, path: str) -> Role:
     if path in OPERATOR and method == "POST":
         return Role.OPERATOR
-    if path in ADMIN and method in ("PUT", "POST", "DELETE"):
+    if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
     if path in ("/v1/trail", "/new", "/preview"):
         return Role.ADMIN

@@ -133,7 +133,7 @@ def test_every_curl_line_of_the_document_does_what_it_says(shell: Shell, broker:
             shell.values["7-shop.product-0-12"] = bad.id
         if line.endswith("items/stop"):
             client.until("items", "STOPPED", seconds=SECONDS)
-        if any(each in line for each in ("/rewind", "/clone", "/approve")):
+        if status == 202 and json.loads(text).get("kind") not in (None, "audit", "quarantine"):
             done = client.ended(client.operation(shell.values["0f3a5c"]), SECONDS)
             assert done.state == "DONE", done
     assert ran == len(CURLS) >= 45

@@ -109,3 +109,25 @@ def test_a_message_that_is_not_in_quarantine_is_not_sent(
 def test_what_a_clone_needs_lies_in_no_place_of_others(served: Served, data: Path) -> None:
     left = list((served.data / "service" / "operations").glob("*"))
     assert left == []
+
+
+def test_offsets_are_moved_at_their_epoch_of_a_stopped_job_only(
+    watched: WatchedTable, client: httpx.Client
+) -> None:
+    told = client.get(f"{JOB}/offsets")
+    assert told.headers["etag"] == f'"{watched.newest}"'
+    assert (told.json()["topics"]["t"]["0"]["next"], told.json()["moved"]) == (20, None)
+    body = {"offsets": {"t": {"0": 7}}}
+    stale = client.patch(f"{JOB}/offsets", json=body, headers={"If-Match": '"1"'})
+    assert (stale.status_code, stale.json()["code"]) == (412, "epoch-moved")
+    for wrong, path in (
+        ({"offsets": {"u": {"0": 7}}}, "body.offsets.u"),
+        ({"offsets": {"t": {"x": 7}}}, "body.offsets.t.x"),
+        ({"offsets": {"t": {"0": -1}}}, "body.offsets.t.0"),
+        ({"offsets": {}}, "body.offsets"),
+    ):
+        refused = client.patch(f"{JOB}/offsets", json=wrong)
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, path)
+    client.post(f"{JOB}/start")
+    for refused in (client.patch(f"{JOB}/offsets", json=body), client.delete(f"{JOB}/offsets")):
+        assert (refused.status_code, refused.json()["code"]) == (409, "job-not-stopped")
