@@ -11,9 +11,7 @@ has made no job.
 
 from __future__ import annotations
 
-import re
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ import pyarrow.parquet as pq
 
 from jobs.core.cloning import misfits
 from jobs.core.job_plan import plan_of
+from jobs.edge import pins
 from jobs.edge.compaction import current_rows
 from jobs.edge.delta_epochs import EpochTable, LiveFile, start_row
 from jobs.edge.epoch_files import (
@@ -38,21 +37,18 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import WriterLock
-from jobs.edge.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
+from jobs.edge.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table_reading import TableReader
 from jobs.rewind import target_of, way_back
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.places import JobDirectory
 from schemas.spec_file import write_spec
 
 # What the source did wrong stays known: an audit has to say what it cannot decide.
 _CARRIED = ("dropped_retractions", "unmatched_retractions")
 _EPOCH = 1
-_PIN = re.compile(r"clone-[0-9a-f]{12}")
-_PIN_SECONDS = 2 * OPERATION_SECONDS_MAX
 
 
 class CannotClone(Exception):
@@ -75,15 +71,16 @@ def clone(place: JobDirectory, new: JobDirectory, spec: JobSpec, to: str | None)
 @contextmanager
 def _pinned(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, Savepoint]]:
     """The epoch to begin with, whose files stay until we have read them."""
-    _forget_pins(place)
+    pins.forget_dead(place.home)
     name = f"clone-{uuid4().hex[:12]}"
-    if to is None:
-        target = keep_newest(place, name)
-    else:
-        found = target_of(TableReader.open(place), to)
-        target = msgspec.structs.replace(found, name=name)
-        write_savepoint(place.home, target)
-    try:
+    with pins.held(place.home, name):
+        if to is None:
+            target = keep_newest(place, name)
+        else:
+            found = target_of(TableReader.open(place), to)
+            target = msgspec.structs.replace(found, name=name)
+            write_savepoint(place.home, target)
+        failpoint("clone_pinned")
         reader = TableReader.open(place)
         missing = [file.path for file in target.files if not (place.table / file.path).exists()]
         if missing:
@@ -92,15 +89,6 @@ def _pinned(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, 
                 f"{place.name!r} are gone, for example {missing[0]}"
             )
         yield reader, target
-    finally:
-        delete_savepoint(place.home, name)
-
-
-def _forget_pins(place: JobDirectory) -> None:
-    """What killed clones of some time ago have pinned."""
-    for path in place.savepoints.glob("clone-*.json") if place.savepoints.is_dir() else ():
-        if _PIN.fullmatch(path.stem) and path.stat().st_mtime < time.time() - _PIN_SECONDS:
-            delete_savepoint(place.home, path.stem)
 
 
 def _check(reader: TableReader, spec: JobSpec) -> None:

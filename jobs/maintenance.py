@@ -28,6 +28,7 @@ from jobs.edge.compaction import Merge, due_merge, merge_files
 from jobs.edge.delta_epochs import Fenced, last_checkpoint, opened
 from jobs.edge.epoch_files import PARTS, AddedFile, now_ms
 from jobs.edge.failpoints import failpoint
+from jobs.edge.pins import forget_dead
 from jobs.edge.retention import expired
 from jobs.edge.savepoints import pinned_files
 from jobs.pipeline import Pipeline
@@ -174,6 +175,7 @@ class Maintenance:
             kept = {file.path for file in self.table.live_files()}
             kept |= {name for epoch in self.pipeline.line for _, name in epoch.files}
             kept |= self.table.lately_removed(int(oldest * 1_000))
+        forget_dead(self.home)
         kept |= pinned_files(self.home)
         merging = None if self._merging is None else self._merging[1]
         for part in PARTS:

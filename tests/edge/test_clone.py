@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from jobs.clone import CannotClone, clone
 from jobs.core.change import Op
 from jobs.core.cloning import cloned_spec
 from jobs.core.fold import fold_changelog
+from jobs.edge import pins
 from jobs.edge.compaction import BASE_TIER
 from jobs.edge.epoch_files import ACCUMULATORS, MULTISETS
 from jobs.edge.fence import OwnedElsewhere, WriterLock
@@ -132,3 +134,36 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(written: WrittenTa
     assert dict(TableReader.open(JobDirectory(written.place.data, "other")).results().rows) == (
         shown(SECOND)
     )
+
+
+def test_what_a_killed_clone_has_pinned_is_let_go_of_and_what_a_living_one_has_is_not(
+    written: WrittenTable,
+) -> None:
+    command = [sys.executable, "-m", "jobs.command", "clone", "items", "other"]
+    command += ["--data", str(written.place.data), "--json"]
+    killed = subprocess.run(
+        command, cwd=CHECKOUT, env={"RETALLY_FAILPOINTS": "clone_pinned=kill"}, check=False
+    )
+    assert killed.returncode == -9
+    home = written.place.home
+    (left,) = [each.name for each in savepoints(home) if each.name != "first"]
+    mine = "clone-0123456789ab"
+    with pins.held(home, mine):
+        keep_newest(written.place, mine)
+        assert pins.forget_dead(home) == [left]
+        assert {each.name for each in savepoints(home)} == {"first", mine}
+    assert [path.name for path in written.place.savepoints.iterdir()] == ["first.json"]
+
+
+def test_a_pin_whose_maker_cannot_be_asked_is_let_go_of_when_it_is_old(
+    written: WrittenTable,
+) -> None:
+    home, name = written.place.home, "clone-0123456789ab"
+    keep_newest(written.place, name)  # as an older retally did, without a lock
+    assert pins.forget_dead(home) == []
+    lock = written.place.savepoints / f"{name}.lock"
+    lock.write_text('{"pid": 1, "host": "elsewhere"}')
+    assert pins.forget_dead(home) == []
+    os.utime(lock, (0, 0))
+    assert pins.forget_dead(home) == [name]
+    assert [path.name for path in written.place.savepoints.iterdir()] == ["first.json"]
