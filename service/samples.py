@@ -127,5 +127,5 @@ def _newest(consumer: Any, topics: Sequence[str]) -> list[Sample]:
         for place in [each for each in waiting if consumer.position(each) >= waiting[each]]:
             del waiting[place]
             consumer.pause(place)
-    found.sort(key=lambda each: (each.time_ms or 0, each.partition, each.offset), reverse=True)
+    found.sort(key=lambda each: (each.time_ms or 0, each.offset, each.partition), reverse=True)
     return found[:SAMPLE_MESSAGES_MAX]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ async def jobs_page(request: Request) -> Response:
     visitor = visitor_of(request)
     runtime = runtime_of(request)
     shown = await run_in_threadpool(_jobs, runtime)
-    return await page(request, visitor, "jobs.html", jobs=shown)
+    states = Counter(each["job"].state for each in shown)
+    return await page(request, visitor, "jobs.html", jobs=shown, states=states.most_common())
 
 
 def _jobs(runtime: Runtime) -> list[dict[str, Any]]:
@@ -102,10 +104,7 @@ def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict
         "evolution": _evolution(runtime, job),
         "advised": advice(job.record.failure, retried=job.record.retry_at is not None),
         "freshness": freshness(job, now),
-        "lags": job_pictures.lag_chart(course, now),
-        "delays": job_pictures.freshness_chart(course, now),
-        "rates": job_pictures.rate_chart(course, now),
-        "epochs": job_pictures.epoch_chart(course),
+        "charts": job_pictures.course_charts(course, now),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
         "strip": None if newest is None else partition_strip(newest, lags),
         "topology": _topology(job),

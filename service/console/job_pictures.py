@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from service.console import words
 from service.console.charts import BarChart, LineChart, bar_chart, line_chart
 from service.course import SLOT_MS, Course, EpochPoint
 
-HOUR_MS = 3_600_000
-SPARK_MS = 600_000
+_MINUTE_MS = 60_000
+SPANS_MS = (10 * _MINUTE_MS, 30 * _MINUTE_MS, 60 * _MINUTE_MS)  # that charts may show
+SPARK_MS = SPANS_MS[0]
 EPOCHS_SHOWN = 60
 _GAP_MS = 3 * SLOT_MS
 _PHASES = ("read and decode", "fold", "plan, shuffle and wait")
 _WHOLE = ("until its commit",)
 
 
-def lag_chart(course: Course, now_ms: int) -> LineChart:
-    points = [(slot.at_ms, slot.lag) for slot in course.slots if slot.lag is not None]
-    return line_chart([("records", points)], now_ms - HOUR_MS, now_ms, _GAP_MS)
+@dataclass(frozen=True, slots=True)
+class CourseCharts:
+    """A job's course over one span of time, as long as what is known of it, or an hour."""
+
+    span_ms: int
+    lag: LineChart
+    freshness: LineChart
+    rates: LineChart
+    epochs: BarChart
 
 
-def freshness_chart(course: Course, now_ms: int) -> LineChart:
-    """Seconds from a row's own time to the moment its result stood; the longest of each slot."""
-    points = [
-        (slot.at_ms, slot.delay_ms / 1_000) for slot in course.slots if slot.delay_ms is not None
-    ]
-    return line_chart([("seconds", points)], now_ms - HOUR_MS, now_ms, _GAP_MS)
+def course_charts(course: Course, now_ms: int) -> CourseCharts:
+    slots = course.slots
+    first = next((slot.at_ms for slot in slots if slot.at_ms > now_ms - SPANS_MS[-1]), now_ms)
+    span = next((each for each in SPANS_MS if now_ms - first <= each), SPANS_MS[-1])
+    lag = [(slot.at_ms, slot.lag) for slot in slots if slot.lag is not None]
+    delay = [(slot.at_ms, slot.delay_ms / 1_000) for slot in slots if slot.delay_ms is not None]
+    return CourseCharts(
+        span,
+        line_chart([("records", lag)], now_ms - span, now_ms, _GAP_MS),
+        line_chart([("seconds", delay)], now_ms - span, now_ms, _GAP_MS),
+        rate_chart(course, now_ms, span),
+        epoch_chart(course),
+    )
 
 
-def rate_chart(course: Course, now_ms: int, span_ms: int = HOUR_MS) -> LineChart:
+def rate_chart(course: Course, now_ms: int, span_ms: int) -> LineChart:
     """What was read and what came out. The slot of now is not over, and would look like a fall."""
     slots = [slot for slot in course.slots if slot.at_ms + SLOT_MS <= now_ms]
     read = [(slot.at_ms, slot.read_per_second) for slot in slots]

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from fastapi import Request
 
 from jobs.core.plan import Plan
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
+from schemas.spec_file import load_spec
 from service.follower import Follower
 from service.problems import Problem
 from service.register import Actual, Desired, JobRecord
@@ -36,13 +38,17 @@ class JobView:
     """One job at the moment of the request."""
 
     record: JobRecord
-    spec: JobSpec
     standing: dict[str, Any]  # as in the job's document
     follower: Follower | None
 
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def spec(self) -> JobSpec:
+        """As it was put last; reading it takes a millisecond, so a list of jobs leaves it alone."""
+        return load_spec(msgspec.json.decode(self.record.spec))
 
     @property
     def state(self) -> str:
@@ -95,7 +101,7 @@ def view_of(runtime: Runtime, record: JobRecord) -> JobView:
         follower = runtime.follower(record.name)
     except Problem:  # deleted since
         follower = None
-    return JobView(record, runtime.jobs.spec(record), runtime.standing(record.name), follower)
+    return JobView(record, runtime.standing(record.name), follower)
 
 
 def job_view(request: Request, name: str) -> JobView:

@@ -21,6 +21,9 @@ _MARKS = {
 }
 
 
+_SPAN_MS_MIN = 1_000  # what is closer together than this is at the same place
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
     topic: str
@@ -65,7 +68,9 @@ def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip
         for number, offset in partitions.items()
     }
     combined: int | None = told.get("combined")
-    known = [state["watermark"] for state in times.values() if state.get("watermark") is not None]
+    known: list[int] = [
+        state["watermark"] for state in times.values() if state.get("watermark") is not None
+    ]
     known += [] if combined is None else [combined]
     low, high = min(known, default=None), max(known, default=None)
     held = tuple(map(str, told.get("held_by", ())))
@@ -73,7 +78,7 @@ def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip
     def place_of(watermark: int | None) -> float | None:
         if watermark is None or low is None or high is None:
             return None
-        return 100.0 if high == low else round(100 * (watermark - low) / (high - low), 2)
+        return round(100 * (1 - (high - watermark) / max(high - low, _SPAN_MS_MIN)), 2)
 
     def mark(topic: str, number: str) -> PartitionMark:
         state: Mapping[str, Any] = times.get((topic, number), {})

@@ -18,7 +18,7 @@ from tests.service.served import Served
 WIDE, NARROW = 1280, 360
 _HEIGHT = 800
 _SETTLE_MS = 10_000
-# SCREENSHOTS=DIR keeps a picture of each page that is checked.
+# SCREENSHOTS=DIR keeps a picture of each page that is checked; README's are made so.
 _PICTURES = os.environ.get("SCREENSHOTS")
 
 

@@ -115,3 +115,17 @@ def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Vis
     with visits.served.client() as client:
         assert client.delete("/v1/jobs/going?data=keep").status_code == 204
     expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
+
+
+def test_a_chart_is_read_at_the_pointer(visits: Visits) -> None:
+    page = visits.open("/jobs/items")
+    plot = page.locator("#freshness .plot")
+    box = plot.bounding_box()
+    assert box is not None
+    line = plot.locator("path.line").bounding_box()
+    assert line is not None
+    page.mouse.move(line["x"] + line["width"] / 2, box["y"] + 20)
+    reading = plot.locator(".reading")
+    expect(reading).to_contain_text("ms")
+    page.mouse.move(10, 10)
+    expect(reading).to_have_count(0)
