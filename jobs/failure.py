@@ -17,7 +17,7 @@ from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld, TableDama
 from jobs.edge.epoch_files import now_ms
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
-from jobs.edge.publishing import HistoryMissing
+from jobs.edge.publishing import HistoryMissing, SinkAhead
 from jobs.pipeline import InputRefused
 from schemas.connections import UnknownConnectionError
 from schemas.failure import Failure, write_failure
@@ -39,6 +39,7 @@ _FOR_GOOD: dict[type[Exception], str] = {
     TableDamaged: "table-damaged",
     BrokenLaw: "law-broken",
     HistoryMissing: "history-missing",
+    SinkAhead: "sink-ahead",
     UnknownConnectionError: "connection-unknown",
     Fenced: "fenced",
 }

@@ -25,6 +25,10 @@ class HistoryMissing(Exception):
     """What the topic lacks is no longer in the table; going on would leave a hole in it."""
 
 
+class SinkAhead(Exception):
+    """The topic has epochs that the table does not; those that come would be other ones."""
+
+
 class Publishing:
     """Starts beside Spark, which takes longer; epochs committed meanwhile wait their turn."""
 
@@ -105,7 +109,13 @@ class Publishing:
 
     def _send_missed(self, after: int, newest: int) -> None:
         """Epochs that are in the table and not yet in the topic."""
-        if after >= newest:
+        if after > newest:
+            raise SinkAhead(
+                f"topic {self.topic!r} has epoch {after}, but the table stands at epoch {newest}: it "
+                "was restored from a backup, or the topic belongs to a job in another directory. "
+                "Give sink.topic another name"
+            )
+        if after == newest:
             return
         handle = self._table.reader()
         rows = epoch_rows(self._table.root, handle, since=after)

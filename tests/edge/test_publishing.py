@@ -1,0 +1,52 @@
+"""What a start does when table and topic say different things of how far the job has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.broker import Broker
+from jobs.edge.publishing import Publishing, SinkAhead
+from schemas.connections import load_connections
+from schemas.spec_file import load_spec
+from tests.edge.folded_table import FoldedTable, insert
+
+pytestmark = pytest.mark.broker
+
+
+def publish(table: FoldedTable, broker: Broker, topic: str) -> None:
+    spec = load_spec(
+        {
+            "name": "items",
+            "source": {"topic": "t"},
+            "columns": {"name": "STRING", "v": "BIGINT"},
+            "query": "SELECT name, SUM(v) AS total FROM t GROUP BY name",
+            "sink": {"topic": topic, "partitions": 2},
+        }
+    )
+    connection = load_connections(None, broker.address).named("default")
+    publishing = Publishing(spec, table.plan, table.table, table.newest, connection)
+    try:
+        publishing.drain()
+    finally:
+        publishing.close()
+
+
+def test_a_topic_that_is_ahead_of_the_table_is_refused(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """A table of the same age in another directory, or one that was restored, would make other
+    epochs of the same numbers; and those the topic has already would not be sent."""
+    made = FoldedTable(tmp_path / "made")
+    for number in range(3):
+        made.epoch(insert("a", number))
+    publish(made, broker, topic)
+    publish(made, broker, topic)  # as far as the topic: nothing is left to do
+
+    restored = FoldedTable(tmp_path / "restored")
+    for number in range(2):
+        restored.epoch(insert("a", number))
+    restored.table.version = made.table.version  # the writer's generation does not tell
+    with pytest.raises(SinkAhead, match=r"has epoch 3, but the table stands at epoch 2.*restored"):
+        publish(restored, broker, topic)
