@@ -111,9 +111,9 @@ class Publishing:
         """Epochs that are in the table and not yet in the topic."""
         if after > newest:
             raise SinkAhead(
-                f"topic {self.topic!r} has epoch {after}, but the table stands at epoch {newest}: it "
-                "was restored from a backup, or the topic belongs to a job in another directory. "
-                "Give sink.topic another name"
+                f"topic {self.topic!r} has epoch {after}, but the table stands at epoch {newest}: "
+                "it was restored, or the topic belongs to a job in another directory. Give "
+                "sink.topic another name"
             )
         if after == newest:
             return
