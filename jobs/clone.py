@@ -31,6 +31,7 @@ from jobs.edge.epoch_files import (
     STATE,
     AddedFile,
     FileWriter,
+    by_part,
     file_name,
     now_ms,
     write_file,
@@ -136,9 +137,6 @@ def _copied(
         name = file_name(CHANGELOG, _EPOCH, uuid, "clone")
         files.append(write_file(root, name, rows, durable=durable))
     until = [row for row in reader.epochs if row.epoch <= target.row.epoch]
-    named: dict[str, list[str]] = {}
-    for file in files:
-        named.setdefault(file.part, []).append(file.path)
     row = EpochRow(
         epoch=_EPOCH,
         uuid=uuid,
@@ -155,7 +153,7 @@ def _copied(
             **{name: sum(row.counters.get(name, 0) for row in until) for name in _CARRIED},
             **target.row.standing, **({} if target.row.moved is None else {"moved": _EPOCH}),
         },
-        files=named,
+        files=by_part(files),
     )  # fmt: skip
     table.commit_epoch(row, files, durable=durable)
     return row

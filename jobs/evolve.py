@@ -48,6 +48,7 @@ from jobs.edge.epoch_files import (
     AddedFile,
     FileWriter,
     TableLayout,
+    by_part,
     file_name,
     now_ms,
     write_file,
@@ -299,9 +300,6 @@ class _Commit:
         left = [*parts, CHANGELOG] if self.begins else parts
         removed = [file for file in reader.files if file.part in left]
         older = {} if self.begins else self._older_changes()
-        named: dict[str, list[str]] = {}
-        for file in files:
-            named.setdefault(file.part, []).append(file.path)
         row = EpochRow(
             epoch=self.epoch,
             uuid=self.uuid,
@@ -318,7 +316,7 @@ class _Commit:
                 **({"begins": 1} if self.begins else {}),
                 **at.standing,
             },
-            files=named,
+            files=by_part(files),
         )
         table = EpochTable.open(self.root, self.layout)
         table.commit_epoch(row, [*files, *older.values()], [*removed, *older], durable=self.durable)

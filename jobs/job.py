@@ -171,6 +171,7 @@ class Job:
                 pipeline.topics = dict(identities)
                 if publishing is not None:
                     pipeline.topics[publishing.topic] = publishing.identity()
+                    pipeline.phases.published = publishing.last
                 maintenance = Maintenance(pipeline, place.home)
                 mirror = self._mirror(spark, pipeline, place)
                 try:

@@ -19,7 +19,6 @@ makes something due, `run_epoch` is called with the offsets that it has and comm
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +54,7 @@ from jobs.edge.decode_task import (
 )
 from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
 from jobs.edge.delta_epochs import EpochTable, epoch_rows
-from jobs.edge.epoch_files import STATE, AddedFile, now_ms
+from jobs.edge.epoch_files import STATE, AddedFile, by_part, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import (
@@ -68,6 +67,7 @@ from jobs.edge.fold_task import (
 )
 from jobs.edge.late_rows import LATE
 from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
+from jobs.phases import Phases
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import (
@@ -161,6 +161,7 @@ class Pipeline:
         self.epoch_lock = threading.RLock()
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = source_rules(spec, plan)
+        self.phases = Phases()
 
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
@@ -182,7 +183,7 @@ class Pipeline:
             return self._run((), self.newest.offsets)
 
     def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
-        began = time.monotonic()
+        self.phases.begin()
         epoch, uuid = self.newest.epoch + 1, uuid4().hex
         outcome = Outcome()
         if ranges:
@@ -204,7 +205,7 @@ class Pipeline:
             counters = self._fold_counters(outcome)
         self.clock.observe(outcome.ranges, ends)
         self.agenda.heard(self.clock.time.watermark)
-        counters["compute_seconds"] = round(time.monotonic() - began, 4)
+        counters |= self.phases.told("judge")
         committed_ms = now_ms()
         latest = _latest(outcome.ranges)
         if latest is not None:  # from a row's own time to the moment its result stands
@@ -220,9 +221,10 @@ class Pipeline:
             topics=self.topics,
             watermarks=self._told(),
             counters=counters,
-            files=_named(outcome.files),
+            files=by_part(outcome.files),
         )
         self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
+        self.phases.lap("commit")
         self.newest = row
         self.line.append(_committed(row))
         self.committed(row, outcome.files)
@@ -241,6 +243,7 @@ class Pipeline:
         outcome = Outcome()
         for _, payload in numbers.mapInArrow(task, _OUTPUT_SCHEMA).collect():
             outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        self.phases.lap("tasks")
         failpoint("after_tasks")
         return outcome
 
@@ -277,11 +280,13 @@ class Pipeline:
         bucketed = projected.withColumn(BUCKET, bucket)
         shuffled = self._shuffled(bucketed, BUCKET, ranges)
         outcome = Outcome()
+        self.phases.lap("plan")
         for kind, payload in shuffled.mapInArrow(fold, _OUTPUT_SCHEMA).collect():
             if kind == "report":
                 outcome.take(payload)
             else:
                 outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        self.phases.lap("tasks")
         failpoint("after_tasks")
         return outcome
 
@@ -492,10 +497,3 @@ def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
 def _committed(row: EpochRow) -> CommittedEpoch:
     state = [(part, name) for part in STATE for name in row.files.get(part, ())]
     return CommittedEpoch(_stamp(row), tuple(state))
-
-
-def _named(files: Sequence[AddedFile]) -> dict[str, list[str]]:
-    named: dict[str, list[str]] = {}
-    for file in files:
-        named.setdefault(file.part, []).append(file.path)
-    return named

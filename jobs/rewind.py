@@ -42,6 +42,7 @@ from jobs.edge.epoch_files import (
     CHANGELOG,
     SEQ_BUCKET_BITS,
     AddedFile,
+    by_part,
     file_name,
     now_ms,
     write_file,
@@ -186,7 +187,7 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
             "groups": len(then), "changelog_rows": len(changelog),
             "rewound_to": target.row.epoch, **target.row.standing,
         },
-        files=_by_part(files),
+        files=by_part(files),
     )  # fmt: skip
     removed = [file for file in live if file.path not in wanted]
     table.commit_epoch(row, files, removed, durable=durable)
@@ -232,10 +233,3 @@ def _changes(key: Key, old: Row | None, new: Row | None) -> Sequence[ChangelogRo
     if new is None:
         return [(Op.DELETE, key, old)]
     return [(Op.UPDATE_BEFORE, key, old), (Op.UPDATE_AFTER, key, new)]
-
-
-def _by_part(files: Sequence[AddedFile]) -> dict[str, list[str]]:
-    named: dict[str, list[str]] = {}
-    for file in files:
-        named.setdefault(file.part, []).append(file.path)
-    return named

@@ -17,7 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.limits import REQUEST_BYTES_MAX
-from service.lookup import looked_up
+from service.lookup import LOOKUP, looked_up
 from service.problems import Problem
 from service.runtime import Runtime
 from service.trail import LOOKS
@@ -40,6 +40,7 @@ class Gate:
         self._app = app
         self._runtime = runtime
         self._trail = runtime.trail
+        self._counts = runtime.request_counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,23 +48,25 @@ class Gate:
             return
         scope = _with_encoded_key(scope)
         began = time.monotonic()
-        status = 0
+        status, took = 0, 0.0
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, took
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, took = message["status"], time.monotonic() - began
                 names = {name.lower() for name, _ in message["headers"]}
                 further = [header for header in _HEADERS if header[0] not in names]
                 message = {**message, "headers": [*message["headers"], *further]}
             await send(message)
 
+        route: str | None = None
         try:
             declared = _declared_length(scope)
             if declared > REQUEST_BYTES_MAX:
                 raise _too_large()
             answer = looked_up(self._runtime, scope)
             if answer is not None:
+                route = LOOKUP
                 await answer(scope, receive, sending)
             else:
                 await self._app(scope, _bounded(receive), sending)
@@ -72,6 +75,9 @@ class Gate:
                 raise
             await problem.response()(scope, receive, sending)
         finally:
+            route = route or getattr(scope.get("route"), "path", None)
+            seconds = took if status else time.monotonic() - began
+            self._counts.note(route, scope["method"], status, seconds)
             if scope["method"] not in LOOKS and scope["path"] not in _LOOKS_WITH_A_BODY:
                 who = scope.get("state", {}).get("who")
                 path = _printable(scope["path"])

@@ -21,6 +21,7 @@ from service.result_routes import key_of, of_epoch
 from service.runtime import Runtime
 from service.tokens import Role
 
+LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it stands in for
 _PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9-]*)/results/([^/]+)")
 
 

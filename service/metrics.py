@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from schemas.epoch import EpochRow
 from service.follower import Follower
 from service.register import Actual
+from service.request_counts import BOUNDS, RequestCounts
 from service.runtime import Runtime
+
+PHASES = ("plan", "tasks", "judge", "commit", "publish")
 
 _Sample = tuple[dict[str, str], float]
 
@@ -30,6 +33,8 @@ def text(runtime: Runtime) -> str:
         [({"job": record.name}, record.failures) for record in records],
     )  # fmt: skip
     _of_epochs(lines, runtime)
+    _of_state(lines, runtime)
+    _of_requests(lines, runtime.request_counts)
     _family(
         lines, "retally_followers", "gauge", "Open streams of changes",
         [({}, runtime.following)],
@@ -53,6 +58,11 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
         "active": ("gauge", "0 while all partitions are idle"),
         "event_lag_ms": ("gauge", "From the greatest time of the newest rows to their commit"),
         "compute_seconds": ("gauge", "What the newest epoch took before its commit"),
+        "unpublished_epochs": (
+            "gauge",
+            "Epochs that the topic did not have yet when the newest one was committed",
+        ),
+        "moved": ("gauge", "1 where offsets were moved by hand: results are not the query"),
         "images": ("gauge", "Rows of the source whose last image is kept"),
         "lag_records": ("gauge", "Records of the source that are not in an epoch yet"),
         "read_per_second": ("gauge", "Messages read, over the last seconds"),
@@ -70,6 +80,8 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
             "active": float(newest.watermarks.get("status", "active") == "active"),
             "event_lag_ms": newest.counters.get("event_lag_ms"),
             "compute_seconds": newest.counters.get("compute_seconds"),
+            "unpublished_epochs": _unpublished(newest),
+            "moved": float(newest.moved is not None),
             "images": newest.counters.get("images"),
             "lag_records": (runtime.lags.of(name, newest) or {}).get("records"),
             **follower.rates(),
@@ -88,7 +100,65 @@ def _of_epochs(lines: list[str], runtime: Runtime) -> None:
             for what, count in sorted(follower.totals.items())
         ],
     )  # fmt: skip
+    _family(
+        lines, "retally_job_phase_seconds", "gauge",
+        "Where the time of the newest epoch went; commit and publish are of earlier ones",
+        [
+            ({"job": name, "phase": phase}, round(ms / 1_000, 6))
+            for name, _, newest in standing
+            for phase, ms in newest.counters.get("phases_ms", {}).items()
+            if phase in PHASES
+        ],
+    )  # fmt: skip
     _of_partitions(lines, runtime, standing)
+
+
+def _unpublished(newest: EpochRow) -> int | None:
+    """None where there is no topic, or it had nothing yet."""
+    published = newest.counters.get("published")
+    return None if published is None else max(0, newest.epoch - 1 - published)
+
+
+def _of_state(lines: list[str], runtime: Runtime) -> None:
+    """What the tables take, part by part."""
+    sizes = [
+        ({"job": name, "part": size.part}, size)
+        for name, follower, _ in runtime.followers_with_epochs()
+        for size in getattr(runtime.state_sizes.of(follower.places.table), "parts", ())
+    ]
+    for what, help_text in (
+        ("rows", "Rows of a part of the table, those that newer ones replace too"),
+        ("bytes", "Bytes of a part of the table"),
+        ("files", "Files of a part of the table"),
+    ):
+        samples = [
+            (label, float({"rows": size.rows, "bytes": size.size, "files": size.files}[what]))
+            for label, size in sizes
+        ]
+        _family(lines, f"retally_table_{what}", "gauge", help_text, samples)
+
+
+def _of_requests(lines: list[str], counts: RequestCounts) -> None:
+    """Requests by route, as far as there are any."""
+    _family(
+        lines, "retally_http_requests_total", "counter",
+        "Requests, by route, method and status; 0 where the client was gone before the answer",
+        [
+            ({"route": route, "method": method, "status": str(status)}, count)
+            for (route, method, status), count in sorted(counts.answered.items())
+        ],
+    )  # fmt: skip
+    name = "retally_http_request_seconds"
+    lines.append(f"# HELP {name} Until the answer began, by route and method.")
+    lines.append(f"# TYPE {name} histogram")
+    for (route, method), durations in sorted(counts.durations.items()):
+        label = {"route": route, "method": method}
+        total = 0
+        for bound, count in zip((*BOUNDS, "+Inf"), list(durations.counts), strict=True):
+            total += count
+            _sample(lines, f"{name}_bucket", {**label, "le": str(bound)}, total)
+        _sample(lines, f"{name}_sum", label, round(durations.seconds, 6))
+        _sample(lines, f"{name}_count", label, total)
 
 
 def _of_partitions(
@@ -124,10 +194,12 @@ def _family(
     lines.append(f"# HELP {name} {help_text}.")
     lines.append(f"# TYPE {name} {kind}")
     for labels, value in samples:
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(
-            f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
-        )
+        _sample(lines, name, labels, value)
+
+
+def _sample(lines: list[str], name: str, labels: Mapping[str, str], value: float) -> None:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    lines.append(f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}")
 
 
 def _number(value: float) -> str:

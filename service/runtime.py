@@ -23,6 +23,7 @@ from service.lags import Lags
 from service.operations import Operations
 from service.problems import Problem
 from service.register import Desired, JobRecord, OperationRecord, Register, now_ms
+from service.request_counts import RequestCounts
 from service.results import Results, TableReads
 from service.samples import Samples
 from service.settings import Settings
@@ -54,6 +55,7 @@ class Runtime:
         self.lags = Lags(settings.connections, self._to_be_asked, self._is_behind)
         self.state_sizes = StateSizes()
         self.samples = Samples(settings.connections)
+        self.request_counts = RequestCounts()
         self.following = 0
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -399,6 +399,14 @@ def _rows(table: pa.Table, columns: Sequence[tuple[str, SqlType]]) -> list[tuple
     if not columns:
         return [()] * table.num_rows
     return list(zip(*(from_arrow(table[name], kind) for name, kind in columns), strict=True))
+
+
+def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:
+    """The names of files, as an epoch row has them."""
+    named: dict[str, list[str]] = {}
+    for file in files:
+        named.setdefault(file.part, []).append(file.path)
+    return named
 
 
 def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:

@@ -92,6 +92,11 @@ class Publishing:
     def published(self) -> int | None:
         return self._publisher.published
 
+    def last(self) -> tuple[int | None, float | None]:
+        """The newest epoch in the topic, and the seconds from its hand-over until it was there."""
+        answer = self._publisher.last_answer
+        return self._publisher.published, None if answer is None else answer.seconds
+
     def close(self) -> None:
         self._started.join()
         self._publisher.stop()

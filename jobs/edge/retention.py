@@ -32,7 +32,7 @@ from schemas.epoch import EpochRow
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # What says how things are, or what an epoch is: a sum of it would say nothing.
-_OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved"})
+_OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved", "published"})
 _START_WRITER = f"c{TOP_TIER}-0"  # of the highest tier, so that compaction leaves it alone
 
 
