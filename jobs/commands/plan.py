@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.commands.output import print_json, print_table
 from jobs.commands.spec_reading import load_job
-from jobs.core.accumulators import FUNCTIONS, Reading, Storage
+from jobs.core.accumulators import Reading, Storage, reading_of
 from jobs.core.grouping import key_sets
 from jobs.core.plan import Plan, Window
 from jobs.core.program import Program
@@ -169,7 +169,9 @@ def _costs(plan: Plan) -> list[dict[str, str]]:
     """What keeps more of a group than a few numbers."""
     costs = []
     for each in plan.aggregates:
-        reading = FUNCTIONS[each.function].reading
+        if each.argument is None:
+            continue
+        reading = reading_of(each, plan.arguments[each.argument].type)
         if each.distinct and reading is Reading.CELLS:
             costs.append({"name": each.name, "cost": DISTINCT_COST})
         elif reading is not Reading.CELLS:

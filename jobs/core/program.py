@@ -66,19 +66,19 @@ class Program:
                 }
             )
         )
-        # Arguments with cells that follow from their multiset; arguments whose entries are gone
-        # through for a result.
+        # Arguments with cells that follow from their multiset; arguments whose multiset is looked
+        # into for a result.
         self.settled: frozenset[int] = frozenset(
             index
             for index in self.multisets
             if any(isinstance(part, Settled) for part in self.arguments[index])
         )
-        self.walked: tuple[int, ...] = tuple(
+        self.looked_into: tuple[int, ...] = tuple(
             index
             for index in self.multisets
             if any(
                 aggregate.argument == index
-                and FUNCTIONS[aggregate.function].reading.goes_through_entries
+                and FUNCTIONS[aggregate.function].reading.looks_into_multiset
                 for aggregate in plan.aggregates
             )
         )
@@ -322,9 +322,9 @@ class Program:
         return [f"    delta[{FIRST_CELL + cell - 1}] = cell_{cell}" for cell in settled]
 
     def _result(self) -> list[str]:
-        walks = ", walks" if self.walked else ""
+        present = ", present" if self.looked_into else ""
         lines = [
-            f"def result(cells, extremes, misfits{walks}):",
+            f"def result(cells, extremes, misfits{present}):",
             '    """The result values of a group; misfits[0] counts what its types cannot hold."""',
         ]
         for index, aggregate in enumerate(self.plan.aggregates):
@@ -344,10 +344,10 @@ class Program:
         for accumulator in _needed(self.plan, aggregate):
             start = self._cell_index(aggregate.argument, accumulator)
             cells += [f"cells[{start + i}]" for i in range(len(accumulator.cells))]
-        walk = ""
-        if function.reading.goes_through_entries:
-            walk = f"walks[{self.walked.index(aggregate.argument)}]"
-        return function.value(Site(target, cells, walk, aggregate, argument.type))
+        present = ""
+        if function.reading.looks_into_multiset:
+            present = f"present[{self.looked_into.index(aggregate.argument)}]"
+        return function.value(Site(target, cells, present, aggregate, argument.type))
 
 
 def _accumulators(plan: Plan, argument: int) -> list[Accumulator]:

@@ -1,6 +1,6 @@
 """State: what a fold reads of the epochs before, and what an epoch leaves for the next.
 
-    committed state ──► groups, multisets, extreme ──► fold of epoch E
+    committed state ──► groups, multisets, present ──► fold of epoch E
           ▲                                                │
           └─────────── Upserts, once E is committed ◄──────┘
 
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from jobs.core.change import Value
+from jobs.core.present import Merged, PresentValues
 from jobs.core.timers import Clock, Timer, TimerQueue
 
 Key = tuple[Value, ...]
@@ -115,21 +116,9 @@ class State(Protocol):
         more; what is not there is 0. To be read only."""
         ...
 
-    def extreme(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
-    ) -> Value | None:
-        """The largest or smallest value with a positive multiplicity; None without one.
-
-        The overlay says new multiplicities (not differences) and hides the stored ones.
-        """
-        ...
-
-    def present(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
-    ) -> Iterable[tuple[Value, int]]:
-        """The values with a positive multiplicity under the overlay, in their order. Who does not
-        go through all of them does not pay for all: a large multiset is read as it is gone
-        through."""
+    def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
+        """The values with a positive multiplicity under the overlay, which says new multiplicities
+        (not differences) and hides the stored ones."""
         ...
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
@@ -160,45 +149,6 @@ def rank(value: Value) -> Rank:
     return (1, value)
 
 
-def first_present(
-    stored: Iterable[tuple[Value, int]], overlay: Mapping[Value, int], *, largest: bool
-) -> Value | None:
-    """The first value with a positive multiplicity of `stored`, as the overlay changed it.
-
-    `stored` comes from the wanted end (descending for the largest); no more of it is read than
-    needed, which is the point: usually one entry.
-    """
-    covered = {rank(value): multiplicity for value, multiplicity in overlay.items()}
-    present = [seen for seen, multiplicity in covered.items() if multiplicity > 0]
-    best = None if not present else max(present) if largest else min(present)
-    for value, multiplicity in stored:
-        seen = rank(value)
-        if best is not None and (best >= seen if largest else best <= seen):
-            break
-        if multiplicity > 0 and seen not in covered:
-            return value
-    if best is None:
-        return None
-    return _value(best)
-
-
-def present(
-    stored: Iterable[tuple[Value, int]], overlay: Mapping[Value, int], descending: bool
-) -> Iterator[tuple[Value, int]]:
-    """The values with a positive multiplicity of `stored`, as the overlay changed it; `stored`
-    and what comes out are in order."""
-    covered = {rank(value): multiplicity for value, multiplicity in overlay.items()}
-    coming = sorted((seen for seen, count in covered.items() if count > 0), reverse=not descending)
-    for value, multiplicity in stored:
-        seen = rank(value)
-        while coming and (coming[-1] > seen if descending else coming[-1] < seen):
-            yield _value(coming[-1]), covered[coming.pop()]
-        if multiplicity > 0 and seen not in covered:
-            yield value, multiplicity
-    while coming:
-        yield _value(coming[-1]), covered[coming.pop()]
-
-
 class MemoryState:
     """The state in plain dicts."""
 
@@ -221,21 +171,14 @@ class MemoryState:
             found.append({value: counts.get(rank(value), 0) for value in values})
         return found
 
-    def extreme(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
-    ) -> Value | None:
-        multiset = self._multisets.get((argument, _hashable(key)))
-        if multiset is None:
-            return first_present((), overlay, largest=largest)
-        ranks = reversed(multiset.ranks) if largest else multiset.ranks
-        stored = ((_value(seen), multiset.counts[seen]) for seen in ranks)
-        return first_present(stored, overlay, largest=largest)
+    def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Rank]:
+        multiset = self._multisets.get((argument, _hashable(key))) or _Multiset()
 
-    def present(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
-    ) -> Iterable[tuple[Value, int]]:
-        stored = self.entries(argument, key)
-        return present(reversed(stored) if descending else stored, overlay, descending)
+        def stored(descending: bool) -> Iterator[tuple[Rank, int]]:
+            for seen in reversed(multiset.ranks) if descending else multiset.ranks:
+                yield seen, multiset.counts[seen]
+
+        return Merged(stored, {rank(value): times for value, times in overlay.items()}, _value)
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         multiset = self._multisets.get((argument, _hashable(key)))

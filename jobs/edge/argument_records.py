@@ -1,6 +1,6 @@
 """Argument records: how the values of one argument are written in the hot state, and read back.
 
-values with multiplicities ──► one small record, or order keys with an entry each
+values with multiplicities ──► one small record, or order keys with an entry each (and marks)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from jobs.core.change import Value
 from jobs.core.order_key import ValueDecoder, value_decoder, value_encoder
-from jobs.core.state import Counts, rank
+from jobs.core.state import Counts
 from jobs.edge.columns import WORD_DIGITS_MAX
 from schemas import limits
 from schemas.types import BIGINT, Kind, SqlType
@@ -47,6 +47,14 @@ class _Memo(dict[Any, Any]):
         return made
 
 
+class Marks(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is known of a large multiset: of some places how many values are there before them, and
+    the place that is there most often, with how often."""
+
+    places: tuple[tuple[bytes, int], ...] = ()
+    top: tuple[bytes, int] | None = None
+
+
 _WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 
 
@@ -67,35 +75,23 @@ class Argument:
         as_it_is = _form(sql_type)
         self.plain = as_it_is is not None
         kind: Any = bytes if as_it_is is None else as_it_is | None
-        self.small = msgspec.msgpack.Decoder(dict[kind, int]).decode
+        self.multiset = msgspec.msgpack.Decoder(dict[kind, int] | Marks).decode
 
-    def written(self, counts: Counts) -> dict[Any, int]:
+    def written(self, counts: Mapping[Value, int]) -> Mapping[Any, int]:
         """Multiplicities under what stands for their values in a small multiset."""
         if self.plain:
             return counts
         orders = self.orders
         return {orders[value]: count for value, count in counts.items()}
 
-    def ordered(self, small: dict[Any, int]) -> Iterator[tuple[bytes, int]]:
+    def ordered(self, small: Mapping[Any, int]) -> Iterator[tuple[bytes, int]]:
         """A small multiset under the order keys of its values."""
         for written, count in small.items():
             yield (self.orders[written] if self.plain else written), count
 
-    def present(
-        self, small: dict[Any, int], overlay: Counts, *, descending: bool
-    ) -> Iterable[tuple[Value, int]]:
-        """What is there of a small multiset under an overlay, in the order of the values; read
-        only as far as it is gone through."""
-        counts = {**small, **self.written(overlay)} if overlay else small
-        found = [(written, count) for written, count in counts.items() if count > 0]
-        if None in counts:  # no query keeps NULLs, but a state may
-            found.sort(key=lambda entry: rank(entry[0]), reverse=descending)
-        else:
-            found.sort(reverse=descending)
-        if self.plain:
-            return found
-        values = self._values
-        return ((values[order], count) for order, count in found)
+    def read(self, written: Any) -> Value:
+        """The value that something stands for in a small multiset."""
+        return written if self.plain else self._values[written]
 
     def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
         """The multiplicities of these values at least."""

@@ -1,11 +1,10 @@
 """Records: how the hot state writes groups, multisets and timers, and reads them for a fold.
 
 Upserts ──Snapshot.after──► Records: what LMDB holds under its keys once they are in the state
-keys    ──Snapshot────────► Groups, multiplicities, extremes of the state at one stamp
+keys    ──Snapshot────────► Groups, multiplicities, present values of the state at one stamp
 
 groups    order key of the group     -> packed Group
-entries   argument, group            -> a small multiset, or that it is spilled:
-          argument, group, value     in order of the values, one multiplicity each
+entries   argument, group, value     -> multisets: see multiset_records
 timers    clock, time, namespace, group -> namespace and group in full: what is due comes first
 withheld  order key of the group     -> the group in full, where its changes are withheld
 """
@@ -23,6 +22,7 @@ import msgspec
 from jobs.core.accumulators.numbers import NAN
 from jobs.core.change import Value
 from jobs.core.order_key import bounded, encoder, value_encoder
+from jobs.core.present import PresentValues
 from jobs.core.state import (
     CLOSED,
     Counts,
@@ -31,25 +31,31 @@ from jobs.core.state import (
     Key,
     Stamp,
     Upserts,
-    first_present,
-    present,
-    rank,
 )
 from jobs.core.timers import Clock
 from jobs.edge import timer_records
-from jobs.edge.argument_records import Argument, checked
+from jobs.edge.argument_records import Argument, Marks, checked
+from jobs.edge.multiset_records import (
+    KEY_BYTES_MAX,
+    NO_MARKS,
+    LargeMultiset,
+    LargeValues,
+    SmallValues,
+    entry_key,
+    entry_records,
+    marked,
+    multiplicity,
+)
 from schemas import limits
 from schemas.types import SqlType
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 
 # Of an entry's key the group may take so much; the rest of the prefix is left for the value.
 GROUP_PREFIX_BYTES_MAX = 200
-KEY_BYTES_MAX = limits.KEY_PREFIX_BYTES_MAX
 
 # LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
 ONLY_GROUP = b"\x01"
-PAST_EVERY_VALUE = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,6 @@ class Layout:
         types = "|".join(map(str, (*self.group_types, "", *self.argument_types)))
         text = f"{self.version}\n{self.plan}\n{types}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-class _LongEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An entry whose key is cut: the multiplicity and the whole order key of its value."""
-
-    multiplicity: int
-    value: bytes
 
 
 # Integers beyond 64 bits (sums of doubles are such) travel as an extension of MessagePack.
@@ -97,10 +96,7 @@ def _integer(code: int, data: memoryview) -> int:
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
-_decode_multiplicity = msgspec.msgpack.Decoder(int).decode
-_decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 _decode_written = msgspec.msgpack.Decoder(list[bytes]).decode
-SPILLED = encode(None)  # in the place of a multiset that has an entry for each value
 
 
 def _with_arrays(data: bytes) -> Group:
@@ -204,7 +200,9 @@ class Snapshot:
         self._groups = txn.cursor(databases.groups)
         self._entries = txn.cursor(databases.entries)
         self._parts: dict[Key, bytes] = {}
-        self._small: dict[bytes, dict[Any, int] | None] = {}
+        self._multisets: dict[bytes, dict[Any, int] | Marks] = {}  # small ones, marks of large ones
+        self._asked: dict[bytes, Counts] = {}  # of large ones: multiplicities that were read
+        self._large: dict[bytes, LargeValues] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         asked = list(map(self._keys.group, keys))
@@ -217,22 +215,22 @@ class Snapshot:
     ) -> list[Counts]:
         of = self._keys.arguments[argument]
         starts = [self._start(of, key) for key, _ in asked]
-        self._read_small(of, starts)
+        self._read(of, starts)
         found: list[Counts] = []
-        spilled: list[tuple[Counts, Value, bytes]] = []
+        large: list[tuple[Counts, Value, bytes]] = []
         for (_, values), start in zip(asked, starts, strict=True):
-            small = self._small[start]
-            if small is not None:
-                found.append(of.asked(small, values))
+            multiset = self._multisets[start]
+            if not isinstance(multiset, Marks):
+                found.append(of.asked(multiset, values))
                 continue
-            counts: Counts = {}
+            counts = self._asked[start] = {}
             found.append(counts)
-            spilled += ((counts, value, _entry_key(start, of.orders[value])) for value in values)
-        if spilled:
-            stored = dict(self._entries.getmulti(sorted(entry for _, _, entry in spilled)))
-            for counts, value, entry in spilled:
+            large += ((counts, value, entry_key(start, of.orders[value])) for value in values)
+        if large:
+            stored = dict(self._entries.getmulti(sorted(entry for _, _, entry in large)))
+            for counts, value, entry in large:
                 data = stored.get(entry)
-                counts[value] = 0 if data is None else _multiplicity(entry, data)
+                counts[value] = 0 if data is None else multiplicity(entry, data)
         return found
 
     def _start(self, argument: Argument, key: Key) -> bytes:
@@ -242,22 +240,18 @@ class Snapshot:
             part = self._parts[key] = self._keys.part(key)
         return argument.prefix + part
 
-    def _small_multiset(self, argument: Argument, key: Key) -> dict[Any, int] | None:
-        start = self._start(argument, key)
-        if start not in self._small:
-            self._read_small(argument, [start])
-        return self._small[start]
+    def _multiset(self, argument: Argument, start: bytes) -> dict[Any, int] | Marks:
+        if start not in self._multisets:
+            self._read(argument, [start])
+        return self._multisets[start]
 
-    def _read_small(self, argument: Argument, starts: Iterable[bytes]) -> None:
-        """Read the multisets that are one record each; None stands for one that is spilled."""
-        missing = sorted(set(starts).difference(self._small))
+    def _read(self, argument: Argument, starts: Iterable[bytes]) -> None:
+        """Read the multisets that are one record each, and the marks of the others."""
+        missing = sorted(set(starts).difference(self._multisets))
         stored = dict(self._entries.getmulti(missing))
         for start in missing:
             data = stored.get(start)
-            if data is None:
-                self._small[start] = {}
-            else:
-                self._small[start] = None if data == SPILLED else argument.small(data)
+            self._multisets[start] = {} if data is None else argument.multiset(data)
 
     def after(self, upserts: Upserts) -> Records:
         """The records of the state once these upserts are in it.
@@ -269,29 +263,30 @@ class Snapshot:
             self._keys.group(key): None if group is None or group.held == CLOSED else packed(group)
             for key, group in upserts.groups
         }
-        changed: dict[bytes, tuple[Argument, dict[Any, int]]] = {}
+        changed: dict[bytes, tuple[Argument, Counts]] = {}
         for argument, key, counts in upserts.multisets:
             of = self._keys.arguments[argument]
             start = self._start(of, key)
-            written = of.written(counts)
             if start in changed:  # one that came in several parts
-                written = changed[start][1] | written
-            changed[start] = (of, written)
+                counts = changed[start][1] | counts
+            changed[start] = (of, counts)
         for each in self._keys.arguments:
-            self._read_small(each, (at for at, (of, _) in changed.items() if of is each))
+            self._read(each, (at for at, (of, _) in changed.items() if of is each))
         entries: dict[bytes, bytes | None] = {}
-        for start, (of, written) in changed.items():
-            small = self._small[start]
-            if small is None:
-                entries.update(_spilled(start, of.ordered(written)))
+        for start, (of, counts) in changed.items():
+            multiset = self._multisets[start]
+            if isinstance(multiset, Marks):
+                entries.update(entry_records(start, of.ordered(of.written(counts))))
+                if (marks := self._marks_after(start, counts)) != multiset:
+                    entries[start] = marked(marks)
                 continue
-            small = small | written
+            small = {**multiset, **of.written(counts)}
             if 0 in small.values():
                 small = {value: count for value, count in small.items() if count}
             record = encode(small)
             if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
-                entries.update(_spilled(start, of.ordered(small)))
-                record = SPILLED
+                entries.update(entry_records(start, of.ordered(small)))
+                record = marked(NO_MARKS)
             entries[start] = record if small else None
         timers = {
             self._keys.timer(timer): timer_records.encode(timer, self._keys.written(timer.key))
@@ -300,6 +295,12 @@ class Snapshot:
             for timer, is_set in upserts.timers
         }
         return Records(groups, entries, timers, self._withheld_after(upserts))
+
+    def _marks_after(self, start: bytes, counts: Counts) -> Marks:
+        """What is known of a large multiset after these changes: what their own fold, if it was on
+        this snapshot, has found out."""
+        values = self._large.get(start)
+        return values.marks if values is not None and values.overlay is counts else NO_MARKS
 
     def _withheld_after(self, upserts: Upserts) -> dict[bytes, bytes | None]:
         """The index of the withheld groups; most jobs have none, and pay nothing for it."""
@@ -332,100 +333,24 @@ class Snapshot:
         with self._txn.cursor(self._databases.timers) as cursor:
             yield from timer_records.walk(cursor, clock, after)
 
-    def extreme(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
-    ) -> Value | None:
+    def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
         of = self._keys.arguments[argument]
-        small = self._small_multiset(of, key)
-        if small is not None and of.plain:
-            counts = {**small, **overlay}
-            present = [value for value, count in counts.items() if count > 0]
-            return (max if largest else min)(present, key=rank, default=None)
-        stored = self._walk(argument, key, descending=largest)
-        return first_present(stored, overlay, largest=largest)
-
-    def present(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, descending: bool = False
-    ) -> Iterable[tuple[Value, int]]:
-        of = self._keys.arguments[argument]
-        small = self._small_multiset(of, key)
-        if small is not None:
-            return of.present(small, dict(overlay), descending=descending)
-        return present(self._walk(argument, key, descending=descending), overlay, descending)
+        start = self._start(of, key)
+        multiset = self._multiset(of, start)
+        if not isinstance(multiset, Marks):
+            return SmallValues(of, multiset, overlay)
+        large = LargeMultiset(of, start, self._entries)
+        before = self._asked.get(start, {})
+        values = self._large[start] = LargeValues(large, multiset, overlay, before)
+        return values
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
-        return list(self._walk(argument, key, descending=False))
-
-    def _walk(self, argument: int, key: Key, *, descending: bool) -> Iterator[tuple[Value, int]]:
-        """The entries of a group from one end. Cut keys that begin alike come in no order of
-        theirs, so that such a run is read whole and sorted by the full values."""
         of = self._keys.arguments[argument]
-        decode = of.value
         start = self._start(of, key)
-        small = self._small_multiset(of, key)
-        if small is not None:
-            yield from _in_order(list(of.ordered(small)), decode, descending=descending)
-            return
-        run: list[tuple[bytes, int]] = []
-        run_prefix = b""
-        for entry, data in self._records(start, descending=descending):
-            cut = len(entry) > KEY_BYTES_MAX
-            if run and not (cut and entry.startswith(run_prefix)):
-                yield from _in_order(run, decode, descending=descending)
-                run = []
-            if cut:
-                long = _decode_long(data)
-                run.append((long.value, long.multiplicity))
-                run_prefix = entry[:KEY_BYTES_MAX]
-            else:
-                yield decode(entry[len(start) :]), _decode_multiplicity(data)
-        yield from _in_order(run, decode, descending=descending)
-
-    def _records(self, start: bytes, *, descending: bool) -> Iterator[tuple[bytes, bytes]]:
-        cursor = self._entries
-        if not descending:
-            more = cursor.set_range(start)
-            step = cursor.next
+        multiset = self._multiset(of, start)
+        places: Iterable[tuple[bytes, int]]
+        if isinstance(multiset, Marks):
+            places = LargeMultiset(of, start, self._entries).places()
         else:
-            past = cursor.set_range(start + PAST_EVERY_VALUE)
-            more = cursor.prev() if past else cursor.last()
-            step = cursor.prev
-        while more:
-            entry, data = cursor.item()
-            if not entry.startswith(start):
-                return
-            if entry != start:  # that one says that the multiset is spilled
-                yield entry, data
-            more = step()
-
-
-def _in_order(
-    run: list[tuple[bytes, int]], decode: Callable[[bytes], Value], *, descending: bool
-) -> Iterator[tuple[Value, int]]:
-    run.sort(reverse=descending)
-    for value, multiplicity in run:
-        yield decode(value), multiplicity
-
-
-def _multiplicity(entry: bytes, data: bytes) -> int:
-    if len(entry) > KEY_BYTES_MAX:
-        return _decode_long(data).multiplicity
-    return _decode_multiplicity(data)
-
-
-def _spilled(
-    start: bytes, counts: Iterable[tuple[bytes, int]]
-) -> Iterator[tuple[bytes, bytes | None]]:
-    for order, multiplicity in counts:
-        entry = _entry_key(start, order)
-        if not multiplicity:
-            yield entry, None
-        elif len(start) + len(order) > KEY_BYTES_MAX:
-            yield entry, encode(_LongEntry(multiplicity, order))
-        else:
-            yield entry, encode(multiplicity)
-
-
-def _entry_key(start: bytes, order: bytes) -> bytes:
-    entry = start + order
-    return entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX)
+            places = sorted(of.ordered(multiset))
+        return [(of.value(place), times) for place, times in places]

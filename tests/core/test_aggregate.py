@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.core.aggregate import Folded, fold
 from jobs.core.change import Row, Value
 from jobs.core.group_results import same_row
 from jobs.core.order_key import encoder
+from jobs.core.present import PresentValues
 from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.core.rules import Rules
@@ -46,11 +47,27 @@ class WatchedState(MemoryState):
         self.reads.append("multisets")
         return super().multisets(argument, asked)
 
-    def extreme(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
-    ) -> Value | None:
-        self.searched.append((key, largest))
-        return super().extreme(argument, key, overlay, largest=largest)
+    def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
+        found = super().present(argument, key, overlay)
+        return WatchedValues(found, lambda largest: self.searched.append((key, largest)))
+
+
+class WatchedValues(PresentValues[Any]):
+    """Tells from which end it was searched."""
+
+    def __init__(self, values: PresentValues[Any], tell: Callable[[bool], None]) -> None:
+        self._values = values
+        self._tell = tell
+
+    def _places(self, descending: bool) -> Iterable[tuple[Any, int]]:
+        return self._values._places(descending)
+
+    def _value(self, place: Any) -> Value:
+        return self._values._value(place)
+
+    def first(self, *, descending: bool = False) -> Value:
+        self._tell(descending)
+        return super().first(descending=descending)
 
 
 class Bench:

@@ -65,12 +65,12 @@ def test_one_order_of_one_value_is_one_argument() -> None:
 )
 def test_what_adds_up_keeps_no_multiset(call: str) -> None:
     program = Program(plan(f"SELECT {call} FROM t"))
-    assert program.multisets == program.walked == ()
+    assert program.multisets == program.looked_into == ()
 
 
 def test_what_a_query_does_not_use_is_not_in_its_code() -> None:
     source = Program(plan("SELECT k, SUM(v), MAX(v), COUNT(*) FROM t GROUP BY k")).source
-    assert "walks" not in source
+    assert "present" not in source
     assert "appeared" not in source
     assert "touch_0(multiset, stored, largest, smallest):" in source
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.change import Value
+from jobs.core.present import Merged, PresentValues
 from jobs.core.state import (
     SHOWN,
     UNSHOWN,
@@ -30,7 +32,6 @@ from jobs.core.state import (
     MemoryState,
     State,
     Upserts,
-    first_present,
     gathered,
     rank,
 )
@@ -184,18 +185,11 @@ class NaiveState:
         return [self.entry_of[place] for place in sorted(mine)]
 
     def present(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], descending: bool
+        self, argument: int, key: Key, overlay: Mapping[Value, int]
     ) -> list[tuple[Value, int]]:
         counts = {sql_rank(value): (value, count) for value, count in self.entries(argument, key)}
         counts |= {sql_rank(value): (value, count) for value, count in overlay.items()}
-        ranks = sorted((seen for seen, (_, n) in counts.items() if n > 0), reverse=descending)
-        return [counts[seen] for seen in ranks]
-
-    def extreme(
-        self, argument: int, key: Key, overlay: Mapping[Value, int], *, largest: bool
-    ) -> Value | None:
-        present = self.present(argument, key, overlay, descending=largest)
-        return present[0][0] if present else None
+        return [counts[seen] for seen in sorted(seen for seen, (_, n) in counts.items() if n > 0)]
 
 
 def ranks(key: Key) -> tuple[Any, ...]:
@@ -229,21 +223,46 @@ def require_equal(state: State, naive: NaiveState, history: History) -> None:
         for key in keys:
             entries = state.entries(argument, key)
             assert ranked(entries) == ranked(naive.entries(argument, key))
-            require_equal_extremes(state, naive, argument, key, {})
+            require_equal_present(state, naive, argument, key, {})
     for argument, key, overlay in history.overlays:
-        require_equal_extremes(state, naive, argument, key, overlay)
+        require_equal_present(state, naive, argument, key, overlay)
 
 
-def require_equal_extremes(
+def require_equal_present(
     state: State, naive: NaiveState, argument: int, key: Key, overlay: dict[Value, int]
 ) -> None:
-    for largest in (True, False):
-        found = state.extreme(argument, key, overlay, largest=largest)
-        wanted = naive.extreme(argument, key, overlay, largest=largest)
-        assert sql_rank(found) == sql_rank(wanted)
-        assert type(found) is type(wanted)
-        present = state.present(argument, key, overlay, descending=largest)
-        assert ranked(list(present)) == ranked(naive.present(argument, key, overlay, largest))
+    require_present(state.present(argument, key, overlay), naive.present(argument, key, overlay))
+
+
+def require_present(found: PresentValues[Any], wanted: list[tuple[Value, int]]) -> None:
+    """All questions that aggregates ask of present values."""
+    least, greatest = (wanted[0][0], wanted[-1][0]) if wanted else (None, None)
+    for answer, right in (
+        (found.first(), least),
+        (found.first(descending=True), greatest),
+        (found.most_frequent(), max(wanted, key=itemgetter(1), default=(None, 0))[0]),
+    ):
+        assert sql_rank(answer) == sql_rank(right)
+        assert type(answer) is type(right)
+    assert ranked(list(found.entries())) == ranked(wanted)
+    assert ranked(list(found.entries(descending=True))) == ranked(wanted[::-1])
+    for distinct in (False, True):
+        require_ranks(found, [(v, 1) for v, _ in wanted] if distinct else wanted, distinct)
+
+
+def require_ranks(
+    found: PresentValues[Any], wanted: list[tuple[Value, int]], distinct: bool
+) -> None:
+    """Where a value begins, where it ends, and what is behind each."""
+    count = sum(times for _, times in wanted)
+    before = 0
+    for at, (value, times) in enumerate(wanted):
+        behind = wanted[min(at + 1, len(wanted) - 1)][0]
+        for rank_of, next_one in ((before + 1, value if times > 1 else behind),
+                                  (before + times, behind)):  # fmt: skip
+            pair = found.at(rank_of, count, distinct=distinct)
+            assert list(map(sql_rank, pair)) == [sql_rank(value), sql_rank(next_one)]
+        before += times
 
 
 def ranked(entries: list[tuple[Value, int]]) -> list[tuple[Any, int]]:
@@ -295,18 +314,19 @@ def test_the_extreme_is_over_positive_multiplicities(
     """Stored: 1 and 5 once, 8 taken away too often, 9 twice."""
     state = MemoryState()
     state.apply(Upserts([], [(0, (), {5: 1, 9: 2, 8: -1, 1: 1})]))
-    assert state.extreme(0, (), overlay, largest=largest) == wanted
+    assert state.present(0, (), overlay).first(descending=largest) == wanted
 
 
 def test_an_extreme_reads_no_more_entries_than_it_needs() -> None:
     read = []
 
-    def stored() -> Any:
+    def stored(descending: bool) -> Any:
+        assert descending
         for value in (9, 8, 7, 6):
             read.append(value)
             yield value, 1
 
-    assert first_present(stored(), {9: 0}, largest=True) == 8
+    assert Merged(stored, {9: 0}, lambda place: place).first(descending=True) == 8
     assert read == [9, 8]
 
 

@@ -152,9 +152,10 @@ def test_strings_that_begin_alike_for_400_bytes_have_an_exact_extreme(tmp_path: 
     key = ("k" * 1000,)
     state.advance([(stamp(1), Upserts([], [(0, key, dict.fromkeys(shuffled, 1))]))], since=None)
     with state.view() as view:
-        assert view.extreme(0, key, {}, largest=True) == values[-1]
-        assert view.extreme(0, key, {values[-1]: 0, values[-2]: -1}, largest=True) == values[-3]
-        assert view.extreme(0, key, {values[0]: 0}, largest=False) == values[1]
+        assert view.present(0, key, {}).first(descending=True) == values[-1]
+        gone: dict[Value, int] = {values[-1]: 0, values[-2]: -1}
+        assert view.present(0, key, gone).first(descending=True) == values[-3]
+        assert view.present(0, key, {values[0]: 0}).first() == values[1]
         assert [value for value, _ in view.entries(0, key)] == values
     state.close()
 

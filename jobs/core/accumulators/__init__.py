@@ -22,7 +22,13 @@ from jobs.core.accumulators.base import (
     Storage,
 )
 from jobs.core.accumulators.count import Count
-from jobs.core.accumulators.functions import FUNCTIONS, RUNTIME, SYNONYMS, accumulators_of
+from jobs.core.accumulators.functions import (
+    FUNCTIONS,
+    RUNTIME,
+    SYNONYMS,
+    accumulators_of,
+    reading_of,
+)
 from jobs.core.accumulators.multiset import Multiset
 from jobs.core.accumulators.sum import Sum, sum_of
 
@@ -44,5 +50,6 @@ __all__ = [
     "Storage",
     "Sum",
     "accumulators_of",
+    "reading_of",
     "sum_of",
 ]

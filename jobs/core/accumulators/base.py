@@ -66,7 +66,8 @@ class Reading(StrEnum):
     CELLS = "cells"  # nothing
     EXTREME = "extreme"  # one entry, and only where the one shown so far has gone
     FEW = "few"  # the first entries from one end
-    RANK = "rank"  # the entries up to a rank, from the nearer end
+    RANK = "rank"  # the entries between a rank and where it was before
+    COMMONEST = "commonest"  # every entry, and only where the one shown so far has become rarer
     ALL = "all"  # every entry
 
     @property
@@ -75,15 +76,18 @@ class Reading(StrEnum):
         return _COSTS[self]
 
     @property
-    def goes_through_entries(self) -> bool:
-        return self in (Reading.FEW, Reading.RANK, Reading.ALL)
+    def looks_into_multiset(self) -> bool:
+        return self not in (Reading.CELLS, Reading.EXTREME)
 
 
 _COSTS = {
     Reading.CELLS: "cells only: nothing is read for a result",
     Reading.EXTREME: "a multiset, of which one entry is read, when the value shown has gone",
     Reading.FEW: "a multiset, of which the first entries from one end are read",
-    Reading.RANK: "a multiset, of which the entries up to the rank are read, from the nearer end",
+    Reading.RANK: "a multiset, in which the rank is looked for from where it was before",
+    Reading.COMMONEST: (
+        "a multiset, of which every entry is read, but only when the value shown has become rarer"
+    ),
     Reading.ALL: "a multiset, of which every entry is read: linear in a group's distinct values",
 }
 
@@ -117,11 +121,11 @@ class Distinction(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Site:
     """One aggregate where generated code makes its value: the variable to set, the variables of
-    its cells, and what gives the entries in their order (`walk(descending)`)."""
+    its cells, and the one that has the present values of its argument (core.present)."""
 
     target: str
     cells: Sequence[str]
-    walk: str
+    present: str
     aggregate: Aggregate
     argument: SqlType
 

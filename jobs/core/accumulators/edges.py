@@ -8,7 +8,7 @@ stream was cut.
 from __future__ import annotations
 
 from jobs.core.accumulators.base import Distinction, Function, Order, Reading, Site
-from jobs.core.accumulators.entries import ordered_entries
+from jobs.core.accumulators.entries import first_entry
 from jobs.core.accumulators.multiset import multiset_of
 from schemas.types import Kind, SqlType
 
@@ -28,7 +28,7 @@ def _edge(
     synonyms: tuple[str, ...] = (),
 ) -> Function:
     def value(site: Site) -> list[str]:
-        lines = [f"{site.target} = first_of({ordered_entries(site, from_the_end=last)})"]
+        lines = [f"{site.target} = {first_entry(site, from_the_end=last)}"]
         if site.argument.kind is Kind.ROW:
             lines += [
                 f"if {site.target} is not None:",

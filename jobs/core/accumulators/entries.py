@@ -1,4 +1,9 @@
-"""Entries: what generated code does with the entries of a multiset, (value, times) in order."""
+"""Entries: what generated code does with those of a multiset, (value, times) in their order.
+
+A multiset is in the order of its values, and rows of order and value in that of their parts. Where
+an ORDER BY goes all in one direction that is the order asked for, or its opposite; only rows whose
+parts go in different ones have to be sorted.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,11 @@ from typing import Any
 
 from jobs.core.accumulators.base import Site
 from jobs.core.change import Value
-from schemas.types import Kind
+from jobs.core.plan import Aggregate
+from schemas.types import Kind, SqlType
 
 Entries = Iterable[tuple[Any, int]]
-Walk = Callable[[bool], Entries]  # from the greatest value on, or from the least
+Directions = tuple[tuple[bool, bool], ...]  # of each part: descending, NULLs first
 
 
 def once(entries: Entries) -> Iterator[tuple[Any, int]]:
@@ -26,20 +32,20 @@ def last_parts(entries: Entries) -> Iterator[tuple[Any, int]]:
         yield value[-1], times
 
 
-def first_of(entries: Entries) -> Value:
-    """The first value."""
-    for value, _ in entries:
-        found: Value = value
-        return found
-    return None
+def in_order(entries: Entries, directions: Directions) -> list[tuple[Any, int]]:
+    """Rows sorted by their parts, each in its direction."""
+    return sorted(entries, key=_sorting(directions))
 
 
-def in_order(entries: Entries, order: tuple[tuple[bool, bool], ...]) -> Iterator[tuple[Any, int]]:
-    """Rows sorted by their parts, each with a direction and a place for its NULLs: (descending,
-    NULLs first)."""
+def first_in_order(entries: Entries, directions: Directions) -> Value:
+    """The row that would be the first of them."""
+    found = min(entries, key=_sorting(directions), default=None)
+    return None if found is None else found[0]
 
+
+def _sorting(directions: Directions) -> Callable[[tuple[Any, int]], Any]:
     def compared(left: tuple[Any, int], right: tuple[Any, int]) -> int:
-        for (descending, nulls_first), a, b in zip(order, left[0], right[0], strict=True):
+        for (descending, nulls_first), a, b in zip(directions, left[0], right[0], strict=True):
             if a is None or b is None:
                 if a is not b:
                     return -1 if (a is None) is nulls_first else 1
@@ -48,33 +54,47 @@ def in_order(entries: Entries, order: tuple[tuple[bool, bool], ...]) -> Iterator
                 return -1 if less is not descending else 1
         return 0
 
-    yield from sorted(entries, key=cmp_to_key(compared))
+    return cmp_to_key(compared)
 
 
-RUNTIME = (once, last_parts, first_of, in_order)
+RUNTIME = (once, last_parts, in_order, first_in_order)
 
 
-def ordered_entries(site: Site, *, from_the_end: bool = False) -> str:
-    """The code of an aggregate's entries in the order that it asks for, or in the opposite one;
-    of rows the whole rows. As long as all parts go in one direction, nothing is sorted."""
-    order = site.aggregate.order
-    rows = site.argument.kind is Kind.ROW
-    directions = {(each.descending, each.nulls_first) for each in order}
-    if not order or directions <= {(False, True)} or directions <= {(True, False)}:
-        descending = bool(order) and order[0].descending
-        return f"{site.walk}({descending is not from_the_end})"
-    keys = tuple(
-        (each.descending is not from_the_end, each.nulls_first is not from_the_end)
-        for each in order
+def ordered_entries(site: Site) -> str:
+    """The code of an aggregate's entries in the order that it asks for; of rows the whole rows."""
+    directions = _directions(site.aggregate)
+    if mixed(site.aggregate, site.argument):
+        return f"in_order({site.present}.entries(), {directions})"
+    return f"{site.present}.entries(descending={bool(directions) and directions[0][0]})"
+
+
+def first_entry(site: Site, *, from_the_end: bool) -> str:
+    """The code of the first value in that order, or of the last one."""
+    directions = tuple(
+        (descending is not from_the_end, nulls_first is not from_the_end)
+        for descending, nulls_first in _directions(site.aggregate)
     )
-    if rows:
-        return f"in_order({site.walk}(False), {keys})"
-    return f"{site.walk}({keys[0][0]})"  # no NULLs are among single values
+    if mixed(site.aggregate, site.argument):
+        return f"first_in_order({site.present}.entries(), {directions})"
+    descending = directions[0][0] if directions else from_the_end
+    return f"{site.present}.first(descending={descending})"
 
 
 def single_values(site: Site) -> str:
-    """The same with what each row stands for, and DISTINCT values once."""
+    """The entries with what each row stands for, and DISTINCT values once."""
     found = ordered_entries(site)
     if site.aggregate.distinct:
         found = f"once({found})"
     return f"last_parts({found})" if site.argument.kind is Kind.ROW else found
+
+
+def mixed(aggregate: Aggregate, argument: SqlType) -> bool:
+    """Whether the multiset goes in another order than the aggregate's, forwards and backwards.
+    There are no NULLs among single values; in rows they are the least."""
+    directions = _directions(aggregate)
+    one_way = len(set(directions)) <= 1 and all(down is not first for down, first in directions)
+    return argument.kind is Kind.ROW and not one_way
+
+
+def _directions(aggregate: Aggregate) -> Directions:
+    return tuple((each.descending, each.nulls_first) for each in aggregate.order)

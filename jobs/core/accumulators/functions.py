@@ -17,8 +17,9 @@ from jobs.core.accumulators import (
     truth,
 )
 from jobs.core.accumulators import sum as sums
-from jobs.core.accumulators.base import Accumulator, Function
+from jobs.core.accumulators.base import Accumulator, Function, Reading
 from jobs.core.accumulators.distinct import distinct_of
+from jobs.core.plan import Aggregate
 from schemas.types import SqlType
 
 FAMILIES = (count, sums, multiset, spread, truth, edges, lists, ranks)
@@ -41,6 +42,14 @@ RUNTIME: dict[str, Any] = {
     **vars(numbers),
     **{function.__name__: function for function in _CALLED},
 }
+
+
+def reading_of(aggregate: Aggregate, argument: SqlType) -> Reading:
+    """What a value of this very aggregate costs, which may be more than its function's."""
+    reading = FUNCTIONS[aggregate.function].reading
+    sorts = reading is Reading.FEW and entries.mixed(aggregate, argument)
+    counts = reading is Reading.RANK and aggregate.distinct  # marks count equal values as many
+    return Reading.ALL if sorts or counts else reading
 
 
 def accumulators_of(

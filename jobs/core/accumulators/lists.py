@@ -95,7 +95,7 @@ def _array_agg(site: Site) -> list[str]:
 
 def _top_k(site: Site) -> list[str]:
     (count,) = site.aggregate.parameters
-    entries = f"{site.walk}(True)"
+    entries = f"{site.present}.entries(descending=True)"
     entries = f"once({entries})" if site.aggregate.distinct else entries
     return [f"{site.target} = top({entries}, {count}, misfits)"]
 

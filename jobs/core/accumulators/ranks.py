@@ -1,12 +1,11 @@
 """MEDIAN, PERCENTILE_CONT, PERCENTILE_DISC and MODE: values by their rank, and by how often.
 
-How many values there are is a cell, so only the entries up to a rank are gone through, from the
-end that is nearer. The rank is exact: a fraction is taken as the decimal that the query says.
+How many values there are is a cell, so a rank is a number, and a multiset finds what is there from
+the nearest place whose rank it knows. It is exact: a fraction is the decimal that the query says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -20,27 +19,33 @@ from jobs.core.accumulators.base import (
     Site,
 )
 from jobs.core.accumulators.distinct import Present
-from jobs.core.accumulators.entries import Entries, Walk, once
 from jobs.core.accumulators.multiset import Multiset, multiset_of, same_type
 from jobs.core.accumulators.numbers import INFINITY, exact_float, rounded_double
 from jobs.core.change import Value
+from jobs.core.present import PresentValues
 from jobs.core.typing_rules import numeric
 from schemas.types import DOUBLE, SqlType
 
 
 def percentile_disc(
-    walk: Walk, present: int, over: int, under: int, *, descending: bool, distinct: bool
+    present: PresentValues[Any],
+    count: int,
+    over: int,
+    under: int,
+    *,
+    descending: bool,
+    distinct: bool,
 ) -> Value:
     """The first value up to which there are over/under of all values."""
-    if present <= 0:
+    if count <= 0:
         return None
-    rank = max(-(-over * present // under), 1)
-    return next(_from_rank(walk, present, rank, descending=descending, distinct=distinct), None)
+    rank = max(-(-over * count // under), 1)
+    return present.at(_ascending(rank, count, descending), count, distinct=distinct)[0]
 
 
 def percentile_cont(
-    walk: Walk,
-    present: int,
+    present: PresentValues[Any],
+    count: int,
     over: int,
     under: int,
     unit: int | None,
@@ -50,14 +55,18 @@ def percentile_cont(
 ) -> float | None:
     """The value at over/under of the way, between two values in proportion; of integers of
     1/unit, or of floats."""
-    if present <= 0:
+    if count <= 0:
         return None
-    before, part = divmod(over * (present - 1), under)
-    values = _from_rank(walk, present, before + 1, descending=descending, distinct=distinct)
-    low = next(values, None)
+    before, part = divmod(over * (count - 1), under)
+    low: Any
+    high: Any
+    if descending and part:
+        high, low = present.at(count - before - 1, count, distinct=distinct)
+    else:
+        rank = _ascending(before + 1, count, descending)
+        low, high = present.at(rank, count, distinct=distinct)
     if low is None:
         return None
-    high = next(values, low) if part else low
     if unit is not None:
         return _quotient(low * (under - part) + high * part, unit * under)
     if low == high or not part:
@@ -71,47 +80,12 @@ def _quotient(over: int, under: int) -> float:
     return over / under
 
 
-def _from_rank(
-    walk: Walk, present: int, rank: int, *, descending: bool, distinct: bool
-) -> Iterator[Any]:
-    """The values from a rank on (1 is the first), each as often as it is there. Where the rank is
-    behind the middle it is looked for from the other end, and only two values come."""
-    if 2 * rank <= present:
-        for value, times in _entries(walk, descending, distinct):
-            while times >= rank:
-                yield value
-                times -= 1
-            rank -= times
-        return
-    rank = present - rank + 1  # from the other end
-    after = None
-    for value, times in _entries(walk, not descending, distinct):
-        if times >= rank:
-            yield value
-            if rank > 1:
-                yield value
-            elif after is not None:
-                yield after
-            return
-        rank -= times
-        after = value
+def _ascending(rank: int, count: int, descending: bool) -> int:
+    """A rank as it is from the least value on."""
+    return count - rank + 1 if descending else rank
 
 
-def _entries(walk: Walk, descending: bool, distinct: bool) -> Entries:
-    return once(walk(descending)) if distinct else walk(descending)
-
-
-def most_frequent(entries: Entries) -> Value:
-    """The value with the greatest multiplicity; the least of several."""
-    found: Value = None
-    most = 0
-    for value, times in entries:
-        if times > most:
-            found, most = value, times
-    return found
-
-
-RUNTIME = (percentile_disc, percentile_cont, most_frequent)
+RUNTIME = (percentile_disc, percentile_cont)
 
 
 def _needs(name: str, kind: SqlType) -> tuple[Accumulator, ...]:
@@ -130,12 +104,12 @@ def _fraction(site: Site) -> str:
 
 def _continuous(site: Site, fraction: str) -> list[str]:
     unit = None if site.argument.floating else 10 ** (site.argument.scale or 0)
-    given = f"{site.walk}, {site.cells[0]}, {fraction}, {unit}"
+    given = f"{site.present}, {site.cells[0]}, {fraction}, {unit}"
     return [f"{site.target} = percentile_cont({given}, {_options(site)})"]
 
 
 def _discrete(site: Site) -> list[str]:
-    given = f"{site.walk}, {site.cells[0]}, {_fraction(site)}"
+    given = f"{site.present}, {site.cells[0]}, {_fraction(site)}"
     return [f"{site.target} = percentile_disc({given}, {_options(site)})"]
 
 
@@ -185,11 +159,11 @@ FUNCTIONS = (
         "MODE",
         needs=multiset_of,
         result=same_type,
-        value=lambda site: [f"{site.target} = most_frequent({site.walk}(False))"],
+        value=lambda site: [f"{site.target} = {site.present}.most_frequent()"],
         about="The most frequent value; of several the least.",
         example="MODE(name)",
         gives="ant",
-        reading=Reading.ALL,
+        reading=Reading.COMMONEST,
         order=Order.VALUE,
         distinction=Distinction.REFUSED,
     ),

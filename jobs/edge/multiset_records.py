@@ -1,0 +1,257 @@
+"""Multiset records: how the values of one argument of one group are kept in LMDB, and looked into.
+
+    small   argument, group          -> all values with their multiplicities, in one record
+    large   argument, group          -> Marks
+            argument, group, value   -> a multiplicity each, in the order of the values
+
+Marks are what the last bundle has found out about a large one: some places and how many values
+stand before each, and the value that is there most often. So a median is looked for from where it
+was, and a bundle that takes nothing from the most frequent value need not count the others again.
+A bundle that finds nothing out, or is applied by someone who did not fold it, leaves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import lmdb
+import msgspec
+
+from jobs.core.change import Value
+from jobs.core.order_key import bounded
+from jobs.core.present import Merged, PresentValues, merged, most_frequent
+from jobs.core.state import rank
+from jobs.edge.argument_records import Argument, Marks
+from schemas import limits
+
+KEY_BYTES_MAX = limits.KEY_PREFIX_BYTES_MAX
+FIRST, PAST_EVERY_VALUE = b"", b"\xff"
+NO_MARKS = Marks()
+Overlay = Mapping[Value, int]
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+class _LongEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An entry whose key is cut: the multiplicity and the whole order key of its value."""
+
+    multiplicity: int
+    value: bytes
+
+
+_decode_multiplicity = msgspec.msgpack.Decoder(int).decode
+_decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
+
+
+class SmallValues(PresentValues[Any]):
+    """The present values of a multiset that is one record; a place is what stands for a value
+    there. Nothing is sorted before somebody asks for the order."""
+
+    def __init__(self, argument: Argument, small: Mapping[Any, int], overlay: Overlay) -> None:
+        counts = {**small, **argument.written(overlay)} if overlay else small
+        self._found = [entry for entry in counts.items() if entry[1] > 0]
+        self._argument = argument
+        # No query keeps NULLs, but a state may.
+        self._by = _rank_of_place if None in counts else None
+        self._sorted = False
+
+    def _places(self, descending: bool) -> Iterable[tuple[Any, int]]:
+        if not self._sorted:
+            self._found.sort(key=self._by)
+            self._sorted = True
+        return reversed(self._found) if descending else self._found
+
+    def _value(self, place: Any) -> Value:
+        return self._argument.read(place)
+
+    def entries(self, *, descending: bool = False) -> Iterable[tuple[Value, int]]:
+        return (
+            self._places(descending)
+            if self._argument.plain
+            else super().entries(descending=descending)
+        )
+
+    def first(self, *, descending: bool = False) -> Value:
+        if not self._found:
+            return None
+        choose = max if descending else min
+        return self._value(choose(self._found, key=self._by)[0])
+
+
+def _rank_of_place(entry: tuple[Any, int]) -> Any:
+    return rank(entry[0])
+
+
+class LargeMultiset:
+    """The stored entries of a multiset that has one for each value."""
+
+    def __init__(self, argument: Argument, start: bytes, entries: lmdb.Cursor[bytes]) -> None:
+        self.argument = argument
+        self._start = start
+        self._entries = entries
+
+    def places(
+        self, *, descending: bool = False, place: bytes | None = None
+    ) -> Iterator[tuple[bytes, int]]:
+        """Order keys and multiplicities in order, from a place on; those before it if descending.
+        Cut keys that begin alike come in no order of theirs, so that such a run is read whole and
+        sorted by the full values; a place is never in one."""
+        start = self._start
+        run: list[tuple[bytes, int]] = []
+        run_prefix = b""
+        for entry, data in self._records(descending, place):
+            cut = len(entry) > KEY_BYTES_MAX
+            if run and not (cut and entry.startswith(run_prefix)):
+                yield from sorted(run, reverse=descending)
+                run = []
+            if cut:
+                long = _decode_long(data)
+                run.append((long.value, long.multiplicity))
+                run_prefix = entry[:KEY_BYTES_MAX]
+            else:
+                yield entry[len(start) :], _decode_multiplicity(data)
+        yield from sorted(run, reverse=descending)
+
+    def _records(self, descending: bool, place: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        start, cursor = self._start, self._entries
+        if not descending:
+            more = cursor.set_range(start + (place or FIRST))
+            step = cursor.next
+        else:
+            past = cursor.set_range(start + (place or PAST_EVERY_VALUE))
+            more = cursor.prev() if past else cursor.last()
+            step = cursor.prev
+        while more:
+            entry, data = cursor.item()
+            if not entry.startswith(start):
+                return
+            if entry != start:  # that one has the marks
+                yield entry, data
+            more = step()
+
+    def begins_at(self, place: bytes) -> bool:
+        """Whether reading may begin there."""
+        return len(self._start) + len(place) <= KEY_BYTES_MAX
+
+
+class LargeValues(Merged[bytes]):
+    """The present values of such a multiset; a place is an order key.
+
+    `before` has the stored multiplicities of what the bundle changes. `overlay` is also the name
+    of the bundle: what is found out holds where just that is applied.
+    """
+
+    def __init__(
+        self, stored: LargeMultiset, marks: Marks, overlay: Overlay, before: Overlay
+    ) -> None:
+        orders, value_of = stored.argument.orders, stored.argument.value
+        changed = {orders[value]: times for value, times in overlay.items()}
+        super().__init__(lambda down: stored.places(descending=down), changed, value_of)
+        self.overlay = overlay
+        self._multiset = stored
+        known = overlay.keys() <= before.keys()
+        self._marks = marks if known else NO_MARKS
+        self._before = before
+        self._ranked: dict[bytes, int] = {}
+        self._top: tuple[bytes, int] | None = None
+
+    @property
+    def marks(self) -> Marks:
+        """What was found out about the multiset as the bundle leaves it."""
+        kept = filter(lambda mark: self._multiset.begins_at(mark[0]), self._ranked.items())
+        return Marks(tuple(sorted(kept)), self._top)
+
+    def at(self, rank: int, count: int, *, distinct: bool = False) -> tuple[Value, Value]:
+        if distinct:  # marks count a value as often as it is there
+            return super().at(rank, count, distinct=True)
+        marks = [(FIRST, 0), *self._moved_marks, (PAST_EVERY_VALUE, count)]
+        place, before = min(marks, key=lambda mark: abs(mark[1] + 1 - rank))
+        if before >= rank:
+            place, before = self._back(place, before, rank)
+        places = self._from(place, descending=False)
+        for each, times in places:
+            if before + times >= rank:
+                self._ranked[each] = before
+                only = before + times > rank
+                behind, _ = (each, 0) if only else next(places, (each, 0))
+                return self._value(each), self._value(behind)
+            before += times
+        return None, None
+
+    def most_frequent(self) -> Value:
+        top, changed = self._marks.top, self._changed
+        if top is None or changed.get(top[0], top[1]) < top[1]:
+            self._top = most_frequent(self._places(False))
+        else:
+            known = {top[0]: top[1], **changed}
+            most = max(known.values())
+            self._top = min(place for place, times in known.items() if times == most), most
+        return None if self._top is None else self._value(self._top[0])
+
+    def _back(self, place: bytes, before: int, rank: int) -> tuple[bytes, int]:
+        """The last place from which a rank can be reached, and how many values are before that."""
+        for each, times in self._from(place, descending=True):
+            before -= times
+            if before < rank and self._multiset.begins_at(each):
+                return each, before
+        return FIRST, 0
+
+    @cached_property
+    def _moved_marks(self) -> list[tuple[bytes, int]]:
+        """The stored marks, with as many values before them as the bundle leaves there."""
+        if not self._marks.places:
+            return []
+        orders, before = self._multiset.argument.orders, self._before
+        grown = [
+            (orders[value], max(times, 0) - max(before[value], 0))
+            for value, times in self.overlay.items()
+        ]
+        return [
+            (mark, count + sum(more for place, more in grown if place < mark))
+            for mark, count in self._marks.places
+        ]
+
+    def _from(self, place: bytes, *, descending: bool) -> Iterator[tuple[bytes, int]]:
+        """The present entries from a place on; or those before it, the nearest first."""
+        coming = [
+            each
+            for each, times in self._changed.items()
+            if times > 0 and (each < place) is descending
+        ]
+        coming.sort(reverse=not descending)
+        stored = self._multiset.places(descending=descending, place=place)
+        return merged(stored, self._changed, coming, descending=descending)
+
+
+def marked(marks: Marks) -> bytes:
+    """The record of a large multiset's marks; too many are none."""
+    record = encode(marks)
+    return record if len(record) <= limits.HOT_STATE_SMALL_MULTISET_BYTES else encode(NO_MARKS)
+
+
+def entry_records(
+    start: bytes, counts: Iterable[tuple[bytes, int]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """The records of a large multiset's values, given by their order keys."""
+    for order, multiplicity in counts:
+        entry = entry_key(start, order)
+        if not multiplicity:
+            yield entry, None
+        elif len(start) + len(order) > KEY_BYTES_MAX:
+            yield entry, encode(_LongEntry(multiplicity, order))
+        else:
+            yield entry, encode(multiplicity)
+
+
+def entry_key(start: bytes, order: bytes) -> bytes:
+    entry = start + order
+    return entry if len(entry) <= KEY_BYTES_MAX else bounded(entry, KEY_BYTES_MAX)
+
+
+def multiplicity(entry: bytes, data: bytes) -> int:
+    """What the record of a value says."""
+    if len(entry) > KEY_BYTES_MAX:
+        return _decode_long(data).multiplicity
+    return _decode_multiplicity(data)
