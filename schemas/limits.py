@@ -348,6 +348,7 @@ STATE_SIZE_SECONDS = 10.0
 # What a job's page shows of its log, and of what was done with it; more is behind the REST API.
 CONSOLE_LOG_LINES = 100
 CONSOLE_OPERATIONS = 10
+CONSOLE_TRAIL_LINES = 200
 
 # The newest messages of a topic that the console shows to whoever writes a spec: so many in all,
 # read in so many bytes and seconds from so many partitions, and shown again from memory for a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS
 from service import job_log, operations
 from service.console import job_pictures, words
 from service.console.advice import advice
-from service.console.job_view import JobView, job_view, view_of
+from service.console.job_view import JobView, job_view, state_words, view_of
 from service.console.page import PageRoute, page
 from service.console.partition_strip import partition_strip
 from service.console.topology import WIDTH, topology
@@ -24,7 +24,7 @@ from service.console.visitor import Visitor, visitor_of
 from service.course import Course
 from service.evolution import told
 from service.problems import Problem
-from service.register import Desired, now_ms
+from service.register import Desired, JobRecord, now_ms
 from service.runtime import Runtime, runtime_of
 from service.standing_routes import savepoints_of
 
@@ -57,19 +57,28 @@ class Action:
 
 
 @router.get("/")
-async def jobs_page(request: Request) -> Response:
-    """All jobs."""
+async def jobs_page(request: Request, find: str = "", state: str = "") -> Response:
+    """All jobs, or those whose name has these letters, or that are in this state."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    shown = await run_in_threadpool(_jobs, runtime)
-    states = Counter(each["job"].state for each in shown)
-    return await page(request, visitor, "jobs.html", jobs=shown, states=states.most_common())
+    records = runtime.jobs.records()
+    states = Counter(state_words(each) for each in records)
+    wanted = [
+        each
+        for each in records
+        if find.strip().lower() in each.name and state in ("", state_words(each))
+    ]
+    shown = await run_in_threadpool(_jobs, runtime, wanted)
+    return await page(
+        request, visitor, "jobs.html",
+        jobs=shown, all=len(records), states=states.most_common(), find=find, state=state,
+    )  # fmt: skip
 
 
-def _jobs(runtime: Runtime) -> list[dict[str, Any]]:
+def _jobs(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
     now = now_ms()
     found = []
-    for record in runtime.jobs.records():
+    for record in records:
         job = view_of(runtime, record)
         course = _NO_COURSE if job.follower is None else job.follower.course
         pace = job_pictures.rate_chart(course, now, job_pictures.SPARK_MS)

@@ -33,6 +33,10 @@ _TONES = {
 }
 
 
+def state_words(record: JobRecord) -> str:
+    return record.actual.replace("_", " ").lower()
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """One job at the moment of the request."""
@@ -52,7 +56,7 @@ class JobView:
 
     @property
     def state(self) -> str:
-        return self.record.actual.replace("_", " ").lower()
+        return state_words(self.record)
 
     @property
     def tone(self) -> str:

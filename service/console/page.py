@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -62,7 +63,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(asset=asset, digest=DIGEST)
+    environment.globals.update(asset=asset, digest=DIGEST, version=metadata.version("retally"))
     environment.filters.update(words.FILTERS)
     return environment
 

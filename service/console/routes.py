@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.console import asset_files, job_pages, login_pages, spec_pages
+from service.console import asset_files, job_pages, login_pages, spec_pages, trail_page
 
 router = APIRouter()
-for _part in (asset_files, login_pages, job_pages, spec_pages):
+for _part in (asset_files, login_pages, job_pages, spec_pages, trail_page):
     router.include_router(_part.router)

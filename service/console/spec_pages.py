@@ -7,6 +7,7 @@ text ──► PUT /v1/jobs/NAME   (assets/spec.js)
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -65,16 +66,18 @@ async def spec_page(request: Request, name: str) -> Response:
     """The spec of a job, to be read, and by admins to be changed."""
     visitor = visitor_of(request)
     job = job_view(request, name)
-    pending = job.record.pending
-    return await page(
-        request,
-        visitor,
-        "spec.html",
-        job=job,
-        tab="spec",
-        text=spec_text(job.spec),
-        pending=None if pending is None else spec_text(load_spec(msgspec.json.decode(pending))),
-    )
+    text, changed = spec_text(job.spec), []
+    if job.record.pending is not None:
+        pending = spec_text(load_spec(msgspec.json.decode(job.record.pending)))
+        changed = _compared(text, pending)
+    return await page(request, visitor, "spec.html", job=job, tab="spec", text=text, lines=changed)
+
+
+def _compared(old: str, new: str) -> list[tuple[str, str]]:
+    """The lines of both, each with what became of it: added, gone, or the same."""
+    kinds = {"+ ": "added", "- ": "gone", "  ": "same"}
+    lines = difflib.ndiff(old.splitlines(), new.splitlines())
+    return [(kinds[line[:2]], line) for line in lines if line[:2] in kinds]
 
 
 @router.post("/preview")

@@ -1,4 +1,4 @@
-"""A browser a run, a service with jobs to look at, and a test's visits to it."""
+"""A browser, a service with jobs to look at, and a test's visits to it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 STORY_EPOCHS = 60
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One a module: while it is there, nobody else in this process may run an event loop."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
         pytest.skip("NOT CHECKED IN A BROWSER: there is no Chromium; run make setup-browser")

@@ -7,7 +7,13 @@ from playwright.sync_api import expect
 
 from tests.console.looks import Visits, assert_sound_everywhere
 
-PAGES = {"jobs": "/", "job": "/jobs/items", "new": "/new", "spec": "/jobs/items/spec"}
+PAGES = {
+    "jobs": "/",
+    "job": "/jobs/items",
+    "new": "/new",
+    "trail": "/trail",
+    "spec": "/jobs/items/spec",
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -49,3 +55,15 @@ def test_the_keyboard_reaches_the_content_first(visits: Visits) -> None:
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_a_session_that_ends_leads_to_the_login_and_back(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/jobs/items", token=tokens["viewer"])
+    page.context.clear_cookies()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.get_by_label("Token").fill(tokens["viewer"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="items")).to_be_visible()

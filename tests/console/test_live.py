@@ -84,27 +84,32 @@ def test_a_lost_connection_is_told_and_comes_back_by_itself(
 
 
 def test_a_page_that_nobody_looks_at_asks_for_nothing(workshop_visits: Visits) -> None:
-    visits = workshop_visits
-    page = visits.open("/")
-    page.wait_for_timeout(500)
+    page = workshop_visits.open("/login")
+    page.clock.install()
+    page.goto("/")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response(page.url):
+        page.clock.run_for(3_000)
+    hide(page, True)
+    page.clock.run_for(1_000)
+    asked.clear()
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_response(page.url):
+        hide(page, False)
+    assert len(asked) == 1
+
+
+def hide(page: Page, hidden: bool) -> None:
+    """As where its tab is not the one that is shown."""
     page.evaluate(
-        """() => {
-          Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+        """(hidden) => {
+          Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
           document.dispatchEvent(new Event("visibilitychange"));
-        }"""
+        }""",
+        hidden,
     )
-    page.wait_for_timeout(4_500)
-    assert len(asked) <= 1  # the one that was due already
-    page.evaluate(
-        """() => {
-          Object.defineProperty(document, "hidden", { configurable: true, get: () => false });
-          document.dispatchEvent(new Event("visibilitychange"));
-        }"""
-    )
-    page.wait_for_timeout(500)
-    assert len(asked) >= 1
 
 
 def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Visits) -> None:

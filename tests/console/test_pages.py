@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import httpx
 import pytest
 
 from tests.console.shop import Shop
-from tests.service.served import Served
+from tests.service.served import CHECKOUT, Served
 
 # Of a job `items`; each page that is added is added here.
-PAGES = ["/", "/login", "/new", "/jobs/items", "/jobs/items/spec"]
+PAGES = ["/", "/login", "/new", "/trail", "/jobs/items", "/jobs/items/spec"]
 HOSTILE = "<b>&amp;"  # a group of the job
 
 
@@ -103,3 +105,23 @@ def test_a_login_from_a_page_of_another_site_is_refused(
         answer = client.post("/login", data={"token": tokens["viewer"]}, headers=headers)
         assert answer.status_code == 403
         assert "set-cookie" not in answer.headers
+
+
+def test_every_file_of_the_console_is_in_the_wheel() -> None:
+    """Their suffixes are those that pyproject.toml takes along; folders without code are too."""
+    configured = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    taken = {pattern.removeprefix("*") for pattern in configured["package-data"]["*"]}
+    assert "namespaces" not in configured["packages"]["find"]  # which is true then
+    for folder in ("assets", "templates"):
+        for path in (CHECKOUT / "service" / "console" / folder).iterdir():
+            assert path.suffix in taken, path
+
+
+def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(
+    client: httpx.Client,
+) -> None:
+    assert 'href="/jobs/items"' in client.get("/?find=TEM").text
+    assert "No such job" in client.get("/?find=other").text
+    assert 'href="/jobs/items"' in client.get("/?state=created").text
+    assert 'href="/jobs/items"' not in client.get("/?state=failed").text
+    assert HOSTILE not in client.get("/", params={"find": HOSTILE}).text

@@ -40,7 +40,7 @@ def needed(method: str, path: str) -> Role:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
-    if path in ("/v1/trail", "/new", "/preview"):
+    if path in ("/v1/trail", "/new", "/preview", "/trail"):
         return Role.ADMIN
     return Role.VIEWER
 

@@ -18,6 +18,7 @@ let timer = 0;
 let asking = null;
 let tries = 0;
 let sampled = false;
+let saved = text.value;
 
 function soon(milliseconds = REST_MS) {
   clearTimeout(timer);
@@ -88,6 +89,7 @@ async function save(replace) {
     if (place !== null) place.hidden = problem.code !== "query-fixed" || replace;
     return tell(await refusalOf(response));
   }
+  saved = text.value;
   if (document.getElementById("start")?.checked) {
     const started = await change("POST", `/v1/jobs/${job}/start`);
     if (!started.ok) return tell(`The job is there, and could not be started: ${await refusalOf(started)}`);
@@ -129,5 +131,9 @@ form.addEventListener("click", (event) => {
     event.target.disabled = true;
     soon(0);
   }
+});
+// A browser asks before it leaves what was written and not saved.
+window.addEventListener("beforeunload", (event) => {
+  if (text.value !== saved) event.preventDefault();
 });
 soon(0);
