@@ -13,7 +13,8 @@ let running = null;
 export function live() {
   if (every() === 0) return;
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) refresh();
+    if (document.hidden) clearTimeout(timer);
+    else refresh();
   });
   later(every());
 }
