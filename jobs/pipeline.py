@@ -65,6 +65,7 @@ from jobs.edge.fold_task import (
     FoldTask,
     TimeTask,
 )
+from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
 from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
 from jobs.phases import Phases
@@ -88,10 +89,6 @@ _decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
 
 class InputRefused(Exception):
     """The source gave what the job is told to stop at; nothing of the epoch is committed."""
-
-
-class SourceSilent(Exception):
-    """The broker did not give what it has; another start may go better."""
 
 
 @dataclass(slots=True)
@@ -342,7 +339,7 @@ class Pipeline:
         """The epoch's counters, or an exception and no commit."""
         for report in outcome.ranges:
             if report.unreadable is not None:
-                kind = SourceSilent if report.silent else InputRefused
+                kind = RangeSilent if report.silent else InputRefused
                 raise kind(report.unreadable)
         _one_report_each(outcome.ranges, ranges)
         for report in outcome.ranges:

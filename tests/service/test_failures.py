@@ -13,10 +13,11 @@ from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import CommitFailed, Fenced, FormatTooNew
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka_publisher import PublisherFailed
+from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
-from jobs.pipeline import InputRefused, SourceSilent
+from jobs.pipeline import InputRefused
 from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure
 from schemas.spec_file import load_spec
@@ -30,7 +31,7 @@ from tests.service.tables import WatchedTable
     [
         (SourceChanged("the topic was made again"), "source-changed", False),
         (InputRefused("cnt is gone"), "input-refused", False),
-        (SourceSilent("nothing came for 60 s"), "failed", True),
+        (RangeSilent("nothing came for 60 s"), "failed", True),
         (SpecMisfit("another query"), "spec-misfit", False),
         (FormatTooNew("format 99"), "format-too-new", False),
         (Fenced("another writer"), "fenced", False),
