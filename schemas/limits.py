@@ -345,10 +345,13 @@ COURSE_SLOTS_MAX = 360
 # How long the size of a job's table is told again before it is looked at anew, in its log.
 STATE_SIZE_SECONDS = 10.0
 
-# What a job's page shows of its log, and of what was done with it; more is behind the REST API.
+# What pages show of logs, of what was done, of partitions and savepoints: they are taken anew every
+# two seconds. More is behind the REST API.
 CONSOLE_LOG_LINES = 100
 CONSOLE_OPERATIONS = 10
 CONSOLE_TRAIL_LINES = 200
+CONSOLE_PARTITIONS = 100
+CONSOLE_SAVEPOINTS = 50
 
 # The newest messages of a topic that the console shows to whoever writes a spec: so many in all,
 # read in so many bytes and seconds from so many partitions, and shown again from memory for a

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS
+from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS, CONSOLE_SAVEPOINTS
 from service import job_log, operations
 from service.console import job_pictures, words
 from service.console.advice import advice
@@ -120,7 +120,7 @@ def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict
         "topology_width": WIDTH,
         "size": runtime.state_sizes.of(places.table),
         "counted": _counted({} if job.follower is None else job.follower.totals),
-        "savepoints": savepoints_of(runtime, job.name),
+        "savepoints": savepoints_of(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
         "operations": [
             operations.described(each)
             for each in runtime.register.operations(job.name, CONSOLE_OPERATIONS)

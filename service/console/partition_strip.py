@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.epoch import EpochRow
+from schemas.limits import CONSOLE_PARTITIONS
 
 _MARKS = {
     "idle": ("idle", "no record for a while: nobody waits for it"),
@@ -21,6 +22,7 @@ _MARKS = {
 }
 
 
+_HELD_SHOWN = 5
 _SPAN_MS_MIN = 1_000  # what is closer together than this is at the same place
 
 
@@ -49,8 +51,7 @@ class PartitionStrip:
     combined_place: float | None
     status: str | None
     held_by: tuple[str, ...]
-    hindmost: int | None
-    foremost: int | None
+    known: int  # how many there are; shown are those that hold the watermark back and the hindmost
 
 
 def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip:
@@ -96,13 +97,18 @@ def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip
             lag=lags.get(f"{topic}/{number}"),
         )
 
-    places = sorted({*times, *offsets}, key=lambda place: (place[0], int(place[1])))
+    marks = [mark(*place) for place in {*times, *offsets}]
+    shown = sorted(marks, key=_urgency)[:CONSOLE_PARTITIONS]
     return PartitionStrip(
-        partitions=tuple(mark(*place) for place in places),
+        partitions=tuple(sorted(shown, key=lambda each: (each.topic, int(each.number)))),
         combined=combined,
         combined_place=place_of(combined),
         status=told.get("status"),
-        held_by=held,
-        hindmost=low,
-        foremost=high,
+        held_by=held[:_HELD_SHOWN],
+        known=len(marks),
     )
+
+
+def _urgency(mark: PartitionMark) -> tuple[bool, float, str, int]:
+    behind = 0 if mark.behind_ms is None else mark.behind_ms
+    return not mark.holds, -behind, mark.topic, int(mark.number)

@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
+from schemas.limits import CONSOLE_PARTITIONS
 from schemas.spec_file import load_spec
 from service.console.partition_strip import partition_strip
 from service.console.topology import topology
@@ -102,3 +103,13 @@ def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
     condition = next(step for step in drawn.steps if step.title == "Filter")
     assert len(condition.said) <= 4
     assert "number 49" in condition.whole
+
+
+def test_of_very_many_partitions_those_are_shown_that_one_waits_for() -> None:
+    parts = {str(number): {"watermark": number * 1_000} for number in range(5_000)}
+    parts["4000"] = {"watermark": 1}
+    strip = partition_strip(row(parts, 1, "t partition 4999, silent for 2.0 s, idle in 3.0 s"), {})
+    numbers = {each.number for each in strip.partitions}
+    assert len(strip.partitions) == CONSOLE_PARTITIONS
+    assert strip.known == 5_000
+    assert {"0", "4000", "4999"} <= numbers
