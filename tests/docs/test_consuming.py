@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from jobs.edge.broker import Broker
 from jobs.edge.jars import broker_classpath
@@ -29,7 +29,7 @@ from schemas.connections import load_connections
 from schemas.job import JobSpec
 from schemas.spec_file import load_spec
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
-from tests.test_docs import CHECKOUT, COLUMNS, QUERY
+from tests.test_docs import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
 
 WAIT_SECONDS = 60
 FORMATS = {
@@ -156,6 +156,28 @@ def test_the_copy_in_sqlite_is_the_table_over_a_kill(
     finally:
         running.kill()
         running.wait()
+
+
+def test_a_consumer_begins_with_the_table_when_the_head_of_the_topic_is_gone(
+    items: Items, publish: Publish, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The table is copied, so that what the program finds there is older than the topic's end."""
+    publish()
+    copy = shutil.copytree(items.root, tmp_path / "as of epoch 3")
+    client = KafkaAdminClient(bootstrap_servers=[broker.address])
+    client.delete_records({TopicPartition(topic, 0): -1, TopicPartition(topic, 1): -1})
+    client.close()
+    items.second()
+    publish()
+    source = program("consumer_timeout_ms", "python", broker, topic)
+    assert TABLE_IN_DOCS in source
+    ran = subprocess.run(
+        [sys.executable, "-c", source.replace(TABLE_IN_DOCS, str(copy))],
+        capture_output=True, text=True, timeout=WAIT_SECONDS,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ordered(rows) == items.results() != items.results(3)
 
 
 def test_the_results_of_one_epoch_are_those_of_the_progress(
