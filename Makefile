@@ -29,7 +29,7 @@ check: setup ## format, lint, types, and the tests that start no JVM
 bench: setup ## throughput and latency, with Flink in the same run
 	@$(RUN) -m bench $(ARGS)
 
-faults: setup ## kills, races and broken neighbours, over and over
+faults: setup ## kills, races, long histories; ARGS="--resume" goes on where it was
 	@$(RUN) -m pytest -m faults tests/faults $(ARGS)
 
 clean: ## take away what the set-up and the tools made
