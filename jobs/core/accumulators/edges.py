@@ -8,13 +8,9 @@ stream was cut.
 from __future__ import annotations
 
 from jobs.core.accumulators.base import Distinction, Function, Order, Reading, Site
-from jobs.core.accumulators.entries import first_entry
+from jobs.core.accumulators.entries import first_entry, item_type
 from jobs.core.accumulators.multiset import multiset_of
-from schemas.types import Kind, SqlType
-
-
-def _value_type(argument: SqlType) -> SqlType:
-    return argument.items[-1] if argument.kind is Kind.ROW else argument
+from schemas.types import Kind
 
 
 def _edge(
@@ -39,7 +35,7 @@ def _edge(
     return Function(
         name,
         needs=multiset_of,
-        result=_value_type,
+        result=item_type,
         value=value,
         about=about,
         example=example,

@@ -88,6 +88,11 @@ def single_values(site: Site) -> str:
     return f"last_parts({found})" if site.argument.kind is Kind.ROW else found
 
 
+def item_type(argument: SqlType) -> SqlType:
+    """The type of what each row stands for."""
+    return argument.items[-1] if argument.kind is Kind.ROW else argument
+
+
 def mixed(aggregate: Aggregate, argument: SqlType) -> bool:
     """Whether the multiset goes in another order than the aggregate's, forwards and backwards.
     There are no NULLs among single values; in rows they are the least."""

@@ -39,7 +39,7 @@ _CALLED: tuple[Callable[..., Any], ...] = (
     *ranks.RUNTIME,
 )
 RUNTIME: dict[str, Any] = {
-    **vars(numbers),
+    **{name: known for name, known in vars(numbers).items() if not name.startswith("_")},
     **{function.__name__: function for function in _CALLED},
 }
 

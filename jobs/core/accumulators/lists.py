@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import islice
 
 from jobs.core.accumulators.base import Constant, Function, Order, Reading, Site
-from jobs.core.accumulators.entries import Entries, single_values
+from jobs.core.accumulators.entries import Entries, item_type, single_values
 from jobs.core.accumulators.multiset import multiset_of
 from jobs.core.change import Value
 from jobs.core.typing_rules import TypeProblem
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
-from schemas.types import STRING, Kind, SqlType, array_of
+from schemas.types import STRING, SqlType, array_of
 
 
 def joined(entries: Entries, separator: str, misfits: list[int]) -> str | None:
@@ -72,15 +72,10 @@ def top(entries: Entries, count: int, misfits: list[int]) -> tuple[Value, ...] |
 RUNTIME = (joined, listed, top)
 
 
-def _item(argument: SqlType) -> SqlType:
-    return argument.items[-1] if argument.kind is Kind.ROW else argument
-
-
 def _text_type(argument: SqlType) -> SqlType:
-    if _item(argument) != STRING:
-        raise TypeProblem(
-            f"STRING_AGG needs a STRING, this is {_item(argument)}", "CAST(x AS STRING)"
-        )
+    item = item_type(argument)
+    if item != STRING:
+        raise TypeProblem(f"STRING_AGG needs a STRING, this is {item}", "CAST(x AS STRING)")
     return STRING
 
 
@@ -124,7 +119,7 @@ FUNCTIONS = (
     Function(
         "ARRAY_AGG",
         needs=multiset_of,
-        result=lambda argument: array_of(_item(argument)),
+        result=lambda argument: array_of(item_type(argument)),
         value=_array_agg,
         about=f"The values as an ARRAY, NULLs too unless IGNORE NULLS is said. {WITHOUT_ORDER} "
         f"{BOUNDS}",
