@@ -12,6 +12,7 @@ Print `Program(plan).source` (or run `retally plan SPEC`) to read what runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.accumulators import (
@@ -38,6 +39,34 @@ Cells = tuple[int, ...]
 # New multiplicities; largest, smallest; what of them is lost; by how much multiplicities grew
 # below zero.
 Touched = tuple[dict[Value, int], Value, Value, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """An end of a multiset, of which the greatest or the least value may be shown."""
+
+    name: str
+    sign: str
+    bit: int
+
+    def reached(self, floating: bool) -> list[str]:
+        """Lines of code for a value that is there."""
+        beyond = f"value {self.sign} {self.name}"
+        if floating:  # NaN is the greatest
+            order = ("value", self.name) if self.sign == ">" else (self.name, "value")
+            beyond = f"beats({', '.join(order)})"
+        return [f"if {self.name} is None or {beyond}:", f"    {self.name} = value"]
+
+    def left(self, floating: bool) -> list[str]:
+        """Lines of code for a value that has gone."""
+        was = f"was_{self.name}"
+        same = f"value == {was}"
+        if floating:  # NaN equals itself
+            same = f"({same} or value != value and {was} != {was})"
+        return [f"if {was} is not None and {same}:", f"    lost |= {self.bit}"]
+
+
+_ENDS = (_End("largest", ">", LARGEST_LOST), _End("smallest", "<", SMALLEST_LOST))
 
 
 class Program:
@@ -234,24 +263,22 @@ class Program:
         ]
 
     def _touch(self, argument: int) -> list[str]:
-        """Which entries of a multiset change, and what that does to its extremes."""
+        """Which entries of a multiset change, and what that does to the extremes that are shown."""
         named = self.plan.arguments[argument]
-        beyond, below = "value > largest", "value < smallest"
-        is_shown = "value == {}"
-        if named.type.floating:  # NaN is the greatest, and equals itself
-            beyond, below = "beats(value, largest)", "beats(smallest, value)"
-            is_shown = "(value == {0} or value != value and {0} != {0})"
-        shown_at = self._shown_at[argument]
         settled = self._settled_cells(argument)
-        given = ", delta" if settled else ""
+        ends = [
+            end for end, at in zip(_ENDS, self._shown_at[argument], strict=True) if at is not None
+        ]
+        names = [end.name for end in ends]
+        largest, smallest = (end.name if end in ends else "None" for end in _ENDS)
         lines = [
-            f"def touch_{argument}(multiset, stored, largest, smallest{given}):",
+            f"def touch_{argument}(multiset, stored, largest, smallest{', delta' if settled else ''}):",
             f'    """What changes in the multiset of {named.name}."""',
             *([f"    {' = '.join(f'cell_{cell}' for cell in settled)} = 0"] if settled else []),
+            *(f"    was_{name} = {name}" for name in names),
             "    changed = {}",
             "    find = stored.get",
-            "    grown = lost = 0",
-            "    was_largest, was_smallest = largest, smallest",
+            f"    {'grown = lost' if ends else 'grown'} = 0",
             "    for value, weight in multiset.items():",
             "        if weight == 0:",
             "            continue",
@@ -261,43 +288,19 @@ class Program:
             "            grown += min(old, 0) - min(new, 0)",
             *(f"        {line}" for line in self._settling(argument)),
         ]
-        if shown_at == (None, None):
-            return [
-                *lines,
-                *self._settle_delta(settled),
-                "    return changed, None, None, 0, grown",
-            ]
-        lines.append("        if new > 0:")
-        if shown_at[0] is not None:
-            lines += [
-                f"            if largest is None or {beyond}:",
-                "                largest = value",
-            ]
-        if shown_at[1] is not None:
-            lines += [
-                f"            if smallest is None or {below}:",
-                "                smallest = value",
-            ]
-        lines.append("        else:")
-        if shown_at[0] is not None:
-            lines += [
-                f"            if was_largest is not None and {is_shown.format('was_largest')}:",
-                f"                lost |= {LARGEST_LOST}",
-            ]
-        if shown_at[1] is not None:
-            lines += [
-                f"            if was_smallest is not None and {is_shown.format('was_smallest')}:",
-                f"                lost |= {SMALLEST_LOST}",
-            ]
-        return [
-            *lines,
-            *self._settle_delta(settled),
-            "    if lost and largest is not was_largest:",
-            f"        lost &= ~{LARGEST_LOST}",
-            "    if lost and smallest is not was_smallest:",
-            f"        lost &= ~{SMALLEST_LOST}",
-            "    return changed, largest, smallest, lost, grown",
-        ]
+        if ends:
+            floating = named.type.floating
+            lines.append("        if new > 0:")
+            for end in ends:
+                lines += [f"            {line}" for line in end.reached(floating)]
+            lines.append("        else:")
+            for end in ends:
+                lines += [f"            {line}" for line in end.left(floating)]
+        lines += self._settle_delta(settled)
+        for end in ends:
+            lines += [f"    if {end.name} is not was_{end.name}:", f"        lost &= ~{end.bit}"]
+        lost = "lost" if ends else "0"
+        return [*lines, f"    return changed, {largest}, {smallest}, {lost}, grown"]
 
     def _settled_cells(self, argument: int) -> list[int]:
         """The cells of an argument that follow from its multiset."""
