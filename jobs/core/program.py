@@ -270,9 +270,10 @@ class Program:
             end for end, at in zip(_ENDS, self._shown_at[argument], strict=True) if at is not None
         ]
         names = [end.name for end in ends]
+        delta = ", delta" if settled else ""
         largest, smallest = (end.name if end in ends else "None" for end in _ENDS)
         lines = [
-            f"def touch_{argument}(multiset, stored, largest, smallest{', delta' if settled else ''}):",
+            f"def touch_{argument}(multiset, stored, largest, smallest{delta}):",
             f'    """What changes in the multiset of {named.name}."""',
             *([f"    {' = '.join(f'cell_{cell}' for cell in settled)} = 0"] if settled else []),
             *(f"    was_{name} = {name}" for name in names),
