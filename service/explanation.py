@@ -6,7 +6,9 @@ changelog   ──► how the values came about       epoch rows ──► which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from jobs.core.change import Row, Value
 from jobs.core.explanation import Told, explanation
 from jobs.core.program import Program
 from jobs.core.state import rank
+from jobs.core.turns import Entry, Remembered
 from schemas.epoch import EpochRow
 from schemas.types import Kind
 from service.problems import Problem
@@ -35,6 +38,11 @@ from service.table import (
     rows_of,
     values,
 )
+
+# A file that was merged says so in its name, after the newest epoch in it (docs/tables.md).
+_MERGED = re.compile(r"part=\w+/(\d+)-.*-c\d(?:-\d+)?\.parquet")
+# Epochs that do not go on where the one before them ended.
+_ANEW = ("rewind", "clone", "evolve")
 
 
 class GroupHistory:
@@ -74,7 +82,7 @@ class GroupHistory:
                     hidden=hidden,
                     closed=bool(state["window_closed"][0].as_py()),
                     written_ms=state["written_ms"][0].as_py(),
-                    entries=self._entries(program),
+                    entries=self._entries(),
                 )
         rows = self._table.epochs()
         return {
@@ -169,24 +177,46 @@ class GroupHistory:
         marks = [self._shape.key_bytes(key) == wanted for key in keys]
         return table.filter(pa.array(marks, pa.bool_()))
 
-    def _entries(self, program: Program) -> list[tuple[int, Value, int]]:
-        """Argument, value and multiplicity, in order."""
+    def remembered(self, rows: Mapping[int, EpochRow]) -> Remembered:
+        """The group's multisets over the epochs, as far as they are kept apart; `rows` are all
+        epoch rows."""
+        files = self._table.of_part(MULTISETS)
+        live = {file.path for file in files}
+        settled = [int(found[1]) for file in files if (found := _MERGED.fullmatch(file.path))]
+        for row in rows.values():
+            gone = not live.issuperset(row.files.get(MULTISETS, ()))
+            if gone or row.kind in _ANEW:
+                settled.append(row.epoch)
+        return Remembered(self._entry_rows, max(settled, default=-1))
+
+    @cached_property
+    def _entry_rows(self) -> list[Entry]:
+        """Every row of the group's multisets that is still there."""
+        program = Program(self._shape.plan)
         arguments = self._shape.plan.arguments
         types = {arguments[index].name: arguments[index].type for index in program.multisets}
         indexes = {arguments[index].name: index for index in program.multisets}
-        newest: dict[tuple[int, bytes], tuple[int, Value, int]] = {}
+        found: list[Entry] = []
         for table in self._state(MULTISETS) if types else ():
             columns = {name: values(table[f"value_{name}"], kind) for name, kind in types.items()}
             rows = zip(
                 table["epoch"].to_pylist(), table["argument"].to_pylist(),
                 table["multiplicity"].to_pylist(), strict=True,
             )  # fmt: skip
-            for place, (epoch, name, count) in enumerate(rows):
-                value = columns[name][place]
-                entry = (indexes[name], repr(value).encode())
-                if epoch >= newest.get(entry, (-1, None, 0))[0]:
-                    newest[entry] = (epoch, value, count)
-        found = [(index, value, count) for (index, _), (_, value, count) in newest.items() if count]
+            found += [
+                Entry(indexes[name], columns[name][place], epoch, count)
+                for place, (epoch, name, count) in enumerate(rows)
+            ]
+        return found
+
+    def _entries(self) -> list[tuple[int, Value, int]]:
+        """Argument, value and multiplicity, in order."""
+        newest: dict[tuple[int, bytes], Entry] = {}
+        for entry in self._entry_rows:
+            name = (entry.argument, repr(entry.value).encode())
+            if name not in newest or entry.epoch >= newest[name].epoch:
+                newest[name] = entry
+        found = [(e.argument, e.value, e.multiplicity) for e in newest.values() if e.multiplicity]
         return sorted(found, key=lambda entry: (entry[0], rank(entry[1])))
 
 
