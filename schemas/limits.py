@@ -361,3 +361,24 @@ SAMPLE_BYTES_MAX = 1024 * 1024
 SAMPLE_SECONDS_MAX = 5.0
 SAMPLE_PARTITIONS_MAX = 32
 SAMPLE_KEPT_SECONDS = 30.0
+
+# What the console shows at once: results on a page, epochs of a group's course (newest ones) and
+# those of them that are told in full, entries of a multiset (from both ends), bytes of a message.
+CONSOLE_RESULT_ROWS = 50
+CONSOLE_COURSE_EPOCHS = 500
+CONSOLE_EPOCHS_TOLD = 20
+CONSOLE_ENTRIES = 24
+CONSOLE_RAW_BYTES = 64 * 1024
+CONSOLE_QUARANTINE_ROWS = 50
+
+# Groups whose MAX went down (or MIN up) lately: so many are remembered, out of so many epochs and,
+# for one request, about so many rows of the changelog.
+CONSOLE_RETREATS = 20
+CONSOLE_RETREATS_EPOCHS = 200
+CONSOLE_RETREATS_ROWS = 20_000
+
+# How long it is remembered how far back a job's history goes: a look may read its changelog.
+LOOKBACK_SECONDS = 30.0
+
+# Groups of one job whose story the console keeps in memory, while no epoch comes.
+CONSOLE_STORIES_KEPT = 4

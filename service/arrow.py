@@ -7,8 +7,9 @@ The index keeps a row as the JSON that most clients want; this is its other form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from io import BytesIO
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +26,29 @@ _CHANGE_FIELDS = [("op", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()
 def result_stream(types: Mapping[str, SqlType], documents: Sequence[bytes]) -> bytes:
     """Rows of results; `types` in the order of the columns."""
     return _stream([], types, [], [msgspec.json.decode(each) for each in documents])
+
+
+def result_batches(
+    types: Mapping[str, SqlType], pages: Iterable[Sequence[bytes]]
+) -> Iterator[bytes]:
+    """Pages of results as one stream of a batch each, piece by piece."""
+    schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind in types.items()])
+    sink = BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for documents in pages:
+            rows = [msgspec.json.decode(each) for each in documents]
+            arrays = [column([row[name] for row in rows], kind) for name, kind in types.items()]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            yield _taken(sink)
+    yield _taken(sink)
+
+
+def _taken(sink: BytesIO) -> bytes:
+    """What was written since the last time."""
+    piece = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return piece
 
 
 def change_stream(types: Mapping[str, SqlType], documents: Sequence[bytes]) -> bytes:

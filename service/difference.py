@@ -8,10 +8,41 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from jobs.core.change import Row
 from service.history import complete_after
+from service.listing import page_cursor, page_place
+from service.results import Results
 from service.row_shape import RowShape
 from service.table import Key, Table, group_columns, result_columns, rows_of
+
+
+def difference_page(
+    table: Table,
+    shape: RowShape,
+    job: str,
+    first: int,
+    last: int | None,
+    limit: int,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """A page of what leads from one epoch to the other, which may be the earlier one."""
+    newest = table.newest.epoch
+    asked = msgspec.json.encode([job, first])
+    to, after = newest if last is None else last, b""
+    if cursor:
+        place = page_place(cursor, asked, 1)
+        to, after = place.epoch, place.values[0]
+    Results.known_epoch(max(first, to), newest)
+    found = difference(table, shape, min(first, to), max(first, to))
+    if first > to:
+        for _, each in found:
+            each["before"], each["after"] = each["after"], each["before"]
+    rows = [(place, each) for place, each in found if place > after or not cursor]
+    more = None if len(rows) <= limit else page_cursor(to, asked, [rows[limit - 1][0]])
+    page = [each for _, each in rows[:limit]]
+    return {"from": first, "to": to, "rows": page, "next_cursor": more}
 
 
 def difference(

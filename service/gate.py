@@ -24,7 +24,7 @@ from service.trail import LOOKS
 
 log = logging.getLogger("service.access")
 
-_KEYED = re.compile(rb"(/v1/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
+_KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
 # They change nothing, and an editor asks them while somebody writes.
 _LOOKS_WITH_A_BODY = frozenset({"/v1/jobs:validate", "/preview"})
 _HEADERS = [

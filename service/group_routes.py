@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from service.access import needs
-from service.difference import difference
+from service.difference import difference_page
 from service.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.examples import ROW, answers
 from service.explanation import GroupHistory
 from service.follower import Follower
 from service.job_routes import answer
-from service.listing import page_cursor, page_place
 from service.quarantine import message, messages, place_of, with_replay
 from service.result_routes import key_of, of_epoch
-from service.results import Results
 from service.runtime import Runtime, runtime_of
 from service.table import Table, at_newest
 from service.tokens import Role
@@ -153,21 +150,7 @@ async def diff(
     follower = await runtime.ready(name)
 
     def look(table: Table) -> dict[str, Any]:
-        newest = table.newest.epoch
-        asked = msgspec.json.encode([name, first])
-        to, after = newest if last is None else last, b""
-        if cursor:
-            place = page_place(cursor, asked, 1)
-            to, after = place.epoch, place.values[0]
-        Results.known_epoch(max(first, to), newest)
-        found = difference(table, follower.shape, min(first, to), max(first, to))
-        if first > to:
-            for _, each in found:
-                each["before"], each["after"] = each["after"], each["before"]
-        rows = [(place, each) for place, each in found if place > after or not cursor]
-        more = None if len(rows) <= limit else page_cursor(to, asked, [rows[limit - 1][0]])
-        page = [each for _, each in rows[:limit]]
-        return {"from": first, "to": to, "rows": page, "next_cursor": more}
+        return difference_page(table, follower.shape, name, first, last, limit, cursor)
 
     document = await run_in_threadpool(read_table, runtime, follower, look)
     return answer(document)

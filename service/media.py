@@ -57,13 +57,13 @@ def ndjson(documents: Iterable[bytes]) -> bytes:
     return b"".join(document + b"\n" for document in documents)
 
 
-def csv(names: Sequence[str], documents: Iterable[bytes]) -> bytes:
+def csv(names: Sequence[str], documents: Iterable[bytes], *, head: bool = True) -> bytes:
     """RFC 4180. NULL is nothing at all, an empty text is a quoted one."""
-    lines = [",".join(_quoted(name) for name in names)]
+    lines = [",".join(_quoted(name) for name in names)] if head else []
     for document in documents:
         row = msgspec.json.decode(document)
         lines.append(",".join(_field(row[name]) for name in names))
-    return ("\r\n".join(lines) + "\r\n").encode()
+    return "".join(f"{line}\r\n" for line in lines).encode()
 
 
 def _field(value: Any) -> str:

@@ -1,0 +1,81 @@
+"""The page of a group: why it is what it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Annotated
+from weakref import WeakKeyDictionary
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from schemas.limits import CONSOLE_STORIES_KEPT
+from service.console.group_story import Known, Story, known_of
+from service.console.job_view import job_view
+from service.console.page import PageRoute, page
+from service.console.rows import key_label, key_part
+from service.console.visitor import visitor_of
+from service.follower import Follower
+from service.group_routes import read_table
+from service.result_routes import key_of
+from service.runtime import Runtime, runtime_of
+from service.table import Key, Table
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+class _Kept:
+    """What was read of some groups, while their job's newest epoch is the same: a page that is
+    looked at asks every few seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: WeakKeyDictionary[Follower, OrderedDict[bytes, tuple[str, Known]]]
+        self._found = WeakKeyDictionary()
+
+    def of(self, runtime: Runtime, follower: Follower, key: Key) -> Known:
+        name = follower.shape.key_bytes(key)
+        newest = "" if follower.newest is None else follower.newest.uuid
+        with self._lock:
+            known = self._found.setdefault(follower, OrderedDict()).get(name)
+        if known is not None and known[0] == newest:
+            return known[1]
+
+        def look(table: Table) -> Known:
+            return known_of(table, follower.shape, key, follower.spec.state.buckets)
+
+        made = read_table(runtime, follower, look)
+        with self._lock:
+            kept = self._found.setdefault(follower, OrderedDict())
+            kept[name] = (newest, made)
+            while len(kept) > CONSOLE_STORIES_KEPT:
+                kept.popitem(last=False)
+        return made
+
+
+_kept = _Kept()
+
+
+@router.get("/jobs/{name}/results/{key}")
+async def key_page(
+    request: Request,
+    name: str,
+    key: str,
+    epoch: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+) -> Response:
+    """One group of a job."""
+    visitor = visitor_of(request)
+    runtime = runtime_of(request)
+    runtime.jobs.record(name)
+    follower = await runtime.ready(name)
+    group = key_of(follower, key)
+    known = await run_in_threadpool(_kept.of, runtime, follower, group)
+    story = Story(follower.shape, known, epoch)
+    named = follower.shape.key(group)
+    return await page(
+        request, visitor, "key.html",
+        job=job_view(request, name), tab="results", story=story, document=known.document,
+        label=key_label(named), part=key_part(named), asked=epoch,
+    )  # fmt: skip
