@@ -173,7 +173,9 @@ class Story:
             steps=tuple(steps(self.shape, first["row"], last["row"])) if pair else (),
             changes=tuple((each["op"], _row_text(each["row"])) for each in changes),
             values=self._values(number),
-            sentences=tuple(self._sentence(t) for t in self._turns if t.epoch == number),
+            sentences=tuple(
+                self._sentence(t) for t in self._turns if t.epoch == number and t.retreats
+            ),
         )
 
     def _values(self, epoch: int) -> tuple[Values, ...] | None:

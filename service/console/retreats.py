@@ -43,6 +43,7 @@ class Lately:
     retreats: tuple[Retreat, ...]  # the newest first
     since: int | None  # they are those of the epochs after this one
     columns: tuple[str, ...]  # that could have any
+    title: str  # what such a thing is in this job
 
 
 class _Watch:
@@ -65,13 +66,22 @@ class Retreats:
     def of(self, follower: Follower) -> Lately:
         columns = extremes(follower.shape.plan)
         if not columns or follower.newest is None:
-            return Lately((), None, ())
+            return Lately((), None, (), "")
         with self._lock:
             watch = self._watches.setdefault(follower, _Watch())
         with watch.lock:
             _look(watch, follower, columns)
-            found = tuple(reversed(watch.found))
-            return Lately(found, watch.since, tuple(each.column for each in columns))
+            newest = {(each.link, each.column): each for each in watch.found}
+            found = sorted(newest.values(), key=lambda each: -each.epoch)
+            names = tuple(each.column for each in columns)
+            return Lately(tuple(found), watch.since, names, _title(columns))
+
+
+def _title(columns: list[Extreme]) -> str:
+    greatest = {each.greatest for each in columns}
+    told = [words for of, words in ((True, "a MAX went down"), (False, "a MIN went up"))
+            if of in greatest]  # fmt: skip
+    return f"Lately {' or '.join(told)}"
 
 
 def _look(watch: _Watch, follower: Follower, columns: list[Extreme]) -> None:

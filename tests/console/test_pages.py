@@ -11,7 +11,12 @@ from tests.console.shop import Shop
 from tests.service.served import CHECKOUT, Served
 
 # Of a job `items`; each page that is added is added here.
-PAGES = ["/", "/login", "/new", "/trail", "/jobs/items", "/jobs/items/spec"]
+PAGES = [
+    "/", "/login", "/new", "/trail", "/jobs/items", "/jobs/items/spec",
+    "/jobs/items/results",
+    "/jobs/items/results?as_of=epoch:9&where=name%5E%3D%3C&order=-top", "/jobs/items/diff?from=0",
+    "/jobs/items/results/%3Cb%3E%26amp%3B", "/jobs/items/results/bolt?epoch=59",
+]  # fmt: skip
 HOSTILE = "<b>&amp;"  # a group of the job
 
 
