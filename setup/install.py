@@ -78,6 +78,8 @@ def _kind(runtime: bool) -> list[str]:
 
 
 def install_packages(key: str, runtime: bool) -> None:
+    if VENV.is_symlink():  # to set it up anew would empty what somebody else works with
+        raise SetupFailed(f".venv is a link to {VENV.resolve()}: remove it, or set that one up")
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupFailed(
             f"{sys.executable} cannot make virtual environments: install its venv module "

@@ -13,6 +13,7 @@ import pytest
 
 from jobs.edge import jars
 from jobs.edge.java import JavaMissing, java
+from setup import install
 from setup.install import module_name
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -49,13 +50,26 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(
-    not (CHECKOUT / ".venv" / "setup.stamp").exists(), reason="make setup has not run here"
+    (CHECKOUT / ".venv").is_symlink() or not (CHECKOUT / ".venv" / "setup.stamp").exists(),
+    reason="make setup has not run here",
 )
 def test_a_second_set_up_takes_no_time() -> None:
     began = time.monotonic()
     done = set_up()
     assert done.stdout == "setup: everything is in place\n"
     assert time.monotonic() - began < NO_OP_SECONDS_MAX
+
+
+def test_an_environment_of_another_checkout_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "lib").mkdir(parents=True)
+    (tmp_path / ".venv").symlink_to(theirs)
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    with pytest.raises(install.SetupFailed, match="is a link"):
+        install.install_packages("key", runtime=False)
+    assert (theirs / "lib").is_dir()
 
 
 def test_without_python_it_says_what_to_install(tmp_path: Path) -> None:
@@ -112,3 +126,27 @@ def test_the_manifest_is_readable_by_people(fetched: Path) -> None:
     assert manifest["bytes"] == {"broker/kafka-4.3.1.jar": 5, "spark/delta-4.4.0.jar": 5}
     shutil.rmtree(fetched)
     assert jars.fetched_key() is None
+
+
+def test_without_a_browser_and_apt_it_says_what_to_install(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", CHECKOUT / "setup" / "setup_browser.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "install Chromium as this system does it" in done.stderr
+
+
+def test_a_browser_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    found = program(tmp_path, "chromium", "exit 1")
+    done = subprocess.run(
+        ["/bin/sh", CHECKOUT / "setup" / "setup_browser.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"setup-browser: {found} is in place\n"
