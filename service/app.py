@@ -73,6 +73,7 @@ def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
     app.state.runtime = runtime
     app.state.access = runtime.access
     problems.install(app)
+    console.install(app)
     app.include_router(health_routes.router)
     app.include_router(console.router)
     for router in _ROUTERS:

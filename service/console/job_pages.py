@@ -17,7 +17,7 @@ from service import job_log, operations
 from service.console import job_pictures, words
 from service.console.advice import advice
 from service.console.job_view import JobView, job_view, state_words, view_of
-from service.console.page import PageRoute, page
+from service.console.page import PageRoute, elsewhere, page
 from service.console.partition_strip import partition_strip
 from service.console.topology import WIDTH, topology
 from service.console.visitor import Visitor, visitor_of
@@ -73,6 +73,13 @@ async def jobs_page(request: Request, find: str = "", state: str = "") -> Respon
         request, visitor, "jobs.html",
         jobs=shown, all=len(records), states=states.most_common(), find=find, state=state,
     )  # fmt: skip
+
+
+@router.get("/jobs")
+async def all_jobs(request: Request) -> Response:
+    """Where a cut address leads."""
+    visitor_of(request)
+    return elsewhere("/")
 
 
 def _jobs(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]]:

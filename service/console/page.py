@@ -101,21 +101,22 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except Problem as problem:
-                return await _told(request, problem)
+                return await told(request, problem)
             except RequestValidationError as error:
                 named = ", ".join(".".join(map(str, each["loc"][1:])) for each in error.errors())
                 detail = f"the address cannot be read: see {named}"
-                return await _told(request, Problem("parameter-invalid", 422, detail))
+                return await told(request, Problem("parameter-invalid", 422, detail))
             except Exception as error:
                 incident = uuid4().hex[:12]
                 log.error("incident %s", incident, exc_info=error)
                 detail = f"The service's log says more: look for incident {incident}."
-                return await _told(request, Problem("internal", 500, detail))
+                return await told(request, Problem("internal", 500, detail))
 
         return handled
 
 
-async def _told(request: Request, problem: Problem) -> Response:
+async def told(request: Request, problem: Problem) -> Response:
+    """A problem as a page; whoever is not known is led to the login."""
     if problem.code == "unauthorized":
         headers = {"Location": login_address(request), **HEADERS}
         return Response(status_code=_SEE_OTHER, headers=headers)

@@ -134,3 +134,79 @@ def test_a_chart_is_read_at_the_pointer(visits: Visits) -> None:
     expect(reading).to_contain_text("ms")
     page.mouse.move(10, 10)
     expect(reading).to_have_count(0)
+
+
+def test_a_page_of_another_version_of_the_service_is_loaded_again(visits: Visits) -> None:
+    page = visits.open("/")
+    page.evaluate(
+        """() => {
+          window.loadedOnce = true;
+          document.querySelector("meta[name=digest]").content = "of before";
+        }"""
+    )
+    page.wait_for_function("() => window.loadedOnce === undefined")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+
+
+MORPHS = """async (address) => {
+  const { morph } = await import(address);
+  let state = 7;
+  const random = (below) => (state = (state * 48271) % 2147483647) % below;
+  const tree = (depth) => {
+    const made = document.createElement(["p", "div", "span"][random(3)]);
+    const names = ["a", "b", "c", "d", "e", "f"].sort(() => random(3) - 1).slice(0, random(6));
+    for (const name of names) {
+      if (random(4) === 0) made.append(`text ${random(3)}`);
+      const child = depth > 0 ? tree(depth - 1) : document.createElement("b");
+      if (random(3) > 0) child.id = `${name}${depth}`;
+      if (random(2) === 0) child.className = `kind-${random(3)}`;
+      if (depth === 0) child.textContent = String(random(5));
+      made.append(child);
+    }
+    return made;
+  };
+  for (let turn = 0; turn < 500; turn += 1) {
+    const old = document.createElement("section");
+    old.append(tree(2));
+    const fresh = document.createElement("section");
+    fresh.append(tree(2));
+    const before = old.outerHTML;
+    morph(old, fresh);
+    if (!old.isEqualNode(fresh)) return [before, fresh.outerHTML, old.outerHTML];
+  }
+  return null;
+}"""
+
+
+def test_a_part_becomes_what_it_is_to_be_from_whatever_it_was(visits: Visits) -> None:
+    page = visits.open("/")
+    address = page.locator("script[type=module]").first.get_attribute("src")
+    assert address is not None
+    failed = page.evaluate(MORPHS, address.replace("console.js", "morph.js"))
+    assert failed is None, failed
+
+
+def test_what_moves_within_a_part_is_the_same_element(visits: Visits) -> None:
+    page = visits.open("/")
+    address = page.locator("script[type=module]").first.get_attribute("src")
+    assert address is not None
+    kept = page.evaluate(
+        """async (address) => {
+          const { morph } = await import(address);
+          const list = (...names) => {
+            const made = document.createElement("ul");
+            for (const name of names) {
+              const item = document.createElement("li");
+              item.id = name;
+              made.append(item);
+            }
+            return made;
+          };
+          const old = list("a", "b", "c");
+          const [a, b, c] = old.children;
+          morph(old, list("new", "c", "a"));
+          return [old.children[1] === c, old.children[2] === a, b.isConnected];
+        }""",
+        address.replace("console.js", "morph.js"),
+    )
+    assert kept == [True, True, False]

@@ -60,6 +60,19 @@ def test_what_is_not_there_is_a_page_too(client: httpx.Client) -> None:
     assert "<script>alert" not in answer.text
 
 
+def test_an_address_that_is_none_is_a_page_for_people_and_a_problem_for_programs(
+    client: httpx.Client,
+) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml"}
+    answer = client.get("/jbos/<i>", headers=html)
+    assert (answer.status_code, answer.headers["content-type"][:9]) == (404, "text/html")
+    assert "<i>" not in answer.text
+    for headers, path in (({}, "/jbos"), (html, "/v1/jbos")):
+        answer = client.get(path, headers=headers)
+        assert answer.json()["code"] == "not-found"
+    assert client.get("/jobs").headers["location"] == "/"
+
+
 def test_assets_are_kept_for_good_and_change_their_address_when_they_change(
     client: httpx.Client,
 ) -> None:
