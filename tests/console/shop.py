@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from jobs.edge.epoch_files import AddedFile
 from schemas.epoch import EpochRow
 from schemas.spec_file import load_spec
 from schemas.types import INT, STRING
+from service.register import Actual, Desired, JobRecord, Register, now_ms
 from tests.edge.test_table_reading import WrittenTable
-from tests.service.served import Served, eventually
+from tests.service.served import SPEC, Served, eventually
 
 TOPIC = "t"
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
@@ -75,3 +78,21 @@ def put(served: Served, table: Shop) -> None:
     with served.client() as client:
         assert client.put(f"/v1/jobs/{name}", json=spec.document()).status_code == 201
     eventually(lambda: served.job(name)["epoch"] == newest)
+
+
+BROKEN = "broken"  # a job of the workshop, which has failed before its service began
+BROKEN_BY = "topic <i>shop</i> was made again: its id is another"
+
+
+def failed(data: Path, name: str, **fields: object) -> None:
+    """A job in the register of a service that is to begin, as a failure has left it."""
+    spec = load_spec(f"name: {name}\n{SPEC}")
+    register = Register(data / "service" / "register.sqlite")
+    register.add_job(
+        JobRecord(
+            name=name, revision=1, spec=msgspec.json.encode(spec.document()).decode(),
+            desired=Desired.RUNNING, actual=Actual.FAILED, since=now_ms(),
+            **fields,  # type: ignore[arg-type]
+        )
+    )  # fmt: skip
+    register.close()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
-import httpx
 from playwright.sync_api import Browser, expect
 
-from schemas.spec_file import load_spec
-from service.register import Actual, Desired, JobRecord, Register, now_ms
-from tests.console.looks import Visits, assert_sound_everywhere
-from tests.console.shop import Shop, put
+from tests.console.looks import Visits, assert_sound, assert_sound_everywhere
+from tests.console.shop import BROKEN, BROKEN_BY, Shop, put
 from tests.service.served import SPEC, Served, eventually
 
 
@@ -22,8 +18,8 @@ def state(visits: Visits, name: str) -> str:
 def test_an_empty_service_says_what_to_do_next(browser: Browser, tmp_path: Path) -> None:
     visits = Visits(browser, Served.start(tmp_path))
     try:
-        assert_sound_everywhere(visits, "/", "empty")
         page = visits.open("/")
+        assert_sound(page, "empty")
         page.get_by_role("link", name="Make the first job").click()
         expect(page.get_by_role("heading", name="New job")).to_be_visible()
         visits.close()
@@ -129,34 +125,12 @@ def test_an_operator_of_a_session_starts_a_job(
     eventually(lambda: state(visits, "other") == "STOPPED")
 
 
-def failed_job(data: Path, name: str, **fields: object) -> None:
-    """A job in the register of a service that is to begin, as a failure has left it."""
-    spec = load_spec(f"name: {name}\n{SPEC}")
-    register = Register(data / "service" / "register.sqlite")
-    document = httpx.Response(200, json=spec.document()).text
-    register.add_job(
-        JobRecord(
-            name=name, revision=1, spec=document, desired=Desired.RUNNING, actual=Actual.FAILED,
-            since=now_ms(), **fields,  # type: ignore[arg-type]
-        )
-    )  # fmt: skip
-    register.close()
-
-
-def test_a_failed_job_says_why_and_what_helps(browser: Browser, tmp_path: Path) -> None:
-    reason = "topic <i>shop</i> was made again: its id is another"
-    failed_job(tmp_path, "broken", reason=reason, failure="source-changed", failures=1)
-    visits = Visits(browser, Served.start(tmp_path))
-    try:
-        assert_sound_everywhere(visits, "/jobs/broken", "failed")
-        page = visits.open("/jobs/broken")
-        notice = page.get_by_role("region", name="The job has failed")
-        expect(notice).to_contain_text("source-changed")
-        expect(notice).to_contain_text(reason)
-        expect(notice).to_contain_text("Bring the topic back")
-        expect(page.get_by_role("button", name="Start")).to_be_visible()
-        visits.close()
-    finally:
-        assert visits.served.stop() == 0
-    with sqlite3.connect(tmp_path / "service" / "register.sqlite") as register:
-        assert register.execute("SELECT pid FROM jobs").fetchall() == [(None,)]
+def test_a_failed_job_says_why_and_what_helps(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    assert_sound_everywhere(visits, f"/jobs/{BROKEN}", "failed")
+    page = visits.open(f"/jobs/{BROKEN}")
+    notice = page.get_by_role("region", name="The job has failed")
+    expect(notice).to_contain_text("source-changed")
+    expect(notice).to_contain_text(BROKEN_BY)
+    expect(notice).to_contain_text("Bring the topic back")
+    expect(page.get_by_role("button", name="Start")).to_be_visible()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.console.looks import Visits
 from tests.console.shop import Shop, put
@@ -52,12 +51,12 @@ def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) 
 
 
 def test_a_lost_connection_is_told_and_comes_back_by_itself(
-    browser: Browser, tmp_path: Path
+    workshop_visits: Visits,
 ) -> None:
-    visits = Visits(browser, Served.start(tmp_path))
-    table = living(visits, "items")
+    visits = workshop_visits
+    table = living(visits, "absent")
     visits.expect("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
-    page = visits.open("/jobs/items")
+    page = visits.open("/jobs/absent")
     waiting: set[str] = set()
     at_once: list[int] = []
 
@@ -76,11 +75,9 @@ def test_a_lost_connection_is_told_and_comes_back_by_itself(
     page.wait_for_timeout(1_500)
     assert max(at_once) == 1  # they never pile up
     assert len(at_once) < 8
-    visits.served = Served.start(table.place.data, "--port", str(port))
+    visits.served.process = Served.start(table.place.data, "--port", str(port)).process
     expect(banner).to_be_hidden(timeout=PATIENCE_MS)
     expect(figure(page, "Epoch")).to_contain_text(str(newest), timeout=PATIENCE_MS)
-    visits.close()
-    assert visits.served.stop() == 0
 
 
 def test_a_page_that_nobody_looks_at_asks_for_nothing(workshop_visits: Visits) -> None:
