@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -31,6 +32,7 @@ from service.problems import Problem
 
 _FETCH_BYTES = 256 * 1024
 _POLL_MS = 500
+_NAMED = 5  # topics, where the one that is asked for is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,16 @@ def _consumer(options: dict[str, str | list[str]]) -> Any:
     )
 
 
+def _unknown(topics: Sequence[str], known: Iterable[str]) -> str:
+    """That there is no such topic, and which there are: the nearest ones, or the first."""
+    there = sorted(name for name in known if not name.startswith("__"))
+    near = [each for topic in topics for each in get_close_matches(topic[:100], there, _NAMED)]
+    named = ", ".join(near or there[:_NAMED])
+    missing = " or ".join(repr(topic[:100]) for topic in topics)
+    told = f"there is no topic {missing} at those brokers"
+    return f"{told}; known there: {named}" if named else told
+
+
 def _newest(consumer: Any, topics: Sequence[str]) -> list[Sample]:
     deadline = time.monotonic() + SAMPLE_SECONDS_MAX
     places = [
@@ -109,8 +121,7 @@ def _newest(consumer: Any, topics: Sequence[str]) -> list[Sample]:
         for partition in sorted(consumer.partitions_for_topic(topic) or ())
     ][:SAMPLE_PARTITIONS_MAX]
     if not places:
-        detail = f"there is no topic {' or '.join(map(repr, topics))} at those brokers"
-        raise Problem("topic-unknown", 404, detail)
+        raise Problem("topic-unknown", 404, _unknown(topics, consumer.topics()))
     ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
     waiting = {place: ends[place] for place in places if ends[place] > begins[place]}
     consumer.assign(list(waiting))

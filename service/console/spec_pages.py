@@ -18,10 +18,12 @@ from fastapi.responses import Response
 
 from jobs.core.plan import Plan
 from jobs.core.sql_text import aggregate_sql, expression_sql
+from schemas import connections
 from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec_file import SpecError, load_spec, spec_text
 from service.console.job_view import job_view
 from service.console.page import PageRoute, page
+from service.console.suggestion import suggested
 from service.console.topology import WIDTH, topology
 from service.console.trial import tried
 from service.console.visitor import visitor_of
@@ -54,11 +56,42 @@ class ResultColumn:
 
 
 @router.get("/new")
-async def new_page(request: Request) -> Response:
-    """A job that is not there yet."""
+async def new_page(
+    request: Request, topic: str = "", connection: str = connections.DEFAULT
+) -> Response:
+    """A job that is not there yet; with a topic, what its newest messages suggest."""
     visitor = visitor_of(request, Role.ADMIN)
-    known = sorted(runtime_of(request).settings.connections.by_name)
-    return await page(request, visitor, "new.html", text=EXAMPLE, connections=known)
+    runtime = runtime_of(request)
+    begun = _Beginning(EXAMPLE)
+    if topic.strip():
+        begun = await run_in_threadpool(_begun, runtime, topic.strip()[:1_000], connection)
+    known = sorted(runtime.settings.connections.by_name)
+    return await page(
+        request, visitor, "new.html",
+        text=begun.text, told=begun.told, topic=topic, connection=connection, connections=known,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    text: str
+    told: str | None = None  # why it is not what was asked for
+
+
+def _begun(runtime: Runtime, topic: str, connection: str) -> _Beginning:
+    """What the messages of a topic suggest; the example where they do not."""
+    try:
+        messages = runtime.samples.newest(connection, [topic])
+    except Problem as problem:
+        return _Beginning(EXAMPLE, problem.detail)
+    except connections.UnknownConnectionError as error:
+        return _Beginning(EXAMPLE, str(error))
+    if not messages:
+        return _Beginning(EXAMPLE, f"topic {topic!r} is empty, so nothing can be read off it")
+    text = suggested(topic, connection, [each.value for each in messages])
+    if text is None:
+        return _Beginning(EXAMPLE, "its newest messages are of no format that is known here")
+    return _Beginning(text)
 
 
 @router.get("/jobs/{name}/spec")

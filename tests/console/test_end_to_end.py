@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from pathlib import Path
@@ -30,6 +31,13 @@ def test_a_job_is_written_tried_started_and_seen_to_run(
     visits = Visits(browser, Served.start(tmp_path, brokers=broker.address))
     try:
         page = visits.open("/new")
+        page.get_by_label("Begin from a topic").fill(shop.topic[:-1])
+        page.get_by_role("button", name="Suggest a spec").click()
+        expect(page.get_by_text(f"known there: {shop.topic}")).to_be_visible()
+        page.get_by_label("Begin from a topic").fill(shop.topic)
+        page.get_by_role("button", name="Suggest a spec").click()
+        spec = page.get_by_role("textbox", name="Spec")
+        expect(spec).to_have_value(re.compile(r"columns:\n  id: INT\n  name: STRING\n  cnt: INT"))
         page.get_by_role("textbox", name="Spec").fill(
             f"name: items\nsource: {{topic: {shop.topic}}}\ncolumns: {COLUMNS}\nquery: {QUERY}\n"
         )

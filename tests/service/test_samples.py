@@ -64,6 +64,7 @@ def test_an_empty_topic_has_none_and_a_missing_one_is_said_to_be_missing(
     with pytest.raises(Problem) as missing:
         samples.newest("default", [f"{topic}-missing"])
     assert missing.value.code == "topic-unknown"
+    assert f"known there: {topic}" in missing.value.detail
 
 
 def test_brokers_that_do_not_answer_cost_some_seconds_and_no_more() -> None:
