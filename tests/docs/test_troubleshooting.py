@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +81,7 @@ def test_every_exit_code_is_there() -> None:
 
 KINDS = {
     "id": "BIGINT", "v": "INT", "d": "DECIMAL(4, 1)", "day": "DATE", "at": "TIMESTAMP(3)",
-    "t": "TIME", "b": "BINARY", "s": "STRING",
+    "t": "TIME", "b": "BINARY", "s": "STRING", "z": "TIMESTAMP_LTZ(9)",
 }  # fmt: skip
 NULLS: dict[str, Any] = dict.fromkeys(KINDS)
 
@@ -95,13 +98,21 @@ def envelope(**row: Any) -> bytes:
     return message(op="c", before=None, after=NULLS | row)
 
 
-# What each reason of the page is given for: format, message.
+def with_schema(column: str, logical: str, value: object) -> bytes:
+    """An envelope that says itself what a column is."""
+    field = {"type": "int64", "optional": True, "name": logical, "field": column}
+    rows = [{"type": "struct", "field": name, "fields": [field]} for name in ("before", "after")]
+    payload = {"op": "c", "before": None, "after": NULLS | {column: value}}
+    return message(schema={"type": "struct", "fields": rows}, payload=payload)
+
+
+# What each reason of the page is given for: format, message; of upsert-json, the tombstone's key.
 EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "not JSON: …": ("canal-json", b"<row/>"),
     "not UTF-8 at byte …": ("canal-json", b'{"type": "\xff"}'),
     "nested deeper than …": ("canal-json", b'{"a":' + b"[" * 600 + b"]" * 600 + b"}" + b" " * 999),
     "the message has … bytes; at most … are read": ("canal-json", b" " * (8 * 1024 * 1024 + 1)),
-    "… is not a canal-json object": ("canal-json", b"[]"),
+    "… is not a …-json object": ("canal-json", b"[]"),
     "the type … is unknown; known are …": ("canal-json", message(type="UPSERT", data=[])),
     "the type is missing; known are …": ("maxwell-json", message(data=[])),
     "the op …; known are …": ("debezium-json", message(op="x")),
@@ -118,11 +129,18 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "… is not a valid …": ("canal-json", canal(v="seven")),
     "… does not fit …": ("canal-json", canal(v="2147483648")),
     "… has a fraction; … has none": ("changelog-json", message(op="+I", row=NULLS | {"v": 3.9})),
+    "a number of … characters; at most …": (
+        "canal-json",
+        ("canal-json", canal(v=7).replace(b"7", b"7" * 1_001)),
+    ),
+    "lone surrogate U+…": ("canal-json", canal(s="\ud800")),
     "… is not a day of the calendar": ("canal-json", canal(day="2020-02-30")),
     "… has digits beyond microseconds; declare …": (
         "canal-json",
         canal(at="2020-05-13 12:00:00.1234567"),
     ),
+    "… is not a time of day": ("canal-json", canal(t="25:00:00")),
+    "… outside the years 1 to 9999": ("debezium-json", envelope(at=10**15)),
     "… is not base64: …": ("canal-json", canal(b="a")),
     "… without the row before it cannot be retracted; …": (
         "debezium-json",
@@ -134,6 +152,18 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     ),
     "… is a number and base64 as well; say which: …": ("debezium-json", envelope(d="1234")),
     "… may be milliseconds or microseconds …": ("debezium-adaptive", envelope(t=7)),
+    "… is not a decimal in base64: …": ("debezium-json", envelope(d="1,5")),
+    "… has … bytes; no … has so many": ("debezium-json", envelope(d="A" * 400 + "AA==")),
+    "… is no date but an instant in …; declare TIMESTAMP": (
+        "debezium-json",
+        with_schema("day", "io.debezium.time.Timestamp", 7),
+    ),
+    "…: with nanoseconds only UTC is read": (
+        "debezium-json",
+        envelope(z="2020-05-13T12:00:00.123456789+02:00"),
+    ),
+    "the key is …": ("upsert-json", b"[]"),
+    "the key of a tombstone has no …": ("upsert-json", b"{}"),
     "a tombstone without a key: …": ("upsert-json", None),
     "… is missing, and the source filters by it": ("canal-filtered", message(type="INSERT")),
 }
@@ -168,8 +198,44 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
     columns = tuple(Column(name, SqlType.parse(sql)) for name, sql in KINDS.items())
     decoder = rules.decoder(columns, columns)
     if isinstance(decoder, KeyedDecoder):
-        decoded = decoder.explain_keyed(value, None)
+        decoded = decoder.explain_keyed(None, value)
     else:
         decoded = decoder.explain(value)
     assert isinstance(decoded, Rejected), decoded
     assert re.fullmatch(pattern(reason), decoded.reason), decoded.reason
+
+
+DECODERS = (
+    "decode.py", "decode_changelog.py", "decode_debezium.py", "decode_maxwell.py",
+    "decode_upsert.py", "row_fields.py", "values.py", "debezium_fields.py", "json_text.py",
+)  # fmt: skip
+REFUSING = ("rejected", "ValueError", "UnreadableError")
+SAID_IN = ("reason", "what")
+
+
+def test_no_reason_is_missing() -> None:
+    """Every text that a decoder refuses with, as far as it is written where it refuses."""
+    told = [pattern(reason) for reason in EXAMPLES]
+    said = {text for name in DECODERS for text in refusals(CHECKOUT / "jobs" / "core" / name)}
+    assert len(said) > 40
+    assert [text for text in sorted(said) if not any(map(matches(text), told))] == []
+
+
+def matches(text: str) -> Callable[[str], bool]:
+    """Whether a pattern holds for a text whose changing parts are a word or two."""
+    return lambda told: re.fullmatch(told, text.replace("…", "x is unknown")) is not None
+
+
+def refusals(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        found: ast.expr | None = None
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in REFUSING and node.args:
+            found = node.args[0]
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in SAID_IN:
+            found = node.value
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            yield found.value
+        elif isinstance(found, ast.JoinedStr):
+            yield "".join(
+                str(p.value) if isinstance(p, ast.Constant) else "…" for p in found.values
+            )
