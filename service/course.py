@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from schemas.epoch import EpochRow
@@ -78,6 +78,16 @@ class Slot:
         return self.changes / COURSE_SLOT_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """How far a job was behind at one moment: both ends were looked at together, and not one of
+    them some seconds before the other."""
+
+    at_ms: int
+    records: int
+    partitions: Mapping[str, int]  # of TOPIC/PARTITION
+
+
 class Course:
     """Of one job; written by its follower and by the lags, read by pages."""
 
@@ -85,6 +95,7 @@ class Course:
         self._lock = threading.Lock()
         self._epochs: deque[EpochPoint] = deque(maxlen=COURSE_EPOCHS_MAX)
         self._slots: dict[int, Slot] = {}
+        self.lag: Behind | None = None  # as it was looked at last
 
     @property
     def epochs(self) -> list[EpochPoint]:
@@ -126,10 +137,11 @@ class Course:
                 )
             )
 
-    def behind(self, at_ms: int, records: int) -> None:
+    def behind(self, lag: Behind) -> None:
         """What the lag was at a moment."""
         with self._lock:
-            self._put(replace(self._slot(at_ms), lag=records))
+            self.lag = lag
+            self._put(replace(self._slot(lag.at_ms), lag=lag.records))
 
     def _slot(self, at_ms: int) -> Slot:
         begins = at_ms // SLOT_MS * SLOT_MS

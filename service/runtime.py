@@ -16,6 +16,7 @@ from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import FOLLOWERS_MAX, SETTLE_SECONDS_MAX
 from service.access import Access
+from service.course import Behind
 from service.evolving import Evolving
 from service.follower import Follower
 from service.jobs import Jobs, instant
@@ -212,7 +213,7 @@ class Runtime:
         if follower is not None and follower.newest is not None:
             lag = self.lags.of(name, follower.newest)
             if lag is not None:
-                follower.course.behind(now_ms(), lag["records"])
+                follower.course.behind(Behind(now_ms(), lag["records"], lag["partitions"]))
 
     def standing(self, name: str) -> dict[str, Any]:
         """How far a job is, as its table says."""

@@ -114,7 +114,7 @@ def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict
     epochs = course.epochs[-job_pictures.EPOCHS_SHOWN :]
     places = runtime.jobs.places(job.name)
     newest = job.newest
-    lags = (job.standing["lag"] or {}).get("partitions", {})
+    lags = {} if job.behind is None else job.behind.partitions
     return {
         "actions": actions(visitor, job),
         "evolution": _evolution(runtime, job),
@@ -158,23 +158,24 @@ def _counted(totals: Mapping[str, int]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old what the results do not show yet may be."""
+    """How old a topic the results show."""
 
     said: str
     more: str
 
 
 def freshness(job: JobView, now: int) -> Freshness:
-    if job.newest is None or job.committed_ms is None:
+    """An epoch shows the topic as it was when the epoch began; when nothing waits, as it is."""
+    newest = job.newest
+    if newest is None or job.committed_ms is None:
         return Freshness(words.ABSENT, "")
-    delay = job.newest.counters.get("event_lag_ms")
-    took = "" if delay is None else f"its last rows took {words.duration(delay / 1_000)}"
+    took = (newest.counters.get("compute_seconds") or 0) * 1_000
+    behind = (now - job.committed_ms + took) / 1_000
     if not job.running:
-        return Freshness(words.duration((now - job.committed_ms) / 1_000), "since the last epoch")
+        return Freshness(words.duration(behind), "since its last epoch began")
     if job.lag == 0:
-        return Freshness("current", took or "all that is there is counted")
-    behind = now - job.committed_ms + (delay or 0)
-    return Freshness(words.duration(behind / 1_000), took or "since the last epoch")
+        return Freshness("current", "all that is there is counted")
+    return Freshness(words.duration(behind), "since the newest epoch began")
 
 
 def actions(visitor: Visitor, job: JobView) -> list[Action]:

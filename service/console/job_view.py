@@ -15,10 +15,13 @@ from jobs.core.plan import Plan
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.spec_file import load_spec
+from service.course import Behind
 from service.follower import Follower
 from service.problems import Problem
-from service.register import Actual, Desired, JobRecord
+from service.register import Actual, Desired, JobRecord, now_ms
 from service.runtime import Runtime, runtime_of
+
+_LAG_MS_MAX = 30_000
 
 # How a state looks: a dot of this tone beside its word, never the tone alone.
 _TONES = {
@@ -80,8 +83,20 @@ class JobView:
         return found
 
     @property
+    def behind(self) -> Behind | None:
+        """The lag as it was looked at last, where that is not long ago."""
+        lag = None if self.follower is None else self.follower.course.lag
+        return lag if lag is not None and now_ms() - lag.at_ms < _LAG_MS_MAX else None
+
+    @property
     def lag(self) -> int | None:
-        return None if self.standing["lag"] is None else self.standing["lag"]["records"]
+        return None if self.behind is None else self.behind.records
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether the time of its rows is when something happened in the world of clocks, and no
+        column, which may be of any time."""
+        return isinstance(self.spec.watermark.time, str)
 
     @property
     def running(self) -> bool:

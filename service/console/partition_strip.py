@@ -22,7 +22,7 @@ _MARKS = {
 }
 
 
-_HELD_SHOWN = 5
+_HELD_SHOWN = 3
 _SPAN_MS_MIN = 1_000  # what is closer together than this is at the same place
 
 
@@ -50,7 +50,8 @@ class PartitionStrip:
     combined: int | None
     combined_place: float | None
     status: str | None
-    held_by: tuple[str, ...]
+    held_by: tuple[str, ...]  # the first of those who hold it back
+    holding: int  # how many do
     known: int  # how many there are; shown are those that hold the watermark back and the hindmost
 
 
@@ -75,6 +76,8 @@ def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip
     known += [] if combined is None else [combined]
     low, high = min(known, default=None), max(known, default=None)
     held = tuple(map(str, told.get("held_by", ())))
+    if combined is not None and high is not None and high - combined < _SPAN_MS_MIN:
+        held = ()  # somebody is always the last; so close to the first that holds nothing back
 
     def place_of(watermark: int | None) -> float | None:
         if watermark is None or low is None or high is None:
@@ -105,6 +108,7 @@ def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip
         combined_place=place_of(combined),
         status=told.get("status"),
         held_by=held[:_HELD_SHOWN],
+        holding=len(held),
         known=len(marks),
     )
 

@@ -45,13 +45,23 @@ def test_some_milliseconds_are_no_distance() -> None:
 def test_who_is_waited_for_is_marked_and_who_is_idle_or_paused_too() -> None:
     parts: dict[str, dict[str, Any]] = {
         "1": {"watermark": 1},
-        "11": {"watermark": 9, "ahead": True},
+        "11": {"watermark": 9_000, "ahead": True},
         "3": {"idle": True},
     }
     strip = partition_strip(row(parts, 1, "t partition 1, silent for 2.0 s, idle in 3.0 s"), {})
     marks = {each.number: [word for word, _ in each.marks] for each in strip.partitions}
     assert marks == {"1": [], "3": ["idle"], "11": ["paused"]}
     assert [each.number for each in strip.partitions if each.holds] == ["1"]
+
+
+def test_the_last_of_those_who_are_close_together_holds_nothing_back() -> None:
+    parts = {"0": {"watermark": HOUR}, "1": {"watermark": HOUR + 10}}
+    strip = partition_strip(row(parts, HOUR, "t partition 0, silent for 0.0 s, idle in 3.0 s"), {})
+    assert strip.held_by == ()
+    assert not any(each.holds for each in strip.partitions)
+    parts["1"] = {"watermark": HOUR + 10_000}
+    strip = partition_strip(row(parts, HOUR, "t partition 0, silent for 0.0 s, idle in 3.0 s"), {})
+    assert [each.number for each in strip.partitions if each.holds] == ["0"]
 
 
 def test_without_times_there_are_offsets_and_no_places() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from schemas.epoch import EpochRow
 from schemas.limits import COURSE_EPOCHS_MAX, COURSE_SLOTS_MAX
-from service.course import SLOT_MS, Course
+from service.course import SLOT_MS, Behind, Course
 
 BEGAN = 1_767_225_600_000
 
@@ -21,7 +21,7 @@ def test_epochs_of_ten_seconds_are_one_slot() -> None:
     course = Course()
     course.reached(row(1, BEGAN, read=10, changelog_rows=3, event_lag_ms=500))
     course.reached(row(2, BEGAN + 4_000, read=30, changelog_rows=5, event_lag_ms=200))
-    course.behind(BEGAN + 5_000, 7)
+    course.behind(Behind(BEGAN + 5_000, 7, {"t/0": 7}))
     (slot,) = course.slots
     assert (slot.epochs, slot.read, slot.changes) == (2, 40, 8)
     assert slot.read_per_second == 4.0
@@ -50,7 +50,7 @@ def test_an_epoch_that_is_told_twice_counts_once() -> None:
 def test_a_table_that_is_begun_anew_keeps_the_lags_and_nothing_else() -> None:
     course = Course()
     course.reached(row(9, BEGAN, read=100))
-    course.behind(BEGAN, 0)
+    course.behind(Behind(BEGAN, 0, {}))
     course.begin([row(0, BEGAN + SLOT_MS, read=1)])
     assert [point.epoch for point in course.epochs] == [0]
     assert [(slot.read, slot.lag) for slot in course.slots] == [(0, 0), (1, None)]
