@@ -131,7 +131,7 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "… has a fraction; … has none": ("changelog-json", message(op="+I", row=NULLS | {"v": 3.9})),
     "a number of … characters; at most …": (
         "canal-json",
-        ("canal-json", canal(v=7).replace(b"7", b"7" * 1_001)),
+        canal(v=7).replace(b"7", b"7" * 1_001),
     ),
     "lone surrogate U+…": ("canal-json", canal(s="\ud800")),
     "… is not a day of the calendar": ("canal-json", canal(day="2020-02-30")),
