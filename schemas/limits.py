@@ -382,3 +382,9 @@ LOOKBACK_SECONDS = 30.0
 
 # Groups of one job whose story the console keeps in memory, while no epoch comes.
 CONSOLE_STORIES_KEPT = 4
+
+# Rows of the changelog that the console's live page begins with.
+CONSOLE_CHANGES_BEFORE = 200
+
+# Operations of a job that the console's page of audits lists.
+CONSOLE_AUDITS = 100

@@ -56,6 +56,23 @@ def messages(table: Table, after: Place | None, limit: int) -> list[dict[str, An
     return [_document(row, PREVIEW_BYTES) for row in found]
 
 
+def newest_messages(table: Table, before: Place | None, limit: int) -> list[dict[str, Any]]:
+    """The newest first, before a place; their bytes only begun."""
+    found: list[dict[str, Any]] = []
+    files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
+    for file in files:
+        if before is not None and file.epoch_min > before[0]:
+            continue
+        if len(found) >= limit and file.epoch_max < _place(found[limit - 1])[0]:
+            break
+        for row in table.read(file).to_pylist():
+            if before is None or _place(row) < before:
+                found.append(row)
+        found.sort(key=_place, reverse=True)
+        del found[limit:]
+    return [_document(row, PREVIEW_BYTES) for row in found]
+
+
 def message(table: Table, place: Place) -> dict[str, Any]:
     """One message, with all the bytes that were kept."""
     for file in table.of_part(QUARANTINE, place[0] - 1):

@@ -11,6 +11,7 @@ table has kept it apart from what came before and after.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -46,33 +47,51 @@ class Step(NamedTuple):
 
 class Remembered:
     """The multisets of one group over the epochs. `entries` are all that the table still has;
-    up to the epoch `settled` it has merged them, so that only what was newest is left."""
+    up to the epoch `settled` it has merged them, so that only what was newest is left.
+
+    A multiset may be long, and many epochs are asked about: what an epoch changed is found without
+    going through all of it.
+    """
 
     def __init__(self, entries: Iterable[Entry], settled: int) -> None:
         self.settled = settled
         self._courses: dict[int, dict[Value, list[tuple[int, int]]]] = {}
+        self._written: dict[int, list[tuple[int, Value]]] = {}  # in the order of the epochs
+        self._sizes: dict[int, list[tuple[int, int]]] = {}  # how many values there were, since when
         for argument, value, epoch, multiplicity in sorted(entries, key=lambda each: each.epoch):
             course = self._courses.setdefault(argument, {}).setdefault(value, [])
+            before = course[-1][1] if course else 0
             course.append((epoch, multiplicity))
+            self._written.setdefault(argument, []).append((epoch, value))
+            sizes = self._sizes.setdefault(argument, [])
+            size = sizes[-1][1] if sizes else 0
+            sizes.append((epoch, size + max(multiplicity, 0) - max(before, 0)))
 
-    def multiset(self, argument: int, epoch: int) -> dict[Value, int] | None:
-        """Each value and how often it was there after an epoch; None where that is forgotten."""
-        if epoch < self.settled:
-            return None
-        found = {v: _at(course, epoch) for v, course in self._courses.get(argument, {}).items()}
-        return {value: count for value, count in found.items() if count}
+    def size(self, argument: int, epoch: int) -> int | None:
+        """How many values there were after an epoch, each as often as it was there."""
+        return None if epoch < self.settled else _at(self._sizes.get(argument, ()), epoch)
 
     def steps(self, argument: int, since: int, epoch: int) -> list[Step] | None:
         """What the epochs (since, epoch] changed; None where that is forgotten."""
-        before, after = self.multiset(argument, since), self.multiset(argument, epoch)
-        if before is None or after is None:
+        if since < self.settled:
             return None
-        found = (Step(v, before.get(v, 0), after.get(v, 0)) for v in {**before, **after})
+        written = self._written.get(argument, ())
+        first = bisect_right(written, since, key=_epoch)
+        last = bisect_right(written, epoch, key=_epoch)
+        courses = self._courses.get(argument, {})
+        values = dict.fromkeys(value for _, value in written[first:last])
+        found = (Step(v, _at(courses[v], since), _at(courses[v], epoch)) for v in values)
         return [step for step in found if step.before != step.after]
 
 
+def _epoch(written: tuple[int, Value]) -> int:
+    return written[0]
+
+
 def _at(course: Sequence[tuple[int, int]], epoch: int) -> int:
-    return next((count for at, count in reversed(course) if at <= epoch), 0)
+    """What was so after an epoch; 0 before there was anything."""
+    place = bisect_right(course, epoch, key=lambda each: each[0])
+    return course[place - 1][1] if place else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +189,7 @@ def cause(
     if since is not None and turn.retreats:
         steps = remembered.steps(turn.extreme.argument, since, turn.epoch)
         taken, beyond = _taken(turn, steps or [])
-    after = remembered.multiset(turn.extreme.argument, turn.epoch)
-    left = None if after is None else sum(count for count in after.values() if count > 0)
+    left = remembered.size(turn.extreme.argument, turn.epoch)
     return Cause(
         kind="" if row is None else row.kind,
         since=since,

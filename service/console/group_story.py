@@ -152,13 +152,16 @@ class Story:
 
     def chapters(self) -> list[Chapter]:
         """The newest first; the one that was asked for is among them."""
+        return [self._chapter(each) for each in reversed(self._told())]
+
+    def _told(self) -> list[dict[str, Any]]:
         newest = self._epochs[-CONSOLE_EPOCHS_TOLD:]
         older = [e for e in self._epochs[:-CONSOLE_EPOCHS_TOLD] if e["epoch"] == self.asked]
-        return [self._chapter(each) for each in reversed([*older, *newest])]
+        return [*older, *newest]
 
     @property
     def untold(self) -> int:
-        return max(0, len(self._epochs) - len(self.chapters()))
+        return len(self._epochs) - len(self._told())
 
     def _chapter(self, epoch: dict[str, Any]) -> Chapter:
         number, changes = epoch["epoch"], epoch["changes"]

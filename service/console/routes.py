@@ -8,9 +8,12 @@ from starlette.exceptions import HTTPException
 
 from service.console import (
     asset_files,
+    audit_pages,
+    change_pages,
     job_pages,
     key_pages,
     login_pages,
+    quarantine_pages,
     result_pages,
     spec_pages,
     trail_page,
@@ -26,6 +29,9 @@ _PARTS = (
     trail_page,
     result_pages,
     key_pages,
+    change_pages,
+    quarantine_pages,
+    audit_pages,
 )
 
 router = APIRouter()

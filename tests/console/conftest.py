@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from service.serving import new_token
+from tests.console.asked import ask_for_audits
 from tests.console.looks import Visits
 from tests.console.shop import BROKEN, BROKEN_BY, Shop, failed, put
 from tests.service.conftest import end_jobs
@@ -20,6 +21,13 @@ _ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 STORY_EPOCHS = 60
 # A busy machine takes its time; what is wrong stays wrong for so long.
 expect.set_options(timeout=15_000)
+# What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.
+REFUSED: list[tuple[bytes | None, str]] = [
+    (b'{"data": [{"name": "<b>&amp;", "v": "x"}]}', "v: '<b>&amp;x' is not a valid INT"),
+    (b"\xff\xfe\x00bolt", "not JSON: invalid UTF-8"),
+    (b'{"data": "' + b"y" * 3_000 + b'"}', "data is no array"),
+    (None, "the message is empty"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +48,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Sho
     data = tmp_path_factory.mktemp("shop")
     table = Shop(data, epochs_until_now=STORY_EPOCHS)
     for epoch in range(1, STORY_EPOCHS):
-        bolts = (7, 7 + epoch) if epoch < STORY_EPOCHS - 1 else (7,)  # at last its MAX goes down
+        bolts: tuple[int, ...] = (5, 5, 6, 7)
+        if epoch < STORY_EPOCHS - 1:  # at last its MAX goes down
+            bolts = (*bolts, 7 + epoch)
         table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
+    table.refuse(*REFUSED)
+    ask_for_audits(data)
     served = Served.start(data)
     put(served, table)
     yield served, table

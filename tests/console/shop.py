@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from jobs.edge.epoch_files import AddedFile
+from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, file_name, write_file
 from schemas.epoch import EpochRow
 from schemas.spec_file import load_spec
 from schemas.types import INT, STRING
@@ -38,6 +38,19 @@ class Shop(WrittenTable):
         for live in lives:
             self.epoch({(name,): values for name, values in live.items()})
         return len(self.history) - 1
+
+    def refuse(self, *messages: tuple[bytes | None, str]) -> int:
+        """One epoch that took none of these: what was kept of each, and the reason."""
+        number = len(self.history)
+        rejects = [
+            Reject(TOPIC, 0, 10 * number + at, 1_000_000, why, "$.data[0].v", raw, len(raw or b""))
+            for at, (raw, why) in enumerate(messages)
+        ]
+        rows = self.layout.quarantine_table(number, rejects)
+        name = file_name(QUARANTINE, number, uuid4().hex, "w")
+        self.history.append(dict(self.history[-1]))
+        self._commit("data", [write_file(self.place.table, name, rows)], 0)
+        return number
 
     def _commit(self, kind: str, files: list[AddedFile], changelog_rows: int) -> None:
         number = len(self.history) - 1

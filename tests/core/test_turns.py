@@ -183,10 +183,17 @@ def test_values_are_compared_as_their_type_does(
     assert turn.retreats == retreats
 
 
-def test_a_multiset_is_told_as_of_every_epoch_that_is_kept_apart() -> None:
+def test_multisets_are_told_as_of_every_epoch_that_is_kept_apart() -> None:
     entries = [Entry(0, 5, 1, 2), Entry(0, 5, 3, 0), Entry(0, 7, 2, 1), Entry(1, 9, 2, 4)]
     remembered = Remembered(entries, settled=1)
-    assert remembered.multiset(0, 0) is None
-    assert [remembered.multiset(0, epoch) for epoch in (1, 2, 3)] == [{5: 2}, {5: 2, 7: 1}, {7: 1}]
-    assert remembered.steps(0, 1, 3) == [Step(5, 2, 0), Step(7, 0, 1)]
+    assert [remembered.size(0, epoch) for epoch in (0, 1, 2, 3, 9)] == [None, 2, 3, 1, 1]
+    assert remembered.steps(0, 1, 3) == [Step(7, 0, 1), Step(5, 2, 0)]
+    assert remembered.steps(0, 2, 9) == [Step(5, 2, 0)]
+    assert remembered.steps(2, 1, 3) == []
     assert remembered.steps(0, 0, 3) is None
+
+
+def test_values_that_were_taken_away_and_never_given_are_none_that_is_there() -> None:
+    remembered = Remembered([Entry(0, 5, 1, -2), Entry(0, 5, 2, 1)], settled=-1)
+    assert [remembered.size(0, epoch) for epoch in (0, 1, 2)] == [0, 0, 1]
+    assert remembered.steps(0, 0, 2) == [Step(5, 0, 1)]

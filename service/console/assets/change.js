@@ -2,7 +2,8 @@
 //
 //   <button data-opens="ID">                      opens the dialog ID
 //   <form data-method data-url [data-then]>       sends its named fields as JSON, or in the query
-//                                                 those with data-in="query"; a refusal is told in
+//                                                 those with data-in="query", and as what its
+//                                                 text is one with data-as="json"; a refusal is told in
 //                                                 its .refusal, success goes to data-then or takes
 //                                                 the live parts anew
 //   <button data-closes>                          closes the dialog that it is in
@@ -74,7 +75,11 @@ function addressOf(form) {
 
 function fieldsOf(form) {
   const fields = named(form, false);
-  return fields.length === 0 ? undefined : JSON.stringify(Object.fromEntries(fields));
+  if (fields.length === 0) return undefined;
+  const values = fields.map(([name, value]) => {
+    return [name, form.elements[name].dataset?.as === "json" ? JSON.parse(value) : value];
+  });
+  return JSON.stringify(Object.fromEntries(values));
 }
 
 // What has a name and is not left empty: in the query where data-in says so, else in the body.

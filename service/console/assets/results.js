@@ -46,18 +46,16 @@ function mark() {
 }
 
 document.addEventListener("refreshed", () => {
-  const forward = document.body.dataset.refresh !== "0" && Number(line.dataset.epoch) > Number(epoch);
-  if (forward) mark();
-  if (line.dataset.epoch !== epoch || !forward) said = read();
+  const live = document.body.dataset.refresh !== "0";
+  // What a jump in time shows is another epoch, and nothing that has just changed.
+  if (live && dragging === 0 && Number(line.dataset.epoch) > Number(epoch)) mark();
+  said = read();
   epoch = line.dataset.epoch;
-  const { oldest, newest } = line.dataset;
-  const atEnd = document.body.dataset.refresh !== "0";
-  slider.min = oldest;
-  slider.max = newest;
-  if (dragging === 0 && document.activeElement !== number) {
-    slider.value = atEnd ? newest : epoch;
-    number.value = epoch;
-  }
+  if (dragging !== 0) return;
+  slider.min = line.dataset.oldest;
+  slider.max = line.dataset.newest;
+  slider.value = epoch;
+  if (document.activeElement !== number) number.value = epoch;
 });
 
 slider.addEventListener("input", () => {
@@ -74,9 +72,8 @@ async function go() {
   else place.searchParams.set("as_of", `epoch:${slider.value}`);
   history.replaceState(null, "", place);
   document.body.dataset.refresh = now ? LIVE_MS : "0";
-  epoch = slider.value;
+  const mine = dragging;
   await refresh(); // one that was under way had the old address
   await refresh();
-  dragging = 0;
-  said = read();
+  if (dragging === mine) dragging = 0;
 }
