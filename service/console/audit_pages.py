@@ -1,4 +1,4 @@
-"""Audits of a job as pages, and whatever else it was asked to do: what is at work, what came of it."""
+"""Audits of a job as pages, and whatever else it was asked to do, with what came of it."""
 
 from __future__ import annotations
 

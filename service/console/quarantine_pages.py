@@ -1,4 +1,4 @@
-"""The quarantine of a job as pages: what was refused and why; sending it again, as it is or fixed."""
+"""The quarantine of a job as pages: what was refused and why, and sending it again."""
 
 from __future__ import annotations
 
