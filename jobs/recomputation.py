@@ -2,8 +2,9 @@
 
     values with the times they are there ──► all of them in a list, sorted ──► the definition
 
-Nothing here is shared with the fold: no cells, no merging, no walking up to a rank. It is for the
-audit, which must not repeat the mistakes that it looks for.
+Of the fold it shares the arithmetic of floats (exact integers, rounded once), and nothing else: no
+cells, no merging, no looking for a rank. It is for the audit, which must not repeat the mistakes
+that it looks for.
 """
 
 from __future__ import annotations

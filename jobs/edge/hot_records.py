@@ -37,16 +37,12 @@ from jobs.edge import timer_records
 from jobs.edge.argument_records import Argument, Marks, checked
 from jobs.edge.multiset_records import (
     KEY_BYTES_MAX,
-    NO_MARKS,
     LargeMultiset,
     LargeValues,
     SmallValues,
     entry_key,
-    entry_records,
-    marked,
     multiplicity,
 )
-from schemas import limits
 from schemas.types import SqlType
 
 LAYOUT_VERSION = 5
@@ -202,7 +198,8 @@ class Snapshot:
         self._parts: dict[Key, bytes] = {}
         self._multisets: dict[bytes, dict[Any, int] | Marks] = {}  # small ones, marks of large ones
         self._asked: dict[bytes, Counts] = {}  # of large ones: multiplicities that were read
-        self._large: dict[bytes, LargeValues] = {}
+        # As the fold has asked for them; what it has found out is written with its changes.
+        self._values: dict[bytes, SmallValues | LargeValues] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
         asked = list(map(self._keys.group, keys))
@@ -274,20 +271,10 @@ class Snapshot:
             self._read(each, (at for at, (of, _) in changed.items() if of is each))
         entries: dict[bytes, bytes | None] = {}
         for start, (of, counts) in changed.items():
-            multiset = self._multisets[start]
-            if isinstance(multiset, Marks):
-                entries.update(entry_records(start, of.ordered(of.written(counts))))
-                if (marks := self._marks_after(start, counts)) != multiset:
-                    entries[start] = marked(marks)
-                continue
-            small = {**multiset, **of.written(counts)}
-            if 0 in small.values():
-                small = {value: count for value, count in small.items() if count}
-            record = encode(small)
-            if len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES:
-                entries.update(entry_records(start, of.ordered(small)))
-                record = marked(NO_MARKS)
-            entries[start] = record if small else None
+            values = self._values.get(start)
+            if values is None or values.overlay is not counts:  # folded elsewhere
+                values = self._values_under(of, start, counts)
+            entries.update(values.records())
         timers = {
             self._keys.timer(timer): timer_records.encode(timer, self._keys.written(timer.key))
             if is_set
@@ -295,12 +282,6 @@ class Snapshot:
             for timer, is_set in upserts.timers
         }
         return Records(groups, entries, timers, self._withheld_after(upserts))
-
-    def _marks_after(self, start: bytes, counts: Counts) -> Marks:
-        """What is known of a large multiset after these changes: what their own fold, if it was on
-        this snapshot, has found out."""
-        values = self._large.get(start)
-        return values.marks if values is not None and values.overlay is counts else NO_MARKS
 
     def _withheld_after(self, upserts: Upserts) -> dict[bytes, bytes | None]:
         """The index of the withheld groups; most jobs have none, and pay nothing for it."""
@@ -336,13 +317,17 @@ class Snapshot:
     def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
         of = self._keys.arguments[argument]
         start = self._start(of, key)
-        multiset = self._multiset(of, start)
-        if not isinstance(multiset, Marks):
-            return SmallValues(of, multiset, overlay)
-        large = LargeMultiset(of, start, self._entries)
-        before = self._asked.get(start, {})
-        values = self._large[start] = LargeValues(large, multiset, overlay, before)
+        values = self._values[start] = self._values_under(of, start, overlay)
         return values
+
+    def _values_under(
+        self, argument: Argument, start: bytes, overlay: Mapping[Value, int]
+    ) -> SmallValues | LargeValues:
+        multiset = self._multiset(argument, start)
+        if not isinstance(multiset, Marks):
+            return SmallValues(argument, start, multiset, overlay)
+        stored = LargeMultiset(argument, start, self._entries)
+        return LargeValues(stored, multiset, overlay, self._asked.get(start, {}))
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         of = self._keys.arguments[argument]

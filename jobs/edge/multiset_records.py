@@ -12,7 +12,7 @@ A bundle that finds nothing out, or is applied by someone who did not fold it, l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -46,16 +46,26 @@ _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 
 
 class SmallValues(PresentValues[Any]):
-    """The present values of a multiset that is one record; a place is what stands for a value
-    there. Nothing is sorted before somebody asks for the order."""
+    """The values of a multiset that is one record, as `overlay` leaves it; a place is what stands
+    for a value there. Nothing is sorted before somebody asks for the order."""
 
-    def __init__(self, argument: Argument, small: Mapping[Any, int], overlay: Overlay) -> None:
-        counts = {**small, **argument.written(overlay)} if overlay else small
-        self._found = [entry for entry in counts.items() if entry[1] > 0]
+    def __init__(
+        self, argument: Argument, start: bytes, small: dict[Any, int], overlay: Overlay
+    ) -> None:
+        self.overlay = overlay
         self._argument = argument
-        # No query keeps NULLs, but a state may.
-        self._by = _rank_of_place if None in counts else None
+        self._start = start
+        self._counts = {**small, **argument.written(overlay)} if overlay else small
         self._sorted = False
+
+    @cached_property
+    def _found(self) -> list[tuple[Any, int]]:
+        return [entry for entry in self._counts.items() if entry[1] > 0]
+
+    @property
+    def _by(self) -> Callable[[tuple[Any, int]], Any] | None:
+        """What entries sort by; no query keeps NULLs, but a state may."""
+        return _rank_of_place if None in self._counts else None
 
     def _places(self, descending: bool) -> Iterable[tuple[Any, int]]:
         if not self._sorted:
@@ -67,17 +77,27 @@ class SmallValues(PresentValues[Any]):
         return self._argument.read(place)
 
     def entries(self, *, descending: bool = False) -> Iterable[tuple[Value, int]]:
-        return (
-            self._places(descending)
-            if self._argument.plain
-            else super().entries(descending=descending)
-        )
+        if self._argument.plain:
+            return self._places(descending)
+        return super().entries(descending=descending)
 
     def first(self, *, descending: bool = False) -> Value:
         if not self._found:
             return None
         choose = max if descending else min
         return self._value(choose(self._found, key=self._by)[0])
+
+    def records(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """What LMDB holds of it. One that has grown too large becomes one with an entry a value."""
+        counts = self._counts
+        if 0 in counts.values():
+            counts = {place: times for place, times in counts.items() if times}
+        record = encode(counts)
+        if len(record) <= limits.HOT_STATE_SMALL_MULTISET_BYTES:
+            yield self._start, record if counts else None
+        else:
+            yield from _entries(self._start, self._argument.ordered(counts))
+            yield self._start, encode(NO_MARKS)
 
 
 def _rank_of_place(entry: tuple[Any, int]) -> Any:
@@ -89,7 +109,7 @@ class LargeMultiset:
 
     def __init__(self, argument: Argument, start: bytes, entries: lmdb.Cursor[bytes]) -> None:
         self.argument = argument
-        self._start = start
+        self.start = start
         self._entries = entries
 
     def places(
@@ -98,7 +118,7 @@ class LargeMultiset:
         """Order keys and multiplicities in order, from a place on; those before it if descending.
         Cut keys that begin alike come in no order of theirs, so that such a run is read whole and
         sorted by the full values; a place is never in one."""
-        start = self._start
+        start = self.start
         run: list[tuple[bytes, int]] = []
         run_prefix = b""
         for entry, data in self._records(descending, place):
@@ -115,7 +135,7 @@ class LargeMultiset:
         yield from sorted(run, reverse=descending)
 
     def _records(self, descending: bool, place: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        start, cursor = self._start, self._entries
+        start, cursor = self.start, self._entries
         if not descending:
             more = cursor.set_range(start + (place or FIRST))
             step = cursor.next
@@ -133,15 +153,12 @@ class LargeMultiset:
 
     def begins_at(self, place: bytes) -> bool:
         """Whether reading may begin there."""
-        return len(self._start) + len(place) <= KEY_BYTES_MAX
+        return len(self.start) + len(place) <= KEY_BYTES_MAX
 
 
 class LargeValues(Merged[bytes]):
-    """The present values of such a multiset; a place is an order key.
-
-    `before` has the stored multiplicities of what the bundle changes. `overlay` is also the name
-    of the bundle: what is found out holds where just that is applied.
-    """
+    """The values of such a multiset, as `overlay` leaves it; a place is an order key. `before` has
+    the stored multiplicities of what changes, as far as they are known."""
 
     def __init__(
         self, stored: LargeMultiset, marks: Marks, overlay: Overlay, before: Overlay
@@ -151,17 +168,11 @@ class LargeValues(Merged[bytes]):
         super().__init__(lambda down: stored.places(descending=down), changed, value_of)
         self.overlay = overlay
         self._multiset = stored
-        known = overlay.keys() <= before.keys()
-        self._marks = marks if known else NO_MARKS
+        self._stored_marks = marks
+        self._marks = marks if overlay.keys() <= before.keys() else NO_MARKS
         self._before = before
         self._ranked: dict[bytes, int] = {}
         self._top: tuple[bytes, int] | None = None
-
-    @property
-    def marks(self) -> Marks:
-        """What was found out about the multiset as the bundle leaves it."""
-        kept = filter(lambda mark: self._multiset.begins_at(mark[0]), self._ranked.items())
-        return Marks(tuple(sorted(kept)), self._top)
 
     def at(self, rank: int, count: int, *, distinct: bool = False) -> tuple[Value, Value]:
         if distinct:  # marks count a value as often as it is there
@@ -189,6 +200,17 @@ class LargeValues(Merged[bytes]):
             most = max(known.values())
             self._top = min(place for place, times in known.items() if times == most), most
         return None if self._top is None else self._value(self._top[0])
+
+    def records(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """What LMDB holds of what has changed, and the marks that were found."""
+        start = self._multiset.start
+        yield from _entries(start, self._changed.items())
+        kept = filter(lambda mark: self._multiset.begins_at(mark[0]), self._ranked.items())
+        marks = Marks(tuple(sorted(kept)), self._top)
+        if marks != self._stored_marks:
+            record = encode(marks)
+            too_long = len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES
+            yield start, encode(NO_MARKS) if too_long else record
 
     def _back(self, place: bytes, before: int, rank: int) -> tuple[bytes, int]:
         """The last place from which a rank can be reached, and how many values are before that."""
@@ -225,13 +247,7 @@ class LargeValues(Merged[bytes]):
         return merged(stored, self._changed, coming, descending=descending)
 
 
-def marked(marks: Marks) -> bytes:
-    """The record of a large multiset's marks; too many are none."""
-    record = encode(marks)
-    return record if len(record) <= limits.HOT_STATE_SMALL_MULTISET_BYTES else encode(NO_MARKS)
-
-
-def entry_records(
+def _entries(
     start: bytes, counts: Iterable[tuple[bytes, int]]
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """The records of a large multiset's values, given by their order keys."""

@@ -6,7 +6,6 @@ import pytest
 
 from jobs.core.accumulators import FUNCTIONS, accumulators_of
 from jobs.core.bundle import Bundle, Tally, plain_projection
-from jobs.core.explanation import numbers
 from jobs.core.query import parse_query
 from schemas.types import BOOLEAN, DOUBLE, INT, STRING, decimal
 
@@ -50,7 +49,7 @@ def test_the_cells_of_an_aggregate_are_shown_by_name(
     for accumulator in tally.program.arguments[0]:
         cells = group.cells[at : at + len(accumulator.cells)]
         at += len(accumulator.cells)
-        found |= numbers(accumulator, cells)
+        found |= accumulator.told(cells)
     assert found == wanted
 
 
@@ -60,5 +59,5 @@ def test_every_cell_has_a_name_to_be_shown_under() -> None:
         for kind in (INT, DOUBLE, decimal(5, 2)):
             for distinct in (False, True):
                 for accumulator in accumulators_of(function, "x", kind, distinct=distinct):
-                    shown = numbers(accumulator, (0,) * len(accumulator.cells))
+                    shown = accumulator.told((0,) * len(accumulator.cells))
                     assert len(shown) == len(accumulator.cells)

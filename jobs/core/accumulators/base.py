@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from jobs.core.plan import Aggregate
+from jobs.core.values import Json
 from schemas.types import DECIMAL_PRECISION_MAX, SqlType, decimal
 
 
@@ -47,6 +48,10 @@ class Accumulator(Protocol):
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         """Lines of code that add the non-NULL `value` with `weight` to the variables `cells`."""
+        ...
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        """The cells by name, for people to read."""
         ...
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.core.accumulators.base import Cell, Function, Site, Storage
+from jobs.core.values import Json
 from schemas.types import BIGINT
 
 
@@ -20,6 +21,9 @@ class Count:
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"count": cells[0]}
 
 
 def _count(site: Site) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from jobs.core.accumulators.base import Accumulator, Cell, Settled, Storage
 from jobs.core.accumulators.count import Count
+from jobs.core.values import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,9 @@ class Distinct:
             *(f"    {line}" for line in lines),
         ]
 
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {f"distinct_{name}": number for name, number in self.inner.told(cells).items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Present:
@@ -55,6 +59,9 @@ class Present:
 
     def settle(self, cells: Sequence[str], value: str) -> list[str]:
         return [f"{cells[0]} += (new if new > 0 else 0) - (old if old > 0 else 0)"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"present": cells[0]}
 
 
 def distinct_of(accumulator: Accumulator) -> Accumulator:

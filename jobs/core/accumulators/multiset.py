@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.core.accumulators.base import Cell, Distinction, Function, Reading, Site
+from jobs.core.values import Json
 from schemas.types import SqlType
 
 
@@ -25,6 +26,9 @@ class Multiset:
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return []
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {}
 
 
 def multiset_of(name: str, sql_type: SqlType) -> tuple[Multiset]:

@@ -12,11 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jobs.core.accumulators import readable
 from jobs.core.accumulators.base import Accumulator, Cell, Function, Site, Storage
 from jobs.core.accumulators.count import Count
 from jobs.core.accumulators.numbers import FLOAT_UNITS, INFINITY, NAN
 from jobs.core.accumulators.sum import sum_of
 from jobs.core.typing_rules import numeric
+from jobs.core.values import Json
 from schemas.types import DOUBLE, INTEGER_BITS, SqlType
 
 INTEGER_BITS_MAX = 32  # squares of so many bits leave a DECIMAL(38) room for 10^19 of them
@@ -40,6 +42,11 @@ class Squares:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {value} * {value} * {weight}"]
 
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        scale = 2 * (self.type.scale or 0)
+        total = readable.units(cells[0], scale) if scale else readable.whole(cells[0])
+        return {"sum_of_squares": total}
+
 
 @dataclass(frozen=True, slots=True)
 class FloatSquares:
@@ -57,6 +64,9 @@ class FloatSquares:
             f"if -INFINITY < {value} < INFINITY:",
             f"    {cells[0]} += exact_float({value}) ** 2 * {weight}",
         ]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"sum_of_squares": readable.squares(cells[0])}
 
 
 def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:

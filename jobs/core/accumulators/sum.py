@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jobs.core.accumulators import readable
 from jobs.core.accumulators.base import Cell, Function, Site, Storage
 from jobs.core.accumulators.count import Count
+from jobs.core.accumulators.numbers import float_total
 from jobs.core.typing_rules import numeric
+from jobs.core.values import Json
 from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
 
 # A DECIMAL(38, s) has room for 10^10 values of this precision.
@@ -41,6 +44,11 @@ class Sum:
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {value} * {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        if self.type.kind is Kind.DECIMAL:
+            return {"sum": readable.units(cells[0], self.type.scale or 0)}
+        return {"sum": readable.whole(cells[0])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,11 @@ class FloatSum:
             "else:",
             f"    {neginf} += {weight}",
         ]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        finite, nan, inf, neginf = cells
+        total = readable.double(float_total(finite, 0, 0, 0))
+        return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
 
 
 def sum_of(argument: str, sql_type: SqlType) -> Sum | FloatSum:

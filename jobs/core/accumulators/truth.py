@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jobs.core.accumulators.base import Cell, Distinction, Function, Storage
 from jobs.core.accumulators.count import Count
 from jobs.core.typing_rules import TypeProblem
+from jobs.core.values import Json
 from schemas.types import BOOLEAN, SqlType
 
 
@@ -24,6 +25,9 @@ class Trues:
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"if {value}:", f"    {cells[0]} += {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"true": cells[0]}
 
 
 def all_true(trues: int, count: int) -> bool | None:
