@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -147,14 +148,20 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -> None:
-    with _running("--data", str(tmp_path / "data"), "--seconds", "6", "--seed", "5") as demo:
+    with _running("--data", str(tmp_path / "data"), "--seconds", "10", "--seed", "5") as demo:
         family = _family_when_it_runs(demo)
+        answers = [_tried(line) for line in _curl_lines(demo)]
         output, errors = demo.communicate(timeout=200)
     assert demo.returncode == 0, output + errors
     exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
     assert exact is not None, output
     assert int(exact[1]) >= 12
     assert re.search(r"^exact: \d+ windows equal the same query over them$", output, re.M), output
+    assert '"row":{"name":"bolt"' in answers[0]
+    assert '"multiset"' in answers[1]
+    assert "event: progress" in answers[2]
+    assert answers[3].startswith("window_start,names,stock,top")
+    assert '"reason"' in answers[4]
     assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
     assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
     assert _left(family) == []
@@ -191,6 +198,26 @@ def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
     family = psutil.Process(demo.pid).children(recursive=True)
     assert sum(_is_java(process) for process in family) == 3
     return family
+
+
+def _curl_lines(demo: subprocess.Popen[str]) -> list[str]:
+    """What the demo says one could try."""
+    assert demo.stdout is not None
+    found: list[str] = []
+    while len(found) < 5:
+        line = demo.stdout.readline()
+        assert line, found
+        if line.strip().startswith("curl "):
+            found.append(line.strip())
+    return found
+
+
+def _tried(line: str) -> str:
+    """What a line answers; a stream within two seconds."""
+    words = [*shlex.split(line), "--silent", "--max-time", "2"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode in (0, 28), (line, done)  # 28: the time is over
+    return done.stdout
 
 
 def _is_java(process: psutil.Process) -> bool:
