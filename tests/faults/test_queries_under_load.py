@@ -1,0 +1,132 @@
+"""A running job's query is changed while changes keep coming: from its state, three times, and by
+reading its topic again. After each change an audit recomputes what it says, and at the end the
+topic of its changes, folded, is its results."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.edge.broker import Broker
+from service.client import Client
+from tests.command.shop import COLUMNS, Shop
+from tests.pipeline.running import consumed
+from tests.service.conftest import end_jobs
+from tests.service.served import Served, eventually
+
+pytestmark = [
+    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_200),
+]  # fmt: skip
+
+SECONDS = 240.0
+FIRST = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
+# What is said of the query: how it goes on, and what it is then.
+CHANGES = {
+    "a new aggregate over a multiset that is there": (
+        "keep",
+        "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, MIN(cnt) AS low, "
+        "COUNT(DISTINCT cnt) AS kinds, COUNT(*) AS n FROM product GROUP BY name",
+    ),
+    "a column less": (
+        "keep",
+        "SELECT name, MAX(cnt) AS top, MIN(cnt) AS low, COUNT(*) AS n FROM product GROUP BY name",
+    ),
+    "a HAVING": (
+        "keep",
+        "SELECT name, MAX(cnt) AS top, MIN(cnt) AS low, COUNT(*) AS n FROM product GROUP BY name "
+        "HAVING MAX(cnt) > 50",
+    ),
+    "another WHERE": (
+        "replay",
+        "SELECT name, MAX(cnt) AS top, SUM(cnt) AS total FROM product WHERE cnt > 10 GROUP BY name",
+    ),
+}
+
+
+def spec(topic: str, sink: str, query: str) -> dict[str, Any]:
+    return {
+        "name": "items",
+        "source": {"topic": topic},
+        "columns": dict(part.split(": ") for part in COLUMNS.strip("{}").split(", ")),
+        "query": query,
+        "minibatch": {"size": 200, "latency": "200ms", "max_rows": 2_000},
+        "sink": {"topic": sink},
+    }
+
+
+@contextmanager
+def fed(shop: Shop) -> Iterator[None]:
+    """Changes all the time, some hundred a second."""
+    ended = threading.Event()
+
+    def feed() -> None:
+        while not ended.wait(0.1):
+            shop.feed(40)
+
+    thread = threading.Thread(target=feed, name="load")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def goes_on(client: Client) -> None:
+    """Until it has read some more."""
+    epoch = client.job("items").epoch or 0
+    eventually(lambda: (client.job("items").epoch or 0) > epoch + 2, SECONDS)
+
+
+def folded(records: list[Any]) -> list[dict[str, Any]]:
+    """What a consumer of the changelog has; every retraction has to name what is there."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record in records:
+        change, key = record["value"], record["key"]
+        if change["op"] in ("-U", "-D"):
+            assert rows.pop(key) == change["row"], change
+        else:
+            assert key not in rows, change
+            rows[key] = change["row"]
+    return sorted(rows.values(), key=str)
+
+
+def test_a_running_job_takes_other_queries_under_load(broker: Broker, tmp_path: Path) -> None:
+    name = f"shop-{uuid.uuid4().hex[:8]}"
+    shop, sink = Shop(broker.address, name, seed=5), f"{name}-changes"
+    served = Served.start(tmp_path, brokers=broker.address)
+    client = Client(served.address)
+    try:
+        client.put("items", spec(name, sink, FIRST))
+        client.start("items")
+        with fed(shop):
+            goes_on(client)
+            for told, (way, query) in CHANGES.items():
+                client.put("items", spec(name, sink, query), replace=True)
+                done = client.ended(client.approve("items", "replay" if way == "replay" else None))
+                assert done.state == "DONE", (told, done)
+                goes_on(client)
+                assert client.job("items").actual == "RUNNING", told
+                audit = client.ended(client.audit("items"))
+                assert audit.result is not None, (told, audit)
+                assert audit.result["verdict"] == "equal", (told, audit)
+        eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, SECONDS)
+        client.stop("items")
+        client.until("items", "STOPPED", seconds=SECONDS)
+        audit = client.ended(client.audit("items"))
+        assert audit.result is not None
+        assert audit.result["verdict"] == "equal"
+        results = sorted(client.results("items"), key=str)
+        assert folded(consumed(broker.address, sink)) == results
+        assert len(results) > 5
+    finally:
+        client.close()
+        served.stop()
+        end_jobs(tmp_path)
+        shop.close()
