@@ -28,8 +28,7 @@ WHOLE = 2**53 - 1
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A row of the changelog: its place, its group as bytes; itself as JSON, and the result in
     it, which the index keeps as well."""
 
@@ -53,12 +52,13 @@ class EpochChanges:
     columns: dict[str, str] | None = None
     _events: bytes | None = field(default=None, repr=False)
     _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _of_key: dict[bytes, list[Change]] = field(init=False, repr=False)
+    _of_key: dict[bytes, tuple[Change, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._of_key = {}
+        found: dict[bytes, list[Change]] = {}
         for change in self.changes:
-            self._of_key.setdefault(change.key, []).append(change)
+            found.setdefault(change.key, []).append(change)
+        self._of_key = {key: tuple(changes) for key, changes in found.items()}
 
     def events(self, after: int = -1, key: bytes | None = None) -> bytes:
         """As server-sent events, rows after a seq, of one group or of all; the whole is kept, and
