@@ -30,7 +30,7 @@ bench: setup ## throughput and latency, with Flink in the same run
 	@$(RUN) -m bench $(ARGS)
 
 faults: setup ## kills, races, long histories; ARGS="--resume" goes on where it was
-	@$(RUN) -m pytest -m faults tests/faults $(ARGS)
+	@$(RUN) -m pytest -m faults tests $(ARGS)
 
 clean: ## take away what the set-up and the tools made
 	@rm -rf .venv .jars .jars.partial build *.egg-info .mypy_cache .ruff_cache .pytest_cache \

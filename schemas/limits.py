@@ -259,10 +259,6 @@ SETTLE_SECONDS_MAX = 10.0
 # How often the service looks for a job's next version: one look at a file name.
 INDEX_LOOK_SECONDS = 0.02
 
-# How far jobs and operations give way to the service on the same machine (as `nice` counts, 0 to
-# 19): a lookup is a fraction of a millisecond that somebody waits for, an epoch half a second.
-JOB_NICENESS = 5
-
 # How often the supervisor looks after its processes.
 SUPERVISOR_TICK_SECONDS = 0.2
 

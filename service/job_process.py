@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.limits import JOB_NICENESS
-
 _PROC = Path("/proc")
 _STAT_BIRTH = 19  # field 22 of /proc/PID/stat, counted after the command's closing parenthesis
 _ZOMBIE = "Z"
@@ -33,7 +31,7 @@ def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "jobs.command", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -43,17 +41,6 @@ def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
     finally:
         os.close(descriptor)
-    give_way(process.pid)
-    return process
-
-
-def give_way(pid: int) -> None:
-    """Let a process that leads a session, and all that it starts, come after the service. Linux may
-    share out time by sessions first, and by niceness only within one; so both are told."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, JOB_NICENESS)
-    with suppress(OSError):
-        (_PROC / str(pid) / "autogroup").write_text(str(JOB_NICENESS))
 
 
 def birth(pid: int) -> str | None:

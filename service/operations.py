@@ -148,7 +148,6 @@ class Operations:
                 [sys.executable, "-m", "jobs.command", *command],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
-        job_process.give_way(child.pid)
         self._children[record.id] = child
         self._register.change_operation(
             record.id,

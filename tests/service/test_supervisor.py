@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from schemas.limits import JOB_NICENESS
 from service import job_process
 from tests.service.served import CHECKOUT, SPEC, Served, eventually
 
@@ -38,7 +37,6 @@ def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path
     started(first, "items")
     pid = eventually(lambda: holder(data, "items"))
     assert os.getsid(pid) == pid
-    assert os.getpriority(os.PRIO_PROCESS, pid) == JOB_NICENESS
     first.kill()
     assert job_process.alive(pid, None)
     second = Served.start(data)
