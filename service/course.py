@@ -37,10 +37,14 @@ class EpochPoint:
     seconds: float | None  # until its commit
     decoding: float | None  # of that, the longest task that read and decoded
     folding: float | None  # and the longest one that folded
+    planning: float | None  # before its tasks, and judging them after
+    commit: float | None = None  # which the epoch after it tells
 
     @classmethod
     def of(cls, row: EpochRow) -> EpochPoint:
         counters = row.counters
+        phases = counters.get("phases_ms") or {}
+        planning = (phases.get("plan", 0.0) + phases.get("judge", 0.0)) / 1_000
         return cls(
             epoch=row.epoch,
             kind=row.kind,
@@ -54,6 +58,7 @@ class EpochPoint:
             seconds=counters.get("compute_seconds"),
             decoding=counters.get("decode_seconds"),
             folding=counters.get("fold_seconds"),
+            planning=planning if phases else None,
         )
 
 
@@ -121,8 +126,12 @@ class Course:
     def reached(self, row: EpochRow) -> None:
         point = EpochPoint.of(row)
         with self._lock:
-            if self._epochs and point.epoch <= self._epochs[-1].epoch:
+            before = self._epochs[-1] if self._epochs else None
+            if before is not None and point.epoch <= before.epoch:
                 return
+            commit_ms = row.counters.get("phases_ms", {}).get("commit")
+            if before is not None and before.epoch == point.epoch - 1 and commit_ms is not None:
+                self._epochs[-1] = replace(before, commit=commit_ms / 1_000)
             self._epochs.append(point)
             slot = self._slot(point.at_ms)
             delays = [ms for ms in (slot.delay_ms, point.delay_ms) if ms is not None]

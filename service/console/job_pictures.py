@@ -13,7 +13,7 @@ SPANS_MS = (10 * _MINUTE_MS, 30 * _MINUTE_MS, 60 * _MINUTE_MS)  # that charts ma
 SPARK_MS = SPANS_MS[0]
 EPOCHS_SHOWN = 60
 _GAP_MS = 3 * SLOT_MS
-_PHASES = ("read and decode", "fold", "plan, shuffle and wait")
+_PHASES = ("read and decode", "fold", "shuffle and wait", "plan and judge", "commit")
 _WHOLE = ("until its commit",)
 
 
@@ -61,19 +61,23 @@ def epoch_chart(course: Course) -> BarChart:
 
 
 def _durations(epoch: EpochPoint, parts: bool) -> tuple[float, ...]:
-    """The longest tasks, which did not all run at once, so that they may be longer than it all."""
-    whole = epoch.seconds or 0.0
+    """The longest tasks of two stages may overlap, so that each is bounded by what is left."""
+    whole = left = epoch.seconds or 0.0
     if not parts:
         return (whole,)
-    decoding = min(epoch.decoding or 0.0, whole)
-    folding = min(epoch.folding or 0.0, whole - decoding)
-    return decoding, folding, whole - decoding - folding
+    found = []
+    for part in (epoch.planning, epoch.decoding, epoch.folding):
+        found.append(min(part or 0.0, left))
+        left -= found[-1]
+    planning, decoding, folding = found
+    return decoding, folding, left, planning, epoch.commit or 0.0
 
 
 def _epoch_told(epoch: EpochPoint, parts: bool) -> str:
     took = f"epoch {epoch.epoch}: {words.duration(epoch.seconds)}"
     if parts:
         named = zip(_PHASES, _durations(epoch, parts), strict=True)
-        took += f" ({', '.join(f'{name} {words.duration(each)}' for name, each in named)})"
+        told = ", ".join(f"{name} {words.duration(each)}" for name, each in named if each)
+        took += f" ({told})"
     rows = f"{words.plural(epoch.read, 'message')}, {words.plural(epoch.changes, 'changelog row')}"
     return f"{took}, {rows}"

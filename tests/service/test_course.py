@@ -56,6 +56,19 @@ def test_a_table_that_is_begun_anew_keeps_the_lags_and_nothing_else() -> None:
     assert [(slot.read, slot.lag) for slot in course.slots] == [(0, 0), (1, None)]
 
 
+def test_an_epoch_is_told_its_commit_by_the_one_after_it() -> None:
+    course = Course()
+    for epoch, commit in ((1, None), (2, 40.0), (5, 99.0)):
+        phases = {"plan": 20.0, "tasks": 100.0, "judge": 10.0} | (
+            {"commit": commit} if commit else {}
+        )
+        told = row(epoch, BEGAN + epoch * 1_000, compute_seconds=0.13)
+        told.counters["phases_ms"] = phases
+        course.reached(told)
+    assert [point.commit for point in course.epochs] == [0.04, None, None]
+    assert course.epochs[0].planning == 0.03
+
+
 def test_it_is_bounded_however_long_a_job_runs() -> None:
     course = Course()
     for epoch in range(2 * COURSE_SLOTS_MAX):

@@ -70,7 +70,7 @@ async function send(form) {
 
 function addressOf(form) {
   const asked = new URLSearchParams(named(form, true));
-  return asked.size === 0 ? form.dataset.url : `${form.dataset.url}?${asked}`;
+  return asked.toString() === "" ? form.dataset.url : `${form.dataset.url}?${asked}`;
 }
 
 function fieldsOf(form) {
