@@ -38,7 +38,7 @@ def causes(table: WrittenTable, name: str) -> list[tuple[Turn, Cause]]:
 def check(table: WrittenTable) -> tuple[int, int]:
     """Against the history; how many retreats were told in full, and how many were not."""
     full = forgotten = 0
-    ever = {key[0] for live in table.history for key in live}
+    ever = {str(key[0]) for live in table.history for key in live}
     for name in ever:
         for turn, why in causes(table, name):
             before = table.history[turn.epoch - 1][(name,)]

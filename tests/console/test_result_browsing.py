@@ -123,7 +123,7 @@ def test_a_search_is_typed_and_taken_back(visits: Visits) -> None:
     expect(page.get_by_role("region", name="Results").locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Without: name begins with bo").click()
     expect(page.get_by_role("region", name="Results").locator("tbody tr")).to_have_count(4)
-    page.get_by_role("link", name="top").click()
+    page.get_by_role("link", name="top", exact=True).click()
     first = page.get_by_role("region", name="Results").locator("tbody tr").first
     expect(first).to_contain_text("nut")
 
