@@ -362,7 +362,7 @@ SAMPLE_KEPT_SECONDS = 30.0
 # those of them that are told in full, entries of a multiset (from both ends), bytes of a message.
 CONSOLE_RESULT_ROWS = 50
 CONSOLE_COURSE_EPOCHS = 500
-CONSOLE_EPOCHS_TOLD = 20
+CONSOLE_EPOCHS_TOLD = 12
 CONSOLE_ENTRIES = 24
 CONSOLE_RAW_BYTES = 64 * 1024
 CONSOLE_QUARANTINE_ROWS = 50

@@ -6,6 +6,7 @@
 //                                                 text is one with data-as="json"; a refusal is told in
 //                                                 its .refusal, success goes to data-then or takes
 //                                                 the live parts anew
+//   <textarea data-refused>                       is marked while its form is refused
 //   <button data-closes>                          closes the dialog that it is in
 //
 // Everything is caught at the document, so that parts that were taken anew work too. A form that
@@ -99,4 +100,7 @@ function tell(form, text) {
   const place = form.querySelector(".refusal");
   place.textContent = text;
   place.hidden = text === "";
+  for (const field of form.querySelectorAll("[data-refused]")) {
+    field.setAttribute("aria-invalid", String(text !== ""));
+  }
 }

@@ -274,7 +274,7 @@ function valueCell(change, kind, row, name) {
   const value = shown(row[name]);
   if (frame.group !== null && name === frame.group[0]) {
     const link = document.createElement("a");
-    link.href = `/jobs/${encodeURIComponent(job)}/results/${keyPart(row)}?epoch=${change.epoch}#why`;
+    link.href = `/jobs/${encodeURIComponent(job)}/results/${keyPart(row)}?epoch=${change.epoch}`;
     link.append(value);
     element.append(link);
   } else if (step !== undefined) {
