@@ -88,7 +88,7 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         reader, plan = TableReader.open(place), plan_of(spec)
         if reader.newest.plan == plan.fingerprint:  # done, but for what a kill may have left
             write_spec(place.spec, spec)
-            shutil.rmtree(shadow_of(place).data, ignore_errors=True)
+            shutil.rmtree(place.shadow.data, ignore_errors=True)
             return Evolved(_differences(reader, spec, plan), None)
         found = _compared(reader, spec, plan)
         if found.reasons:
@@ -100,14 +100,9 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         lock.release()
 
 
-def shadow_of(place: JobDirectory) -> JobDirectory:
-    """Where a topic is read again for a job under its new query."""
-    return JobDirectory(place.home / "next", place.name)
-
-
 def begin_again(place: JobDirectory, spec: JobSpec) -> JobDirectory:
     """A job beside the job, at the offsets where that one began; one that was left goes on."""
-    shadow, plan = shadow_of(place), plan_of(spec)
+    shadow, plan = place.shadow, plan_of(spec)
     if shadow.table.exists():
         begun = newest_epoch(shadow.table, opened(shadow.table))
         if begun is None or begun.plan != plan.fingerprint:  # for a query of before
@@ -137,13 +132,13 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
     try:
         reader, plan = TableReader.open(place), plan_of(spec)
         found = _compared(reader, spec, plan)
-        shadow = TableReader.open(shadow_of(place))
+        shadow = TableReader.open(place.shadow)
         _not_behind(reader.newest, shadow.newest)
         made = _MadeAnew(shadow)
         row = _Commit(reader, spec, plan, found.begins).of(made, shadow.newest, RESTORED)
     finally:
         lock.release()
-    shutil.rmtree(shadow_of(place).data, ignore_errors=True)
+    shutil.rmtree(place.shadow.data, ignore_errors=True)
     return Evolved(found, row)
 
 

@@ -4,6 +4,7 @@ DIR/jobs/<name>/epochs          the table, the only truth
                /results         the mirror, if the spec asks for one
                /spec.yaml       the spec of the last run
                /savepoints      named epochs
+               /next            a job beside it, which reads its topic again for another query
                /replayed        messages of the quarantine that were sent again
                /failure.json    why the last run failed, if it did
                /lock            held by the one writer
@@ -45,6 +46,11 @@ class JobDirectory:
     @property
     def savepoints(self) -> Path:
         return self.home / "savepoints"
+
+    @property
+    def shadow(self) -> JobDirectory:
+        """The places of the job beside the job that reads its topic again for another query."""
+        return JobDirectory(self.home / "next", self.name)
 
     @property
     def replayed(self) -> Path:

@@ -21,7 +21,6 @@ from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import OPERATION_SECONDS_MAX
-from schemas.places import JobDirectory
 from schemas.spec_file import SpecError, load_spec
 from service import job_process
 from service.jobs import Jobs
@@ -68,21 +67,21 @@ class Evolving:
         said: Callable[[], Outcome],
     ) -> Outcome | None:
         held, ended = job.held_by == record.id, record.pid is not None
-        holder = job_process.writer(places.lock)
+        holder, reader = (job_process.writer(each.lock) for each in (places, places.shadow))
         newest = newest_row(places.table)
         if newest is not None and newest.plan == plan_of(spec).fingerprint:
             return self._take(record, spec, places, newest, start, holder)
         if ended and (held or said()[0] is None):
-            if holder is not None and not job_process.runs_a_job(holder):
-                return None  # one of ours that a killed service has left: it is the one to ask
+            if reader is not None or _is_ours(holder):
+                return None  # a killed service has left it: what it comes to is what counts
             return None, said()[1] or "the table is as it was"
         if held:
-            if job.pid is None and job.actual not in ALIVE and holder is None:
+            if job.pid is None and job.actual not in ALIVE and holder is reader is None:
                 start(record, self._arguments(record, beside=False))
             return self._in_time(record)
         runs = job.pid is not None or job.desired == Desired.RUNNING
         if not ended and runs and _replays(record):
-            if job_process.writer(JobDirectory(places.home / "next", job.name).lock) is None:
+            if reader is None:
                 start(record, self._arguments(record, beside=True))
             return None
         with self._register.transaction():  # as one: a pid beside a held job is a take-over's
@@ -101,7 +100,7 @@ class Evolving:
         holder: int | None,
     ) -> Outcome | None:
         """The table is of the new query: so is the job."""
-        if holder is not None and not job_process.runs_a_job(holder):
+        if _is_ours(holder):
             return self._in_time(record)  # it is about to write the spec
         if _plan_at(places) != newest.plan:  # killed before it did
             start(record, ["evolve"])
@@ -120,6 +119,11 @@ class Evolving:
         if now_ms() - (record.began_at or 0) > OPERATION_SECONDS_MAX * 1_000:
             return None, "the job did not stand still in time"
         return None
+
+
+def _is_ours(holder: int | None) -> bool:
+    """Whether a command of an operation holds the job's lock, and not a job."""
+    return holder is not None and not job_process.runs_a_job(holder)
 
 
 def _replays(record: OperationRecord) -> bool:

@@ -221,7 +221,8 @@ class Jobs:
             return None
         with self._register.transaction():
             record = self._register.job(name)
-            if record is not None and plan_of(self.spec(record)).fingerprint != plan:
+            ours = self._register.at_work(name, "evolve") is not None
+            if record and not ours and plan_of(self.spec(record)).fingerprint != plan:
                 log.info("job %s: its query was changed by a command", name)
                 self._take(record, spec)
         return spec

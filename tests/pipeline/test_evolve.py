@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 
 from jobs.edge.broker import Broker
 from tests.pipeline.running import CHECKOUT, RunningJob, consumed, create_topic, produce
@@ -57,6 +58,11 @@ class Evolving(RunningJob):
                 del rows[record["key"]]
         return sorted(rows.values(), key=lambda row: str(row.get("name")))
 
+    def mirrored(self) -> list[dict[str, Any]]:
+        """The plain table beside the epochs, as any reader of Delta has it."""
+        table = DeltaTable(str(self.data / "jobs" / "items" / "results")).to_pyarrow_table()
+        return sorted(table.to_pylist(), key=lambda row: row["name"])
+
     def ask_rows(self) -> list[dict[str, Any]]:
         return sorted(self.ask("results", "items"), key=lambda row: row["name"])
 
@@ -64,10 +70,11 @@ class Evolving(RunningJob):
 def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_path: Path) -> None:
     create_topic(broker.address, topic, 2)
     first = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top FROM t GROUP BY name"
-    job = Evolving(spec_of(topic, first), tmp_path, broker.address)
+    job = Evolving(spec_of(topic, first) | {"mirror": "1m"}, tmp_path, broker.address)
     changes = [("a", 3), ("a", 8), ("b", 5), ("c", 1)]
     produce(broker.address, topic, [(0, message("INSERT", *each)) for each in changes])
     job.must_run()
+    assert job.mirrored() == job.ask_rows()
 
     # What the multiset of MAX knows is answered at once, from the state.
     job.spec["query"] = (
@@ -98,6 +105,7 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
     ]
     assert job.ask_rows() == told
     assert job.folded() == told
+    assert job.mirrored() == told  # with the columns of now
     kinds = ["start", "data", "evolve", "offsets", "data"]
     assert [row.kind for row in job.epochs()] == kinds
     assert [row.moved for row in job.epochs()] == [None, None, None, 3, 3]

@@ -17,15 +17,16 @@ from kafka import KafkaConsumer
 
 from jobs.edge.broker import Broker
 from service import job_process
+from service.metrics import PHASES
 from tests.command.shop import Shop, ordered, spec_text
 from tests.service.conftest import end_jobs
 from tests.service.served import Served, eventually
 from tests.service.test_changes import following
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
 
 JOB = "/v1/jobs/items"
-SECONDS = 60.0
+SECONDS = 150.0
 
 
 @pytest.fixture
@@ -38,6 +39,15 @@ def shop(broker: Broker) -> Iterator[Shop]:
 def rows(client: httpx.Client) -> list[dict[str, Any]]:
     answer = client.get(f"{JOB}/results", params={"limit": 1_000})
     return ordered(answer.json()["rows"]) if answer.status_code == 200 else []
+
+
+def truth(shop: Shop) -> list[dict[str, Any]]:
+    """What the changed query says."""
+    least: dict[str | None, int | None] = {}
+    for name, cnt in shop.rows.values():
+        known = least.get(name)
+        least[name] = cnt if known is None or (cnt is not None and cnt < known) else known
+    return [{**row, "low": least[row["name"]]} for row in shop.truth()]
 
 
 def state(served: Served, wanted: str) -> dict[str, Any]:
@@ -59,6 +69,23 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             client.post(f"{JOB}/start")
             state(served, "RUNNING")
             eventually(lambda: rows(client) == shop.truth(), SECONDS)
+
+            # It rests, and comes back.
+            client.post(f"{JOB}/pause")
+            assert state(served, "PAUSED")["desired"] == "PAUSED"
+            shop.feed(50)
+            client.post(f"{JOB}/resume")
+            state(served, "RUNNING")
+            eventually(lambda: rows(client) == shop.truth(), SECONDS)
+
+            # Its query changes while it runs; who follows is led from the old results to the new.
+            with following(served) as stream:
+                _evolved(client, served, shop)
+                shop.feed(50)
+                eventually(lambda: rows(client) == truth(shop), SECONDS)
+                seen = list(_until_newest(stream, served))
+            (told,) = (event.data for event in seen if event.kind == "columns")
+            assert (told["epoch"], told["columns"]["low"]) == (_epoch_of(client, "evolve"), "INT")
             pid = job_process.writer(data / "jobs" / "items" / "lock")
 
             # The service dies: the job goes on, and the next one finds it, and what it did.
@@ -66,27 +93,29 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
         shop.feed(100)
         served = Served.start(data, brokers=broker.address)
         with served.client() as client:
-            eventually(lambda: rows(client) == shop.truth(), SECONDS)
+            eventually(lambda: rows(client) == truth(shop), SECONDS)
             state(served, "RUNNING")
             assert job_process.writer(data / "jobs" / "items" / "lock") == pid
             kept = client.post(f"{JOB}/savepoints", json={"name": "kept"}).json()
-            then = shop.truth()
+            then = truth(shop)
 
             # The job dies: it is started again, and its followers see no gap.
             with following(served, since=kept["epoch"]) as stream:
                 assert pid is not None
                 os.killpg(pid, signal.SIGKILL)
                 shop.feed(100)
-                eventually(lambda: rows(client) == shop.truth(), SECONDS)
-                seen = {event.data["epoch"] for event in _until_newest(stream, served)}
+                eventually(lambda: rows(client) == truth(shop), SECONDS)
+                epochs = {event.data["epoch"] for event in _until_newest(stream, served)}
             newest = served.job("items")["epoch"]
-            assert seen == set(range(kept["epoch"] + 1, newest + 1))
+            assert epochs == set(range(kept["epoch"] + 1, newest + 1))
             state(served, "RUNNING")
             eventually(lambda: (served.job("items")["lag"] or {}).get("records") == 0, SECONDS)
             assert any("epoch" in line["message"] for line in _log(client))
             told = client.get("/metrics").text
             for name in ("partition_lag_records", "partition_watermark_ms"):
                 assert f'retally_{name}{{job="items",topic="' in told
+            for phase in PHASES:
+                assert f'retally_job_phase_seconds{{job="items",phase="{phase}"}}' in told
 
             # It is stopped, and set back.
             client.post(f"{JOB}/stop")
@@ -100,7 +129,8 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             # What it computed is what its topic says.
             asked = client.post(f"{JOB}/audit")
             report = _ended(client, asked.headers["location"])
-            assert (report["state"], report["result"]["verdict"]) == ("DONE", "equal"), report
+            assert (report["state"], report["reason"]) == ("DONE", None)
+            assert report["result"]["verdict"] == "equal", report
             assert client.delete(f"{JOB}?data=drop").status_code == 204
             assert not (data / "jobs" / "items").exists()
     finally:
@@ -163,7 +193,8 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
                 SECONDS,
             )
             report = _ended(client, client.post("/v1/jobs/other/audit").headers["location"])
-            assert (report["state"], report["result"]["verdict"]) == ("DONE", "equal"), report
+            assert (report["state"], report["reason"]) == ("DONE", None)
+            assert report["result"]["verdict"] == "equal", report
             told = client.get("/v1/jobs/other/results/mended/explain").json()
             assert told["history_complete"]
             assert told["row"]["sum_cnt"] == 41
@@ -173,6 +204,27 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
     finally:
         served.stop()
         end_jobs(data)
+
+
+def _evolved(client: httpx.Client, served: Served, shop: Shop) -> None:
+    """Give the running job another query, and see that it runs again."""
+    spec = client.get(JOB).json()["spec"]
+    spec["query"] = spec["query"].replace("COUNT(*) AS n", "COUNT(*) AS n, MIN(cnt) AS low")
+    refused = client.put(JOB, json=spec)
+    assert (refused.status_code, refused.json()["code"]) == (409, "query-fixed")
+    pending = client.put(JOB, params={"replace": "true"}, json=spec).json()
+    assert (pending["actual"], pending["evolution"]["added"]) == ("RUNNING", ["low"])
+    assert pending["evolution"]["replay_from"]["topics"] == [shop.topic]
+    done = _ended(client, client.post(f"{JOB}/approve").headers["location"])
+    assert done["state"] == "DONE", done
+    job = state(served, "RUNNING")
+    assert (job["revision"], job["pending"], job["desired"]) == (2, None, "RUNNING")
+
+
+def _epoch_of(client: httpx.Client, kind: str) -> int:
+    operations = client.get(f"{JOB}/operations").json()["operations"]
+    (epoch,) = (each["result"]["epoch"] for each in operations if each["kind"] == kind)
+    return int(epoch)
 
 
 def _inserted(shop: Shop, row: int, name: str, cnt: int) -> str:
@@ -217,6 +269,6 @@ def _log(client: httpx.Client) -> list[dict[str, Any]]:
 
 def _ended(client: httpx.Client, place: str) -> dict[str, Any]:
     told: dict[str, Any] = eventually(
-        lambda: (found := client.get(place).json())["state"] in ("DONE", "FAILED") and found, 100
+        lambda: (found := client.get(place).json())["state"] in ("DONE", "FAILED") and found, 200
     )
     return told
