@@ -214,6 +214,7 @@ def test_the_java_program_prints_the_current_results(
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_spark_query_keeps_a_table_over_two_runs(
     items: Items, publish: Publish, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
