@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from typing import Annotated
 from weakref import WeakKeyDictionary
@@ -26,13 +27,17 @@ from service.table import Key, Table
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
+_REST = 4.0  # times as long as it took
+
+
 class _Kept:
     """What was read of some groups, while their job's newest epoch is the same: a page that is
-    looked at asks every few seconds."""
+    looked at asks every few seconds. What took long to read is told again for longer, so that a
+    giant group that somebody looks at takes a part of a core at most."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: WeakKeyDictionary[Follower, OrderedDict[bytes, tuple[str, Known]]]
+        self._found: WeakKeyDictionary[Follower, OrderedDict[bytes, tuple[str, float, Known]]]
         self._found = WeakKeyDictionary()
 
     def of(self, runtime: Runtime, follower: Follower, key: Key) -> Known:
@@ -40,8 +45,9 @@ class _Kept:
         newest = "" if follower.newest is None else follower.newest.uuid
         with self._lock:
             known = self._found.setdefault(follower, OrderedDict()).get(name)
-        if known is not None and known[0] == newest:
-            return known[1]
+        began = time.monotonic()
+        if known is not None and (known[0] == newest or began < known[1]):
+            return known[2]
 
         def look(table: Table) -> Known:
             return known_of(table, follower.shape, key, follower.spec.state.buckets)
@@ -49,7 +55,8 @@ class _Kept:
         made = read_table(runtime, follower, look)
         with self._lock:
             kept = self._found.setdefault(follower, OrderedDict())
-            kept[name] = (newest, made)
+            now = time.monotonic()
+            kept[name] = (newest, now + _REST * (now - began), made)
             while len(kept) > CONSOLE_STORIES_KEPT:
                 kept.popitem(last=False)
         return made
