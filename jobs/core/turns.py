@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.core.change import Value
 from jobs.core.explanation import Read, ranges_read
@@ -26,6 +26,7 @@ from schemas.types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the greatest is shown
 JsonRow = Mapping[str, Json]
+Shown = Callable[[Any], str]
 
 
 class Entry(NamedTuple):
@@ -233,7 +234,7 @@ def _same(one: Value, other: Value) -> bool:
 # --- in words -----------------------------------------------------------------------------------
 
 
-def sentence(turn: Turn, why: Cause, shown: Callable[[Json], str] = str) -> str:
+def sentence(turn: Turn, why: Cause, shown: Shown = str) -> str:
     """Why an extreme turned, as far as it is known; `shown` writes a value."""
     column, epoch = turn.extreme.column, turn.epoch
     before, after = ("NULL" if each is None else shown(each) for each in (turn.before, turn.after))
@@ -287,10 +288,15 @@ def _source(turn: Turn, why: Cause) -> str:
         return " (from which offsets is no longer known)"
     if not why.read:
         return " (nothing was read: time had come)"
-    places = [
-        f"{topic}/{partition} [{start}, {end})"
-        for topic, partitions in sorted(why.read.items())
-        for partition, (start, end) in sorted(partitions.items(), key=lambda each: int(each[0]))
-    ]
     which = "" if why.since == turn.epoch - 1 else f" by epochs {why.since + 1} to {turn.epoch}"
-    return f" (read{which} from {', '.join(places)})"
+    return f" (read{which} from {source_text(why.read)})"
+
+
+def source_text(read: Mapping[str, Mapping[str, Sequence[int]]], number: Shown = str) -> str:
+    """Offsets by topic and partition: shop.product/0 [120, 131), /2 [7, 9)."""
+    told = []
+    for topic, partitions in sorted(read.items()):
+        places = sorted(partitions.items(), key=lambda each: int(each[0]))
+        ranges = [f"/{name} [{number(start)}, {number(end)})" for name, (start, end) in places]
+        told.append(topic + ", ".join(ranges))
+    return ", ".join(told)

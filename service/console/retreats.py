@@ -72,7 +72,7 @@ class Retreats:
         with watch.lock:
             _look(watch, follower, columns)
             newest = {(each.link, each.column): each for each in watch.found}
-            found = sorted(newest.values(), key=lambda each: -each.epoch)
+            found = sorted(newest.values(), key=lambda each: (-each.epoch, not each.greatest))
             names = tuple(each.column for each in columns)
             return Lately(tuple(found), watch.since, names, _title(columns))
 

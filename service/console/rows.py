@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from jobs.core.turns import source_text
 from jobs.core.values import Json
 from service.console import words
 from service.row_shape import RowShape
@@ -141,9 +142,4 @@ def ranges_told(read: Mapping[str, Mapping[str, Any]] | None) -> str:
     """Source offsets: shop.product/2 [120, 131)."""
     if read is None:
         return "which offsets is no longer known"
-    places = [
-        f"{topic}/{partition} [{words.number(start)}, {words.number(end)})"
-        for topic, partitions in sorted(read.items())
-        for partition, (start, end) in sorted(partitions.items(), key=lambda each: int(each[0]))
-    ]
-    return ", ".join(places) or "nothing: time had come"
+    return source_text(read, words.number) or "nothing: time had come"

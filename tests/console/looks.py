@@ -95,14 +95,6 @@ def assert_sound(page: Page, name: str = "") -> None:
         page.screenshot(path=Path(_PICTURES) / f"{name}.png", full_page=True)
 
 
-def picture(page: Page, name: str) -> None:
-    """What a person sees of a page, where pictures are wanted: README shows some of them
-    (docs/pictures)."""
-    if _PICTURES:
-        Path(_PICTURES).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(_PICTURES) / f"{name}.png")
-
-
 def assert_sound_everywhere(visits: Visits, path: str, name: str, token: str | None = None) -> None:
     """In light on a wide screen, and in dark on a telephone: between them every colour and every
     width is seen once."""

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.looks import Visits, assert_sound, assert_sound_everywhere, picture
+from tests.console.looks import Visits, assert_sound, assert_sound_everywhere
 from tests.console.shop import Shop, put
 
 PAGES = {
@@ -57,8 +57,6 @@ def test_from_the_jobs_to_why_a_max_went_down_in_at_most_five_clicks(visits: Vis
     page = visits.open("/")
     person = Clicks(page)
     person.link("items")
-    expect(page.get_by_role("heading", name="Partitions and time")).to_be_visible()
-    picture(page, "job")
     person.link("Results")
     person.link(re.compile("bolt: top down from 65 to 7"))
     why = page.get_by_role("region", name="Why it is what it is")
@@ -67,7 +65,6 @@ def test_from_the_jobs_to_why_a_max_went_down_in_at_most_five_clicks(visits: Vis
     expect(why).to_contain_text("7 is now the greatest of 4")
     expect(why).to_be_in_viewport()
     assert person.count <= 5
-    picture(page, "why")
 
 
 def test_from_the_changelog_to_why_a_max_went_down_in_at_most_five_clicks(visits: Visits) -> None:

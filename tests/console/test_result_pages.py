@@ -91,7 +91,7 @@ def test_a_group_says_why_its_max_went_down(client: httpx.Client) -> None:
     found = text(client, f"{JOB}/results/bolt")
     assert (
         "top went down from 65 to 7 in epoch 59: the value 65 was taken away once (read from "
-        "t/0 [580, 590), t/1 [406, 413)); 7 is now the greatest of 4."
+        "t/0 [580, 590), /1 [406, 413)); 7 is now the greatest of 4."
     ) in found
     assert "History goes back" not in found
 
@@ -133,7 +133,7 @@ def test_an_audit_says_its_verdict_and_why(client: httpx.Client) -> None:
         assert f">{word}</span>" in listed
     equal = text(client, f"{JOB}/audits/audit-equal")
     assert "Every group is what the topic makes of it." in equal
-    assert "recomputed from t/0 [0, 410), t/1 [0, 287)" in equal
+    assert "recomputed from t/0 [0, 410), /1 [0, 287)" in equal
     different = text(client, f"{JOB}/audits/audit-different")
     assert "&lt;b&gt;&amp;amp;" in different and "no such group" in different
     assert "/jobs/items/results/%3Cb%3E%26amp%3B" in different

@@ -71,7 +71,7 @@ def test_steps_say_which_way_numbers_went_exactly() -> None:
 
 def test_source_offsets_are_told_with_what_is_not_known() -> None:
     read = {"shop.product": {"10": [1_200, 1_310], "2": [0, 3]}}
-    assert ranges_told(read) == "shop.product/2 [0, 3), shop.product/10 [1,200, 1,310)"
+    assert ranges_told(read) == "shop.product/2 [0, 3), /10 [1,200, 1,310)"
     assert ranges_told({}) == "nothing: time had come"
     assert ranges_told(None) == "which offsets is no longer known"
 
