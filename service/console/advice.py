@@ -1,7 +1,7 @@
 """Advice: what to do about a failed job, by the code of its failure.
 
-The codes are those of a job's failure.json (docs/operations.md); the reason beside it says what
-happened, and this says what helps.
+The codes are those of a job's failure.json (docs/troubleshooting.md has them all); the reason beside
+it says what happened, and this says what helps.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _BY_CODE = {
         "What has to be published is no longer in the table: retention has passed the publisher. "
         "The topic has to begin anew; see docs/operations.md."
     ),
+    "sink-ahead": (
+        "The sink topic has epochs that the table does not: the table was restored, or the topic "
+        "is of a job in another directory. Give the job a new sink topic."
+    ),
     "connection-unknown": (
         "The operator's connections have no such name; add it, or correct the spec."
     ),
@@ -56,10 +60,18 @@ _BY_CODE = {
         "another sink topic."
     ),
     "publisher-gap": (
-        "The sink topic does not have what was published before. Give the job another sink topic."
+        "An epoch was to be published out of turn, and was not. Please report it, with the log."
     ),
     "publisher-broken-changelog": (
         "The changelog contradicts itself, and was not published. Please report it, with the log."
+    ),
+    "publisher-unreachable": (
+        "The sink could not be written to. The service starts the job again by itself; bring the "
+        "brokers of its connection back."
+    ),
+    "died": (
+        "Its process ended without a word: killed, or out of memory. The service starts it again "
+        "by itself; if that goes on, give the machine more memory, or less minibatch.max_rows."
     ),
 }
 _OTHERWISE = "The log below says what happened. Correct it, and start the job again."
