@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.core.explanation import Told, explanation
 from jobs.core.state import CLOSED, HIDDEN, Key
+from jobs.core.turns import reasons
 from jobs.core.values import renderer
 from jobs.edge.table_reading import HistoryGone, TableReader
 
@@ -42,7 +43,8 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
             written_ms=group.written,
             entries=state.entries,
         )
-    return {
+    rows = {row.epoch: row for row in table.epochs}
+    document = {
         "job": table.place.name,
         "epoch": table.newest.epoch,
         "moved": table.newest.moved,
@@ -53,11 +55,13 @@ def explained(table: TableReader, key: Key) -> dict[str, Any]:
             told,
             write=renderer,
             changes=((c.epoch, c.op, table.shape.row(c.key, c.result)) for c in history),
-            rows={row.epoch: row for row in table.epochs},
+            rows=rows,
             late=table.late(key),
         ),
         "history_complete": _complete(table),
     }
+    remembered = table.remembered(key)
+    return document | {"why": reasons(table.layout.program.plan, document, remembered, rows)}
 
 
 def _complete(table: TableReader) -> bool:

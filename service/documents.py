@@ -163,6 +163,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     arguments: list[dict[str, Any]]
     epochs: list[EpochOfGroup]
     history_complete: bool
+    why: list[str] = []  # of MAX and MIN: how they came to be what they are, as far as is known
 
 
 class Differing(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ changelog   ──► how the values came about       epoch rows ──► which
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,7 +20,7 @@ from jobs.core.change import Row, Value
 from jobs.core.explanation import Told, explanation
 from jobs.core.program import Program
 from jobs.core.state import rank
-from jobs.core.turns import Entry, Remembered
+from jobs.core.turns import Entry, Remembered, reasons, settled_until
 from schemas.epoch import EpochRow
 from schemas.types import Kind
 from service.problems import Problem
@@ -38,11 +37,6 @@ from service.table import (
     rows_of,
     values,
 )
-
-# A file that was merged says so in its name, after the newest epoch in it (docs/tables.md).
-_MERGED = re.compile(r"part=\w+/(\d+)-.*-c\d(?:-\d+)?\.parquet")
-# Epochs that do not go on where the one before them ended.
-_ANEW = ("rewind", "clone", "evolve")
 
 
 class GroupHistory:
@@ -85,7 +79,8 @@ class GroupHistory:
                     entries=self._entries(),
                 )
         rows = self._table.epochs()
-        return {
+        by_number = {each.epoch: each for each in rows}
+        document = {
             "epoch": newest.epoch,
             "moved": newest.moved,
             "group": self._shape.key(self._key),
@@ -95,11 +90,13 @@ class GroupHistory:
                 told,
                 write=safe_renderer,
                 changes=((each["epoch"], each["op"], each["row"]) for each in changes),
-                rows={each.epoch: each for each in rows},
+                rows=by_number,
                 late=(row for table in self._rows(LATE) for row in table.to_pylist()),
             ),
             "history_complete": bool(rows) and self.complete(rows),
         }
+        remembered = self.remembered(by_number)
+        return document | {"why": reasons(self._shape.plan, document, remembered, by_number)}
 
     def _result(self, state: pa.Table) -> Row:
         return rows_of(state, result_columns(self._shape.plan))[0]
@@ -180,14 +177,8 @@ class GroupHistory:
     def remembered(self, rows: Mapping[int, EpochRow]) -> Remembered:
         """The group's multisets over the epochs, as far as they are kept apart; `rows` are all
         epoch rows."""
-        files = self._table.of_part(MULTISETS)
-        live = {file.path for file in files}
-        settled = [int(found[1]) for file in files if (found := _MERGED.fullmatch(file.path))]
-        for row in rows.values():
-            gone = not live.issuperset(row.files.get(MULTISETS, ()))
-            if gone or row.kind in _ANEW:
-                settled.append(row.epoch)
-        return Remembered(self._entry_rows, max(settled, default=-1))
+        live = {file.path for file in self._table.of_part(MULTISETS)}
+        return Remembered(self._entry_rows, settled_until(live, rows.values()))
 
     @cached_property
     def _entry_rows(self) -> list[Entry]:

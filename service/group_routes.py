@@ -49,6 +49,10 @@ _EXPLAINED = {
         }
     ],
     "history_complete": True,
+    "why": [
+        "top went up from 991 to 998 in epoch 41: a row with 998 came (read from shop.product/0 "
+        "[120, 131))."
+    ],
 }
 _CHANGE = {"op": "+U", "epoch": 41, "seq": 12884901889, "row": ROW}
 _REJECT = {

@@ -48,6 +48,8 @@ def print_explanation(document: dict[str, Any]) -> None:
     else:
         print(f"row  {_text(row)}")
         print(f"made of {document['row_count']} rows, last changed in epoch {document['changed']}")
+    for sentence in document.get("why", ()):  # a service of before does not say it
+        print(safe(sentence))
     if document["withheld"]:
         print("Changes since then are withheld until the watermark ends their bundle.")
     if document["closed"]:

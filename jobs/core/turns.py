@@ -11,8 +11,9 @@ table has kept it apart from what came before and after.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ from schemas.epoch import EpochRow
 from schemas.types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the greatest is shown
+_ANEW = ("rewind", "clone", "evolve")
+# A file that was merged says so in its name, behind the newest epoch in it.
+_MERGED = re.compile(r"part=multisets/(\d+)-.*-c\d(?:-\d+)?\.parquet")
 JsonRow = Mapping[str, Json]
 Shown = Callable[[Any], str]
 
@@ -184,7 +188,7 @@ def cause(
     row = rows.get(turn.epoch)
     since = began(rows, turn.epoch)
     read = None
-    if row is not None and since is not None and row.kind not in ("rewind", "evolve", "clone"):
+    if row is not None and since is not None and row.kind not in _ANEW:
         read = ranges_read(rows[since].offsets, row.offsets)
     taken = beyond = None
     if since is not None and turn.retreats:
@@ -229,6 +233,40 @@ def _taken(turn: Turn, steps: Sequence[Step]) -> tuple[int | None, int | None]:
 
 def _same(one: Value, other: Value) -> bool:
     return one == other or (one != one and other != other)
+
+
+def newest_turns(found: Iterable[Turn]) -> list[Turn]:
+    """Of each extreme its newest retreat, else its newest turn: what one wants to know first."""
+    newest: dict[str, Turn] = {}
+    for turn in found:
+        known = newest.get(turn.extreme.column)
+        if known is None or turn.retreats or not known.retreats:
+            newest[turn.extreme.column] = turn
+    return sorted(newest.values(), key=lambda turn: (turn.retreats, turn.epoch), reverse=True)
+
+
+def settled_until(live: Collection[str], rows: Iterable[EpochRow]) -> int:
+    """The epoch up to which a table has merged its multisets (see Remembered); `live` are the
+    names of their files."""
+    settled = [-1, *(int(found[1]) for name in live if (found := _MERGED.fullmatch(name)))]
+    for row in rows:
+        gone = not all(name in live for name in row.files.get("multisets", ()))
+        if gone or row.kind in _ANEW:  # which did not go on where the one before ended
+            settled.append(row.epoch)
+    return max(settled)
+
+
+def reasons(
+    plan: Plan, explained: Mapping[str, Any], remembered: Remembered, rows: Mapping[int, EpochRow]
+) -> list[str]:
+    """Why the extremes of a group are what they are, in sentences; from what is told of it (see
+    jobs.core.explanation)."""
+    epochs = explained["epochs"]
+    found = turns(plan, ((e["epoch"], [(c["op"], c["row"]) for c in e["changes"]]) for e in epochs))
+    return [
+        sentence(turn, cause(turn, remembered, rows, explained["changed"]))
+        for turn in newest_turns(found)
+    ]
 
 
 # --- in words -----------------------------------------------------------------------------------

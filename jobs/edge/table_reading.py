@@ -33,6 +33,7 @@ from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Group, Key, rank
+from jobs.core.turns import Entry, Remembered, settled_until
 from jobs.core.values import Json, renderer
 from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, opened
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, LATE, MULTISETS, TableLayout
@@ -278,16 +279,28 @@ class TableReader:
         if group is None:
             return GroupState(None, None, [])
         counts: dict[tuple[int, Value], tuple[int, int]] = {}
-        for table in self._state(self.files, MULTISETS, key):
-            entries = self.layout.entries(table)
-            for epoch, entry in zip(table["epoch"].to_pylist(), entries, strict=True):
-                argument, _, value, count = entry
-                if epoch >= counts.get((argument, value), (-1, 0))[0]:
-                    counts[argument, value] = (epoch, count)
+        for argument, value, epoch, count in self.entries(key):
+            if epoch >= counts.get((argument, value), (-1, 0))[0]:
+                counts[argument, value] = (epoch, count)
         found = [(argument, value, count) for (argument, value), (_, count) in counts.items()]
         found = [entry for entry in found if entry[2] != 0]
         found.sort(key=lambda entry: (entry[0], rank(entry[1])))
         return GroupState(changed, group, found)
+
+    def entries(self, key: Key) -> list[Entry]:
+        """Every row of the group's multisets that is still there, with the epoch that wrote it."""
+        return [
+            Entry(argument, value, epoch, count)
+            for table in self._state(self.files, MULTISETS, key)
+            for epoch, (argument, _, value, count) in zip(
+                table["epoch"].to_pylist(), self.layout.entries(table), strict=True
+            )
+        ]
+
+    def remembered(self, key: Key) -> Remembered:
+        """The group's multisets over the epochs, as far as they are kept apart."""
+        live = {file.path for file in self.files if file.part == MULTISETS}
+        return Remembered(self.entries(key), settled_until(live, self.epochs))
 
     def history(self, key: Key) -> list[ChangeRow]:
         """The changelog rows of one group, as far back as the changelog goes."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.core.turns import Remembered, Turn, began, cause, extremes, sentence, turns
+from jobs.core.turns import Remembered, Turn, began, cause, extremes, newest_turns, sentence, turns
 from jobs.core.values import Json
 from schemas.epoch import EpochRow
 from schemas.limits import CONSOLE_COURSE_EPOCHS, CONSOLE_ENTRIES, CONSOLE_EPOCHS_TOLD
@@ -111,22 +111,13 @@ class Story:
     def lines(self) -> list[Line]:
         """What somebody who looks at the extremes wants to know first."""
         chosen = [turn for turn in self._turns if turn.epoch == self.asked]
-        for turn in self._newest_each():
+        for turn in newest_turns(self._turns):
             if turn not in chosen:
                 chosen.append(turn)
         return [
             Line(turn.epoch, self._sentence(turn), self._since(turn), turn.retreats)
             for turn in chosen[:_LINES_MAX]
         ]
-
-    def _newest_each(self) -> list[Turn]:
-        """Of each extreme the newest retreat, else the newest turn; retreats first."""
-        found: dict[str, Turn] = {}
-        for turn in self._turns:
-            known = found.get(turn.extreme.column)
-            if known is None or turn.retreats or not known.retreats:
-                found[turn.extreme.column] = turn
-        return sorted(found.values(), key=lambda turn: (turn.retreats, turn.epoch), reverse=True)
 
     def _since(self, turn: Turn) -> str | None:
         later = [t for t in self._turns if t.extreme == turn.extreme and t.epoch > turn.epoch]
