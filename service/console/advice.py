@@ -1,7 +1,7 @@
 """Advice: what to do about a failed job, by the code of its failure.
 
-The codes are those of a job's failure.json (docs/troubleshooting.md has them all); the reason beside
-it says what happened, and this says what helps.
+The codes are those of a job's failure.json (docs/troubleshooting.md has them all); the reason
+beside it says what happened, and this says what helps.
 """
 
 from __future__ import annotations
