@@ -53,6 +53,7 @@ async def changes_page(
         request, visitor, "changes.html",
         job=job, tab="changes", frame=msgspec.json.encode(frame).decode(),
         columns=shape.names, numeric=frame["numeric"], key=key or "", label=label, since=begin,
+        newest=job.newest.epoch,
         has_extremes=bool(frame["extremes"]),
     )  # fmt: skip
 

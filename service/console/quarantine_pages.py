@@ -94,12 +94,14 @@ def _message(runtime: Runtime, follower: Follower, found: dict[str, Any]) -> dic
     raw, binary = told.get("raw"), told.get("raw_base64")
     dump = None if binary is None else hex_dump(base64.b64decode(binary)[:CONSOLE_RAW_BYTES])
     text = None if raw is None else raw[:CONSOLE_RAW_BYTES]
+    sendings = _sendings(runtime, follower.places.name, told["id"])
     return {
         "message": told,
         "text": text,
         "dump": dump,
         "left_out": _left_out(raw, binary),
-        "sendings": _sendings(runtime, follower.places.name, told["id"]),
+        "sendings": sendings,
+        "going": any(each["state"] in ("WAITING", "RUNNING") for each in sendings),
         "fixable": raw is not None and not told["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
     }
 

@@ -178,16 +178,25 @@ def test_only_an_admin_sends_a_message_again(
     expect(page.get_by_role("heading", name="Nothing in quarantine")).to_be_visible()
 
 
-def test_an_audit_is_asked_for_and_followed(workshop_visits: Visits) -> None:
-    """There is no broker, so it fails; that is followed too."""
+def test_what_is_asked_for_is_followed_to_its_end(workshop_visits: Visits) -> None:
+    """An audit, and a message sent again. There is no broker, so they fail; that is followed too."""
     own = workshop_visits
-    living(own, "audited", {"bolt": (7,)})
-    page = own.open("/jobs/audited/audits")
-    page.get_by_role("button", name="Audit it now").click()
-    row = page.get_by_role("region", name="Audits").locator("tbody tr")
+    table = living(own, "asked", {"bolt": (7,)})
+    number = table.refuse((b'{"data": 3}', "data is no array"))
+    audits = own.open("/jobs/asked/audits")
+    audits.get_by_role("button", name="Audit it now").click()
+    row = audits.get_by_role("region", name="Audits").locator("tbody tr")
     expect(row).to_have_count(1)
     row.get_by_role("link").click()
-    expect(page.get_by_role("heading", name="Audit", exact=True)).to_be_visible()
-    failed = page.get_by_role("region", name="It could not be done")
+    expect(audits.get_by_role("heading", name="Audit", exact=True)).to_be_visible()
+    message = own.open(f"/jobs/asked/quarantine/{number}-t-0-{10 * number}")
+    message.get_by_role("button", name="Send again as it is").click()
+    dialog = message.get_by_role("dialog", name="Send it again as it is?")
+    dialog.get_by_role("button", name="Send it").click()
+    expect(dialog).to_be_hidden()
+    expect(message.get_by_text("Sending it")).to_be_visible()
+    expect(message.get_by_text("Sending it failed")).to_be_visible(timeout=120_000)
+    failed = audits.get_by_role("region", name="It could not be done")
     expect(failed).to_be_visible(timeout=120_000)
-    assert page.evaluate("() => document.body.dataset.refresh") in ("0", "1000")
+    for page in (audits, message):  # nothing more to follow
+        page.wait_for_function("() => document.body.dataset.refresh === '0'")

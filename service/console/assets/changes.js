@@ -66,8 +66,8 @@ function connect() {
     soon();
   });
   mine.addEventListener("columns", (event) => {
-    // Of an epoch that the page has not begun with: its rows have other columns.
-    if (JSON.parse(event.data).epoch > Number(table.dataset.since)) location.reload();
+    // Of an epoch after those that the page was made with: its rows have other columns.
+    if (JSON.parse(event.data).epoch > Number(table.dataset.newest)) location.reload();
   });
   mine.addEventListener("gone", (event) => {
     disconnect();
