@@ -179,7 +179,7 @@ def test_only_an_admin_sends_a_message_again(
 
 
 def test_what_is_asked_for_is_followed_to_its_end(workshop_visits: Visits) -> None:
-    """An audit, and a message sent again. There is no broker, so they fail; that is followed too."""
+    """An audit, and a message sent again. There is no broker, so they fail; that is told too."""
     own = workshop_visits
     table = living(own, "asked", {"bolt": (7,)})
     number = table.refuse((b'{"data": 3}', "data is no array"))
