@@ -117,21 +117,7 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             for phase in PHASES:
                 assert f'retally_job_phase_seconds{{job="items",phase="{phase}"}}' in told
 
-            # It is stopped, and set back.
-            client.post(f"{JOB}/stop")
-            state(served, "STOPPED")
-            asked = client.post(f"{JOB}/rewind", json={"to": "kept"})
-            assert asked.status_code == 202, asked.text
-            done = _ended(client, asked.headers["location"])
-            assert done["state"] == "DONE", done
-            eventually(lambda: rows(client) == then, SECONDS)
-
-            # What it computed is what its topic says.
-            asked = client.post(f"{JOB}/audit")
-            report = _ended(client, asked.headers["location"])
-            assert (report["state"], report["reason"]) == ("DONE", None)
-            assert report["result"]["verdict"] == "equal", report
-            assert client.delete(f"{JOB}?data=drop").status_code == 204
+            _set_back(client, served, then)
             assert not (data / "jobs" / "items").exists()
     finally:
         served.stop()
@@ -204,6 +190,22 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
     finally:
         served.stop()
         end_jobs(data)
+
+
+def _set_back(client: httpx.Client, served: Served, then: list[dict[str, Any]]) -> None:
+    """Stop the job, set it back to its savepoint, audit what it computed, and delete it."""
+    client.post(f"{JOB}/stop")
+    state(served, "STOPPED")
+    asked = client.post(f"{JOB}/rewind", json={"to": "kept"})
+    assert asked.status_code == 202, asked.text
+    done = _ended(client, asked.headers["location"])
+    assert done["state"] == "DONE", done
+    eventually(lambda: rows(client) == then, SECONDS)
+    asked = client.post(f"{JOB}/audit")
+    report = _ended(client, asked.headers["location"])
+    assert (report["state"], report["reason"]) == ("DONE", None)
+    assert report["result"]["verdict"] == "equal", report
+    assert client.delete(f"{JOB}?data=drop").status_code == 204
 
 
 def _evolved(client: httpx.Client, served: Served, shop: Shop) -> None:
