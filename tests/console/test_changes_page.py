@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, expect
 
+from schemas.spec_file import load_spec
 from tests.console.looks import Visits, assert_sound
 from tests.console.shop import Shop, put
 from tests.console.test_live import PATIENCE_MS
@@ -125,6 +126,24 @@ def test_a_stream_that_breaks_goes_on_where_it_was(browser: Browser, tmp_path: P
     assert "11 → 12" in rows(page)[1]
     visits.close()
     assert visits.served.stop() == 0
+
+
+def test_a_changed_query_brings_its_columns(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = living(own, "reshaped", {"bolt": (7, 9)})
+    page = own.open("/jobs/reshaped/changes")
+    tally(page, "1 change shown")
+    spec = load_spec(table.place.spec).document()
+    spec["query"] = spec["query"].replace("MAX(v) AS top", "MIN(v) AS least")
+    with own.served.client() as client:
+        assert client.put("/v1/jobs/reshaped?replace=true", json=spec).status_code == 200
+        assert client.post("/v1/jobs/reshaped/approve?state=keep").status_code == 202
+    expect(page.get_by_role("columnheader", name="least")).to_be_visible(timeout=60_000)
+    tally(page, "2 changes shown, 2 received")
+    assert "NULL → 7" in rows(page)[1]
+    page.evaluate("() => { window.loadedOnce = true; }")
+    page.wait_for_timeout(1_000)  # it is not loaded over and over
+    assert page.evaluate("() => window.loadedOnce")
 
 
 def test_a_job_without_an_epoch_says_so(workshop_visits: Visits) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from jobs.core.query import parse_query
-from schemas.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, decimal
+from schemas.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, decimal, timestamp
 from service.console.course_chart import course_chart
 from service.console.quarantine_pages import hex_dump
 from service.console.rows import key_label, key_part, ranges_told, steps
@@ -17,6 +17,7 @@ from service.row_shape import RowShape
 
 COLUMNS = {
     "s": STRING, "i": INT, "b": BIGINT, "f": DOUBLE, "d": decimal(30, 2), "o": BOOLEAN,
+    "at": timestamp(3), "day": DATE,
 }  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def shape(*group: str) -> RowShape:
         ("s", "a/b?#%"), ("s", "<b>&amp;"), ("s", "ü 中"), ("s", '"'), ("s", "null"),
         ("i", -7), ("i", None),
         ("b", 2**60), ("f", -0.5), ("f", math.inf), ("d", 123456789012345678901234567),
-        ("o", True), ("o", None),
+        ("o", True), ("o", None), ("at", 1_767_344_414_380_000), ("day", 20_455),
     ],
 )  # fmt: skip
 def test_an_address_leads_back_to_its_group(column: str, value: Any) -> None:
@@ -45,6 +46,9 @@ def test_an_address_leads_back_to_its_group(column: str, value: Any) -> None:
 def test_a_group_of_several_columns_has_an_address_too() -> None:
     of = shape("s", "i")
     assert of.parse_key(unquote(key_part(of.key(("a/b", None))))) == ("a/b", None)
+    windowed = shape("s", "at")
+    key = ("bolt", 1_767_344_414_380_000)
+    assert windowed.parse_key(unquote(key_part(windowed.key(key)))) == key
     assert key_label(of.key(("a/b", None))) == "s=a/b, i=NULL"
 
 
