@@ -285,7 +285,7 @@ class Jobs:
                 "query-fixed",
                 409,
                 f"job {name!r} keeps the state of another query or other column types; give the "
-                "changed query a new job name, or begin anew with ?replace=true",
+                "changed query a new job name, or let it wait for approval with ?replace=true",
                 errors=[{"path": "query", "message": "is not the query of the job's state"}],
             )
         buckets = load_spec(places.spec).state.buckets

@@ -27,7 +27,7 @@ from tests.service.served import Served, eventually
 from tests.service.test_docs import CURLS
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300),
+    pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(560),
 ]  # fmt: skip
 
 TOPIC = "shop.product"
@@ -39,7 +39,7 @@ columns: {id: BIGINT, name: STRING, cnt: INT}
 query: SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name
 minibatch: {size: 4, latency: 50ms, max_rows: 4}
 """
-SECONDS = 120.0
+SECONDS = 240.0
 STREAM_SECONDS = "2"
 STREAM_ENDED = 28  # curl's word for: the time is over
 

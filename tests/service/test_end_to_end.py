@@ -70,22 +70,8 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             state(served, "RUNNING")
             eventually(lambda: rows(client) == shop.truth(), SECONDS)
 
-            # It rests, and comes back.
-            client.post(f"{JOB}/pause")
-            assert state(served, "PAUSED")["desired"] == "PAUSED"
-            shop.feed(50)
-            client.post(f"{JOB}/resume")
-            state(served, "RUNNING")
-            eventually(lambda: rows(client) == shop.truth(), SECONDS)
-
-            # Its query changes while it runs; who follows is led from the old results to the new.
-            with following(served) as stream:
-                _evolved(client, served, shop)
-                shop.feed(50)
-                eventually(lambda: rows(client) == truth(shop), SECONDS)
-                seen = list(_until_newest(stream, served))
-            (told,) = (event.data for event in seen if event.kind == "columns")
-            assert (told["epoch"], told["columns"]["low"]) == (_epoch_of(client, "evolve"), "INT")
+            _rests(client, served, shop)
+            _changes(client, served, shop)
             pid = job_process.writer(data / "jobs" / "items" / "lock")
 
             # The service dies: the job goes on, and the next one finds it, and what it did.
@@ -206,6 +192,27 @@ def _set_back(client: httpx.Client, served: Served, then: list[dict[str, Any]]) 
     assert (report["state"], report["reason"]) == ("DONE", None)
     assert report["result"]["verdict"] == "equal", report
     assert client.delete(f"{JOB}?data=drop").status_code == 204
+
+
+def _rests(client: httpx.Client, served: Served, shop: Shop) -> None:
+    """The job is paused, and comes back."""
+    client.post(f"{JOB}/pause")
+    assert state(served, "PAUSED")["desired"] == "PAUSED"
+    shop.feed(50)
+    client.post(f"{JOB}/resume")
+    state(served, "RUNNING")
+    eventually(lambda: rows(client) == shop.truth(), SECONDS)
+
+
+def _changes(client: httpx.Client, served: Served, shop: Shop) -> None:
+    """Its query changes while it runs; who follows is led from the old results to the new."""
+    with following(served) as stream:
+        _evolved(client, served, shop)
+        shop.feed(50)
+        eventually(lambda: rows(client) == truth(shop), SECONDS)
+        seen = list(_until_newest(stream, served))
+    (told,) = (event.data for event in seen if event.kind == "columns")
+    assert (told["epoch"], told["columns"]["low"]) == (_epoch_of(client, "evolve"), "INT")
 
 
 def _evolved(client: httpx.Client, served: Served, shop: Shop) -> None:
