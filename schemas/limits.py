@@ -259,6 +259,9 @@ SETTLE_SECONDS_MAX = 10.0
 # How often the service looks for a job's next version: one look at a file name.
 INDEX_LOOK_SECONDS = 0.02
 
+# Those who follow a job are woken in so many shares, so that other requests come in between.
+PULSE_SHARES = 16
+
 # How often the supervisor looks after its processes.
 SUPERVISOR_TICK_SECONDS = 0.2
 

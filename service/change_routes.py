@@ -122,7 +122,7 @@ async def _page(
     complete = True
     last: EpochChanges | None = None
     while True:
-        pulse = follower.pulse
+        share = follower.stood.share()
         for epoch in await run_in_threadpool(next_epochs, follower, at):
             rows = list(epoch.after(at.seq if at.epoch == epoch.epoch else -1, key))
             if len(documents) + len(rows) > limit and documents:
@@ -136,7 +136,7 @@ async def _page(
         left = deadline - time.monotonic()
         if documents or left <= 0 or follower.closed:
             break
-        await follower.next_epoch(left, pulse)
+        await follower.next_epoch(left, share)
     if media is Media.ARROW:
         body = await run_in_threadpool(change_stream, follower.shape.types, documents)
         headers = {"X-Next": str(at), "X-Complete": str(complete).lower(), "X-Epoch": str(at.epoch)}

@@ -28,6 +28,7 @@ from service.changes import Place, behind, next_epochs, recent_epochs
 from service.follower import Follower
 from service.listing import listing
 from service.problems import Problem
+from service.pulse import beaten
 from service.recent import WHOLE, EpochChanges
 from service.results import Results
 
@@ -142,7 +143,8 @@ class EventStream:
             for start in range(0, len(piece), _PIECE_BYTES):
                 body = piece[start : start + _PIECE_BYTES]
                 message = {"type": "http.response.body", "body": body, "more_body": True}
-                await asyncio.wait_for(send(message), FOLLOWER_STALL_SECONDS_MAX)
+                async with asyncio.timeout(FOLLOWER_STALL_SECONDS_MAX):
+                    await send(message)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -194,7 +196,7 @@ class EventStream:
                 if self._follower.successor is None:
                     return
                 self._follower = self._follower.successor
-            pulse = self._follower.pulse  # before the look, so that nothing between is missed
+            share = self._follower.told.share()
             epochs = recent_epochs(self._follower, at)
             if not epochs and behind(self._follower, at):
                 epochs = await run_in_threadpool(next_epochs, self._follower, at)
@@ -209,7 +211,7 @@ class EventStream:
                 yield self._form.heartbeat
                 silent_since = time.monotonic()
                 continue
-            await self._follower.next_epoch(min(left, 1.0), pulse)
+            await beaten(share, left)
 
     async def _events(self, epoch: EpochChanges, at: Place) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1
@@ -220,7 +222,7 @@ class EventStream:
             rows = await run_in_threadpool(self._form.rows, epoch, after, self._key)
         else:
             rows = self._form.rows(epoch, after, self._key)
-        return told + rows + self._form.progress(epoch.epoch, _encode(epoch.progress))
+        return told + rows + self._form.progress(epoch.epoch, epoch.progress)
 
 
 async def _gone(receive: Receive) -> None:

@@ -28,6 +28,7 @@ from schemas.job import JobSpec
 from schemas.limits import COURSE_EPOCHS_MAX, INDEX_LOOK_SECONDS
 from service.course import Course
 from service.places import JobPlaces
+from service.pulse import Pulse, beaten
 from service.recent import Recent, epoch_changes
 from service.results_index import ResultsIndex
 from service.row_shape import RowShape
@@ -74,7 +75,8 @@ class Follower:
         self.successor: Follower | None = None  # who goes on, where the query is another now
         self._outgrown = outgrown
         self._loop = loop
-        self._pulse = asyncio.Event()
+        self.told = Pulse()  # an epoch's changes are in `recent`, and lookups see it
+        self.stood = Pulse()  # it is in the index too, and `newest`
         self._closed = threading.Event()
         self._released = False
         self.settled = False  # whether it knows by now if there is a table, and what it says
@@ -108,15 +110,9 @@ class Follower:
         """Whether nothing more will come from here."""
         return self._released or self._closed.is_set()
 
-    @property
-    def pulse(self) -> asyncio.Event:
-        """Set when something is committed after it was taken."""
-        return self._pulse
-
-    async def next_epoch(self, seconds: float, pulse: asyncio.Event | None = None) -> None:
-        """Until something was committed, or the time is over."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for((pulse or self._pulse).wait(), seconds)
+    async def next_epoch(self, seconds: float, share: asyncio.Event | None = None) -> None:
+        """Until a newer epoch stands, or the time is over."""
+        await beaten(share or self.stood.share(), seconds)
 
     def rates(self) -> dict[str, float]:
         """Over the last seconds."""
@@ -192,6 +188,7 @@ class Follower:
         self.problem = None
         self.course.begin(table.epochs(newest.epoch - COURSE_EPOCHS_MAX))
         self._reached(newest)
+        self._wake(self.told)
         self._catch_up(table)
         self._settle()
 
@@ -210,6 +207,7 @@ class Follower:
                 self.recent.clear()
                 self.index.fill(table, table.epochs())
                 self._reached(table.newest)
+                self._wake(self.told)
                 return
             standing = self.index.standing
             assert standing is not None
@@ -240,7 +238,7 @@ class Follower:
             self.recent.add(told)
             documents = {c.key: None if c.ends else c.row for c in told.changes}  # of each the last
             self.index.announce(row.epoch, documents, buried)
-            self._wake()  # who follows changes need not wait for the index
+            self._wake(self.told)  # who follows changes need not wait for the index
             self.index.apply(row, mine, buried, documents)
             self._reached(row)
         return True
@@ -255,16 +253,15 @@ class Follower:
         self._paces.append(pace)
         while len(self._paces) > 1 and self._paces[0][0] < time.time() - 2 * _RATE_SECONDS:
             self._paces.popleft()
-        self._wake()
+        self._wake(self.stood)
 
-    def _wake(self) -> None:
-        if self._loop is not None:
+    def _wake(self, *pulses: Pulse) -> None:
+        """Those who wait for these, or all who wait."""
+        if self._loop is None:
+            return
+        for pulse in pulses or (self.told, self.stood):
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._beat)
-
-    def _beat(self) -> None:
-        self._pulse.set()
-        self._pulse = asyncio.Event()
+                self._loop.call_soon_threadsafe(pulse.beat, self._loop)
 
 
 def _of_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:

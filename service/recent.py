@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 import msgspec
 import pyarrow as pa
@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     ends: bool  # whether the group is gone after it
 
 
-@dataclass(slots=True)
+@dataclass
 class EpochChanges:
     """One epoch's changelog, complete."""
 
@@ -85,15 +85,18 @@ class EpochChanges:
             self.epoch, change.seq, change.document,
         )  # fmt: skip
 
-    @property
-    def progress(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "watermark": self.watermark,
-            "status": self.status,
-            "committed_at": self.committed_at // 1_000,
-            "changes": len(self.changes),
-        }
+    @cached_property
+    def progress(self) -> bytes:
+        """The same for everybody."""
+        return _encode(
+            {
+                "epoch": self.epoch,
+                "watermark": self.watermark,
+                "status": self.status,
+                "committed_at": self.committed_at // 1_000,
+                "changes": len(self.changes),
+            }
+        )
 
 
 def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:

@@ -164,13 +164,13 @@ class Runtime:
         follower = self.follower(name)
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while not follower.settled and not follower.closed:
-            pulse = follower.pulse
+            share = follower.stood.share()
             left = deadline - time.monotonic()
             if left <= 0:
                 detail = f"the results of job {name!r} are being read from its table; try again"
                 raise Problem("job-not-ready", 503, detail, headers={"Retry-After": "2"})
             if not follower.settled:
-                await follower.next_epoch(min(left, 0.05), pulse)
+                await follower.next_epoch(min(left, 0.05), share)
         return follower
 
     # --- those who follow changes ---------------------------------------------------------------
