@@ -11,12 +11,11 @@ from fastapi.responses import Response
 
 from jobs.core.turns import extremes
 from schemas.limits import CONSOLE_CHANGES_BEFORE
-from service.console.job_view import job_view
+from service.console.job_view import followed_job
 from service.console.page import PageRoute, page
 from service.console.rows import group_names, key_label, numeric_columns
 from service.console.visitor import visitor_of
 from service.follower import Follower
-from service.runtime import runtime_of
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -31,10 +30,7 @@ async def changes_page(
 ) -> Response:
     """The changelog, live."""
     visitor = visitor_of(request)
-    runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
-    job = job_view(request, name)
+    follower, job = await followed_job(request, name)
     if job.newest is None:
         return await page(request, visitor, "results_none.html", job=job, tab="changes")
     label = ""

@@ -127,3 +127,9 @@ def job_view(request: Request, name: str) -> JobView:
     """The job of a page's address; a Problem where there is none."""
     runtime = runtime_of(request)
     return view_of(runtime, runtime.jobs.record(name))
+
+
+async def followed_job(request: Request, name: str) -> tuple[Follower, JobView]:
+    """The same once its table was looked at, and who follows that."""
+    follower = await runtime_of(request).ready(name)
+    return follower, job_view(request, name)

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from schemas.limits import CONSOLE_STORIES_KEPT
 from service.console.group_story import Known, Story, known_of
-from service.console.job_view import job_view
+from service.console.job_view import followed_job
 from service.console.page import PageRoute, page
 from service.console.rows import key_label, key_part
 from service.console.visitor import visitor_of
@@ -75,14 +75,13 @@ async def key_page(
     """One group of a job."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
+    follower, job = await followed_job(request, name)
     group = key_of(follower, key)
     known = await run_in_threadpool(_kept.of, runtime, follower, group)
     story = Story(follower.shape, known, epoch)
     named = follower.shape.key(group)
     return await page(
         request, visitor, "key.html",
-        job=job_view(request, name), tab="results", story=story, document=known.document,
+        job=job, tab="results", story=story, document=known.document,
         label=key_label(named), part=key_part(named), asked=epoch,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from schemas.limits import CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
 from service import operations
 from service.console import words
-from service.console.job_view import job_view
+from service.console.job_view import followed_job
 from service.console.page import PageRoute, page
 from service.console.visitor import visitor_of
 from service.follower import Follower
@@ -36,9 +36,7 @@ async def quarantine_page(
     """Messages that a job did not take, the newest first."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
-    job = job_view(request, name)
+    follower, job = await followed_job(request, name)
     if job.newest is None:
         return await page(request, visitor, "results_none.html", job=job, tab="quarantine")
     place = place_of(before) if before else None
@@ -77,16 +75,13 @@ async def message_page(request: Request, name: str, id: str) -> Response:
     """One message, whole, with what can be done about it."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
+    follower, job = await followed_job(request, name)
     place = place_of(id)
     found = await run_in_threadpool(
         read_table, runtime, follower, lambda table: message(table, place)
     )
     shown = await run_in_threadpool(_message, runtime, follower, found)
-    return await page(
-        request, visitor, "message.html", job=job_view(request, name), tab="quarantine", **shown
-    )
+    return await page(request, visitor, "message.html", job=job, tab="quarantine", **shown)
 
 
 def _message(runtime: Runtime, follower: Follower, found: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from schemas.limits import CONDITIONS_MAX, CONSOLE_RESULT_ROWS, PAGE_ROWS_MAX
 from schemas.types import Kind
 from service.arrow import result_batches
-from service.console.job_view import JobView, job_view
+from service.console.job_view import JobView, followed_job
 from service.console.lookback import Lookback
 from service.console.page import HEADERS, PageRoute, elsewhere, page
 from service.console.retreats import Lately, Retreats
@@ -118,9 +118,7 @@ async def results_page(
         at = f"epoch:{epoch}" if epoch else None
         return elsewhere(_place(name, asked.query(as_of=at, cursor=None)))
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
-    job = job_view(request, name)
+    follower, job = await followed_job(request, name)
     if job.newest is None:
         return await page(request, visitor, "results_none.html", job=job, tab="results")
     shown = await run_in_threadpool(_results, runtime, follower, job, asked)
@@ -219,9 +217,7 @@ async def diff_page(
     """What changed from one epoch to another."""
     visitor = visitor_of(request)
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    follower = await runtime.ready(name)
-    job = job_view(request, name)
+    follower, job = await followed_job(request, name)
     if job.newest is None:
         return await page(request, visitor, "results_none.html", job=job, tab="results")
     last = job.newest.epoch if to is None else to
@@ -297,7 +293,6 @@ async def export(
     if media is None:
         raise Problem("not-found", 404, f"results are written as {', '.join(_FORMS)}")
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
     follower = await runtime.ready(name)
     asked = Asked(tuple(where or ()), order or None, as_of or None)
     wanted = listing(follower.shape, asked.where, asked.order, asked.as_of)
