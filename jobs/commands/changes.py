@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import suppress
-from typing import Any
 
-from jobs.commands.output import OP_STYLES, console, print_json, safe
+from jobs.commands.output import print_change
 from jobs.edge.job_directory import existing_job
 from jobs.edge.table_reading import ChangeRow, RowShape, TableReader, reading
 
@@ -40,12 +38,3 @@ class _Printer:
         row = self.shape.row(change.key, change.result)
         document = {"op": change.op, "epoch": change.epoch, "seq": change.seq, "row": row}
         print_change(document, as_json=self.as_json)
-
-
-def print_change(document: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-        return
-    text = safe(json.dumps(document["row"], ensure_ascii=False))
-    line = f"{document['epoch']:>6} {document['op']} {text}"
-    console().print(line, style=OP_STYLES[document["op"]], soft_wrap=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.core.values import Json
 
@@ -78,6 +78,27 @@ def print_table(
         ]
         table.add_row(*cells)
     console().print(table)
+
+
+def print_change(document: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    text = safe(json.dumps(document["row"], ensure_ascii=False))
+    line = f"{document['epoch']:>6} {document['op']} {text}"
+    console().print(line, style=OP_STYLES[document["op"]], soft_wrap=True)
+
+
+def print_messages(documents: Iterable[Mapping[str, Any]]) -> None:
+    """Messages of a quarantine."""
+    columns = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
+    print_table(
+        columns,
+        [
+            [each["id"], each["reason"], each["path"], (each["replayed"] or {}).get("offset")]
+            for each in documents
+        ],
+    )
 
 
 @contextmanager

@@ -16,11 +16,16 @@ from typing import Any
 
 import msgspec
 
-from jobs.commands.changes import print_change
 from jobs.commands.errors import CommandFailed, UsageError
-from jobs.commands.explain import print_explanation
 from jobs.commands.group_key import group_key
-from jobs.commands.output import note, print_json, print_table, waiting
+from jobs.commands.output import (
+    note,
+    print_change,
+    print_json,
+    print_messages,
+    print_table,
+    waiting,
+)
 from jobs.commands.service_client import service_client
 from jobs.core.job_plan import plan_of
 from jobs.core.plan import Plan
@@ -88,6 +93,8 @@ def _changes(client: Any, options: argparse.Namespace) -> None:
 
 
 def _explain(client: Any, options: argparse.Namespace) -> None:
+    from jobs.commands.explain import print_explanation  # only now: it brings the reading of tables
+
     key = _key(options, _plan(client, options.job))
     document = msgspec.to_builtins(client.explain(options.job, key))
     if options.json:
@@ -106,14 +113,7 @@ def _quarantine(client: Any, options: argparse.Namespace) -> None:
         for document in found:
             print_json(document)
         return
-    columns = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
-    print_table(
-        columns,
-        [
-            [each["id"], each["reason"], each["path"], (each["replayed"] or {}).get("offset")]
-            for each in found
-        ],
-    )
+    print_messages(found)
 
 
 def _text_of(named: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jobs.commands.errors import CommandFailed, UsageError
-from jobs.commands.output import note, print_json, print_table
+from jobs.commands.output import note, print_json, print_messages
 from jobs.core.replaying import identity_of
 from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.job_directory import JobDirectory, existing_job
@@ -35,11 +35,7 @@ def run(options: argparse.Namespace) -> None:
         for document in documents:
             print_json(document)
         return
-    columns = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
-    print_table(
-        columns,
-        [[each["id"], each["reason"], each["path"], _offset(each)] for each in documents],
-    )
+    print_messages(documents)
 
 
 def _replay(place: JobDirectory, options: argparse.Namespace) -> None:
@@ -91,8 +87,3 @@ def _document(place: JobDirectory, row: dict[str, Any]) -> dict[str, Any]:
         return document | {"raw": None if raw is None else raw.decode()}
     except UnicodeDecodeError:
         return document | {"raw_base64": base64.b64encode(raw or b"").decode()}
-
-
-def _offset(document: dict[str, Any]) -> int | None:
-    replayed = document["replayed"]
-    return None if replayed is None else replayed["offset"]
