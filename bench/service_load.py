@@ -1,9 +1,12 @@
-"""Clients of the service, all in one process of their own, so that they are not its neighbours.
+"""Clients of the service, in processes of their own, so that none is another's neighbour.
 
 lookups    paced by the clock over kept connections; late ones count from when they were due
 followers  server-sent events of one group, or of all; each notes the ids it was sent
 
-python -m bench.service_load ADDRESS JOB KEYS_FILE ──► a line `ready`, at end of input a document
+python -m bench.service_load ADDRESS JOB ASKED_FILE ──► a line `ready`, at end of input a document
+
+Who looks up and who follows are two processes: what a follower takes to note a large epoch is not
+the service's answer.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from urllib.parse import quote, urlsplit
 
 CONNECTIONS = 16
 LOOKUPS_PER_SECOND = 500
-_EVENT = re.compile(rb"event: (change|progress)\nid: (\d+):(\d+)\n")
+_CHANGE = re.compile(rb"event: change\nid: (\d+:\d+)\n")
+_PROGRESS = re.compile(rb"event: progress\nid: (\d+):")
 _COMMITTED = re.compile(rb'"committed_at":(\d+)')
 _EPOCH = re.compile(rb"x-epoch: (\d+)", re.IGNORECASE)
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -68,9 +72,10 @@ class Load:
         followers = [asyncio.create_task(self._follow(each)) for each in self._following]
         await asyncio.sleep(2)
         due: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
-        askers = [asyncio.create_task(self._ask(due)) for _ in range(CONNECTIONS)]
+        askers = [asyncio.create_task(self._ask(due)) for _ in range(CONNECTIONS) if self._keys]
         print("ready", flush=True)
-        await asyncio.gather(self._pace(due), asyncio.to_thread(self._until_told))
+        pacing = [self._pace(due)] if self._keys else []
+        await asyncio.gather(*pacing, asyncio.to_thread(self._until_told))
         await asyncio.sleep(3)  # what was committed last is on its way
         for task in (*followers, *askers):
             task.cancel()
@@ -143,11 +148,10 @@ class Load:
 
 def _note(followed: Followed, events: bytes) -> None:
     now = time.time() * 1_000
-    for kind, epoch, seq in _EVENT.findall(events):
-        if kind == b"change":
-            followed.changes += 1
-            followed.digest.update(b"%s:%s;" % (epoch, seq))
-            continue
+    ids = _CHANGE.findall(events)
+    followed.changes += len(ids)
+    followed.digest.update(b"".join(each + b";" for each in ids))
+    for epoch in _PROGRESS.findall(events):
         number = int(epoch)
         if followed.last_epoch is not None and number != followed.last_epoch + 1:
             followed.broken = f"epoch {number} after {followed.last_epoch}"

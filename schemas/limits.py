@@ -250,6 +250,9 @@ RECENT_CHANGES_ROWS_MAX = 100_000
 # the snapshot that a follower begins with, come from one epoch.
 INDEX_HISTORY_SECONDS = 300.0
 
+# What the writer of a results index keeps of it in memory, in KiB: pages that every epoch touches.
+INDEX_CACHE_KIB = 32 * 1024
+
 # Results of past epochs that were rebuilt from the table and are kept for the next page of them.
 PAST_RESULTS_KEPT_MAX = 4
 

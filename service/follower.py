@@ -228,18 +228,18 @@ class Follower:
             return False
         for row in piece:
             mine = _of_epoch(changelog, row.epoch)
-            buried = None
+            gone: list[bytes] = []
             silent = int(row.counters.get("expired_silently", 0))
             if silent:  # groups went without a word; only the state says which
                 buried = table.buried(row.epoch)
                 if buried is None or buried.num_rows < silent + _deletions(mine):
                     return False
+                gone = self.shape.keys(buried)
             told = epoch_changes(row, mine, self.shape)
             self.recent.add(told)
-            documents = {c.key: None if c.ends else c.row for c in told.changes}  # of each the last
-            self.index.announce(row.epoch, documents, buried)
+            self.index.announce(told, gone)
             self._wake(self.told)  # who follows changes need not wait for the index
-            self.index.apply(row, mine, buried, documents)
+            self.index.apply(row, told, mine, gone)
             self._reached(row)
         return True
 

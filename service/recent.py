@@ -16,11 +16,12 @@ from functools import cached_property
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.epoch import EpochRow
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
+from service.json_columns import as_bytes, joined
 from service.row_shape import RowShape
-from service.table import group_columns, result_columns, rows_of
 
 # The seq of no row: a place with it is the end of its epoch. Seqs are below 2^45.
 WHOLE = 2**53 - 1
@@ -70,6 +71,16 @@ class EpochChanges:
                 self._events = b"".join(self._event(change) for change in self.changes)
             return self._events
 
+    @cached_property
+    def last(self) -> dict[bytes, int]:
+        """Of each group the place of its last change, which says how it is now."""
+        return {change.key: place for place, change in enumerate(self.changes)}
+
+    def documents(self) -> dict[bytes, bytes | None]:
+        """Of each group how it is now, as JSON; None where it is gone."""
+        found = (self.changes[place] for place in self.last.values())
+        return {change.key: None if change.ends else change.row for change in found}
+
     def count(self, key: bytes | None) -> int:
         """How many rows those who follow this group have to be sent."""
         return len(self.changes if key is None else self._of_key.get(key, ()))
@@ -112,16 +123,16 @@ def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) ->
 
 
 def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
-    rows = zip(
-        changelog["op"].to_pylist(), changelog["epoch"].to_pylist(), changelog["seq"].to_pylist(),
-        rows_of(changelog, group_columns(shape.plan)),
-        rows_of(changelog, result_columns(shape.plan)),
-        strict=True,
+    rows = shape.json(changelog)
+    ops, seqs = changelog["op"].combine_chunks(), changelog["seq"].combine_chunks()
+    head = pc.cast(ops, rows.type), pc.cast(changelog["epoch"].combine_chunks(), rows.type)
+    documents = joined(
+        '{"op":"', head[0], '","epoch":', head[1], ',"seq":', pc.cast(seqs, rows.type),
+        ',"row":', rows, "}",
     )  # fmt: skip
-    for op, epoch, seq, key, result in rows:
-        told = _encode(shape.row(key, result))
-        document = b'{"op":"%b","epoch":%d,"seq":%d,"row":%b}' % (op.encode(), epoch, seq, told)
-        yield Change(seq, shape.key_bytes(key), document, told, op == "-D")
+    ends = pc.equal(ops, "-D").to_pylist()
+    told = seqs.to_pylist(), shape.keys(changelog), as_bytes(documents), as_bytes(rows), ends
+    return map(Change, *told)
 
 
 class Recent:

@@ -17,20 +17,21 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from schemas.epoch import EpochRow
-from schemas.limits import INDEX_HISTORY_SECONDS, INDEXED_COLUMNS_MAX, QUERY_SECONDS_MAX
+from schemas.limits import INDEX_CACHE_KIB, INDEX_HISTORY_SECONDS, INDEXED_COLUMNS_MAX, QUERY_SECONDS_MAX
 from service.problems import Problem
+from service.recent import EpochChanges
 from service.row_shape import RowShape
 from service.row_store import STILL, RowStore
 from service.table import Table
 
 _FORMAT = 2
 _PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at the clock
+_CHECKPOINT_PAGES = 16_000  # 64 MiB: a page that several epochs write is put back once
 _FORGET_EVERY_SECONDS = 10.0
 
 
@@ -64,6 +65,8 @@ class ResultsIndex:
 
     def _open(self) -> None:
         self._writer = self._connected()
+        self._writer.execute(f"PRAGMA cache_size = -{INDEX_CACHE_KIB}")
+        self._writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         self._store = RowStore(self._writer, self.shape)
         self._store.create()
         for statement in (
@@ -112,24 +115,21 @@ class ResultsIndex:
             self._tell(rows)
         self._applied.clear()
 
-    def announce(
-        self, epoch: int, documents: Mapping[bytes, bytes | None], buried: pa.Table | None = None
-    ) -> None:
-        """What the epoch after the newest one will say: a lookup need not wait until it is
-        written, for what it does not name is as it was."""
-        gone = {} if buried is None else dict.fromkeys(self._store.keys(buried))
-        self._ahead = (epoch, {**gone, **documents})
+    def announce(self, told: EpochChanges, buried: Sequence[bytes] = ()) -> None:
+        """What the epoch after the newest one says: a lookup need not wait until it is written,
+        for what it does not name is as it was."""
+        self._ahead = (told.epoch, {**dict.fromkeys(buried), **told.documents()})
 
     def apply(
         self,
         row: EpochRow,
+        told: EpochChanges,
         changelog: pa.Table | None,
-        buried: pa.Table | None = None,
-        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
+        buried: Sequence[bytes] = (),
     ) -> None:
         """The epoch after the newest one, in one transaction (see RowStore.apply)."""
         with self._transaction():
-            self._store.apply(row.epoch, changelog, buried, written)
+            self._store.apply(told, changelog, buried)
             self._writer.execute("UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid])
             self._tell([row])
         self._ahead = None

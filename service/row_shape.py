@@ -13,16 +13,17 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from jobs.core.change import Row, Value
 from jobs.core.composite_values import array_renderer
 from jobs.core.order_key import encoder, value_encoder
 from jobs.core.plan import Plan
 from jobs.core.values import Json, parser, renderer
 from schemas.types import Kind, SqlType
+from service.json_columns import JSON_INTEGER_MAX, json_column, json_rows
 from service.problems import Problem
-from service.table import Key
-
-JSON_INTEGER_MAX = 2**53 - 1
+from service.table import Key, rows_of, values
 
 
 def safe_renderer(sql_type: SqlType) -> Any:
@@ -42,14 +43,6 @@ def safe_renderer(sql_type: SqlType) -> Any:
     return safely
 
 
-def _writer(sql_type: SqlType) -> Any:
-    """None where JSON has the value as it is."""
-    as_it_is = sql_type.kind in (
-        Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.STRING, Kind.TIME,
-    )  # fmt: skip
-    return None if as_it_is else safe_renderer(sql_type)
-
-
 class RowShape:
     """Of one plan."""
 
@@ -65,20 +58,17 @@ class RowShape:
         self.types = {name: places[name][2] for name in plan.output}
         self._writers = {name: safe_renderer(kind) for name, kind in self.columns.items()}
         self._output = [
-            (name, index if of_group else len(group) + index, _writer(kind))
-            for name, (of_group, index, kind) in ((name, places[name]) for name in plan.output)
+            (name, index if of_group else len(group) + index)
+            for name, (of_group, index, _) in ((name, places[name]) for name in plan.output)
         ]
         self._group = group
         self.key_bytes = encoder(tuple(kind for _, kind in group))
         self._encoders = [value_encoder(kind) for _, kind in [*group, *results]]
 
     def row(self, key: Key, result: Row) -> dict[str, Json]:
-        """The row as the query selects it; a loop over all that changes runs through here."""
-        values: tuple[Any, ...] = (*key, *result)
-        return {
-            name: values[place] if write is None else write(values[place])
-            for name, place, write in self._output
-        }
+        """The row as the query selects it."""
+        found: tuple[Any, ...] = (*key, *result)
+        return {name: self._writers[name](found[place]) for name, place in self._output}
 
     def key(self, key: Key) -> dict[str, Json]:
         """The group columns, hidden ones too."""
@@ -87,11 +77,26 @@ class RowShape:
             for (name, _), value in zip(self._group, key, strict=True)
         }
 
-    def ordered(self, key: Key, result: Row) -> list[bytes]:
-        """Every column as bytes that sort as its values do."""
-        return [
-            encode(value) for encode, value in zip(self._encoders, (*key, *result), strict=True)
+    # --- of many rows at once, as a table has them ----------------------------------------------
+
+    def json(self, table: pa.Table) -> pa.Array:
+        """Each row as the query selects it, as JSON text."""
+        return json_rows(
+            (name, json_column(table[name], kind, self._writers[name]))
+            for name, kind in self.types.items()
+        )
+
+    def keys(self, table: pa.Table) -> list[bytes]:
+        """Each row's group, as the index names it."""
+        return [self.key_bytes(key) for key in rows_of(table, self._group)]
+
+    def ordered(self, table: pa.Table) -> list[tuple[bytes, ...]]:
+        """Each row's columns as bytes that sort as their values do."""
+        columns = [
+            [encode(value) for value in values(table[name], kind)]
+            for encode, (name, kind) in zip(self._encoders, self.columns.items(), strict=True)
         ]
+        return list(zip(*columns, strict=True))
 
     def value_bytes(self, column: str, text: str) -> bytes:
         """A value of a column as a condition writes it."""

@@ -14,22 +14,18 @@ row itself is kept as the JSON that is answered.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from jobs.core.change import Row
+from service.json_columns import as_bytes
+from service.recent import EpochChanges
 from service.row_shape import RowShape
-from service.table import ACCUMULATORS, Key, Table, group_columns, result_columns, rows_of
+from service.table import ACCUMULATORS, Table
 
 STILL = 2**63 - 1  # the end of a version that is true now
 _SLICE_ROWS = 20_000
-_ENDING, _BEGINNING = ("-D",), ("+I", "+U")
-
-_encode = msgspec.json.Encoder().encode
 
 
 class RowStore:
@@ -39,8 +35,8 @@ class RowStore:
         self.connection = connection
         self.shape = shape
         self._columns = [f"c{index}" for index in range(len(shape.columns))]
-        self._group = group_columns(shape.plan)
-        self._results = result_columns(shape.plan)
+        marks = ", ".join("?" for _ in range(len(self._columns) + 4))
+        self._insertion = f"INSERT INTO rows VALUES ({marks})"
 
     def create(self) -> None:
         columns = "".join(f", {name} BLOB" for name in self._columns)
@@ -94,96 +90,70 @@ class RowStore:
         self.connection.execute("DROP TABLE fresh")
 
     def _upserts(self, state: pa.Table) -> Iterator[tuple[Any, ...]]:
+        empty = (b"",) * (len(self._columns) + 1)
         rows = zip(
-            state["epoch"].to_pylist(),
-            state["tombstone"].to_pylist(),
-            rows_of(state, self._group),
-            rows_of(state, self._results),
+            state["epoch"].to_pylist(), state["tombstone"].to_pylist(), self.shape.keys(state),
+            as_bytes(self.shape.json(state)), self.shape.ordered(state),
             strict=True,
-        )
-        for epoch, dead, key, result in rows:
-            if dead:
-                empty = (b"",) * (len(self._columns) + 1)
-                yield (self.shape.key_bytes(key), epoch, 1, *empty)
-            else:
-                yield (self.shape.key_bytes(key), epoch, 0, *self._row(key, result))
+        )  # fmt: skip
+        for epoch, dead, key, document, ordered in rows:
+            yield (key, epoch, 1, *empty) if dead else (key, epoch, 0, document, *ordered)
 
     def apply(
-        self,
-        epoch: int,
-        changelog: pa.Table | None,
-        buried: pa.Table | None = None,
-        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
+        self, told: EpochChanges, changelog: pa.Table | None, buried: Sequence[bytes] = ()
     ) -> None:
-        """What an epoch changed: of each group the last of its rows says how it is now. Groups
-        that were buried without a word in the changelog (state.emit_expired: false) go too.
-        `written` are rows that are JSON already, by group: those that the changelog ends with."""
-        last: dict[Key, Row | None] = {}
-        if buried is not None:
-            last = dict.fromkeys(rows_of(buried, self._group))
-        for op, key, result in self._changes(changelog):
-            if op in _BEGINNING:
-                last[key] = result
-            elif op in _ENDING:
-                last[key] = None
-        keys = [(epoch, self.shape.key_bytes(key)) for key in last]
+        """What an epoch changed: of each group its last change says how it is now; `changelog` is
+        what was told. Groups that were buried without a word in it (state.emit_expired: false)
+        go too. In the order of the groups, so that neighbours are written while they are there.
+        """
+        epoch = told.epoch
+        last = sorted(told.last.items())
+        gone = sorted({*told.last, *buried})
         self.connection.executemany(
-            f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}", keys
+            f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}",
+            ((epoch, key) for key in gone),
         )
-        alive = {key: result for key, result in last.items() if result is not None}
-        self._insert(epoch, alive, written)
-
-    def keys(self, table: pa.Table) -> list[bytes]:
-        """The groups of a table's rows, as lookups name them."""
-        return [self.shape.key_bytes(key) for key in rows_of(table, self._group)]
+        places = [place for _, place in last if not told.changes[place].ends]
+        if changelog is None or not places:
+            return
+        alive = (told.changes[place] for place in places)
+        self.connection.executemany(
+            self._insertion,
+            (
+                (change.key, epoch, STILL, change.row, *ordered)
+                for change, ordered in zip(
+                    alive, self.shape.ordered(_taken(changelog, places)), strict=True
+                )
+            ),
+        )
 
     def undo(self, changelog: pa.Table | None) -> None:
         """Turn the rows back to before these changes: of each group its first one says how it was.
 
         Versions begin at 0 here: who turns back keeps a single epoch.
         """
-        first: dict[Key, Row | None] = {}
-        for op, key, result in self._changes(changelog):
-            if key not in first:
-                first[key] = None if op == "+I" else result
+        if changelog is None:
+            return
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(self.shape.keys(changelog)):
+            first.setdefault(key, place)
+        self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in first))
+        ops = changelog["op"].to_pylist()
+        there = {key: place for key, place in first.items() if ops[place] != "+I"}
+        before = _taken(changelog, list(there.values()))
+        rows = zip(
+            there, self.shape.json(before).cast(pa.large_binary()).to_pylist(),
+            self.shape.ordered(before), strict=True,
+        )  # fmt: skip
         self.connection.executemany(
-            "DELETE FROM rows WHERE key = ?", [(self.shape.key_bytes(key),) for key in first]
+            self._insertion,
+            ((key, 0, STILL, document, *ordered) for key, document, ordered in rows),
         )
-        self._insert(0, {key: result for key, result in first.items() if result is not None})
 
     def forget(self, until: int) -> None:
         """Versions that ended by an epoch: nobody can ask for one before it any more."""
         self.connection.execute("DELETE FROM rows WHERE until <= ?", [until])
 
-    def _changes(self, changelog: pa.Table | None) -> Iterator[tuple[str, Key, Row]]:
-        if changelog is None:
-            return
-        for start in range(0, changelog.num_rows, _SLICE_ROWS):
-            piece = changelog.slice(start, _SLICE_ROWS)
-            yield from zip(
-                piece["op"].to_pylist(),
-                rows_of(piece, self._group),
-                rows_of(piece, self._results),
-                strict=True,
-            )
 
-    def _insert(
-        self,
-        since: int,
-        rows: dict[Key, Row],
-        written: Mapping[bytes, bytes | None] = MappingProxyType({}),
-    ) -> None:
-        marks = ", ".join("?" for _ in range(len(self._columns) + 4))
-        named = ((self.shape.key_bytes(key), key, result) for key, result in rows.items())
-        self.connection.executemany(
-            f"INSERT INTO rows VALUES ({marks})",
-            (
-                (name, since, STILL, *self._row(key, result, written.get(name)))
-                for name, key, result in named
-            ),
-        )
-
-    def _row(self, key: Key, result: Row, document: bytes | None = None) -> tuple[bytes, ...]:
-        if document is None:
-            document = _encode(self.shape.row(key, result))
-        return (document, *self.shape.ordered(key, result))
+def _taken(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    return table.take(pa.array(places, pa.int64()))

@@ -1,7 +1,7 @@
 """The service under load: lookups, followers, how soon a commit is seen, what it costs the job.
 
-A job that the service runs writes 5,000 changes/s into 200,000 groups, while a process of clients
-asks for 500 groups a second and follows the changes 200 times (195 of one group each, 5 of all).
+A job that the service runs writes 5,000 changes/s into 200,000 groups, while clients (two processes)
+ask for 500 groups a second and follow the changes 200 times (195 of one group each, 5 of all).
 Each follower's ids are held against the table afterwards. What it costs the job is measured with
 backlogs, which it works off with the clients and without, in turn.
 """
@@ -111,25 +111,37 @@ def _stop_job(client: Client) -> None:
 
 
 class _Clients:
-    """The process of clients, from `ready` until it is told to end."""
+    """The processes of clients, from `ready` until they are told to end."""
 
     def __init__(self, bench: Bench, client: Client, keys: list[str]) -> None:
-        file = bench.directory / "clients.json"
         step = len(keys) // KEYED
         followed = [*(keys[number * step] for number in range(KEYED)), *([None] * FULL)]
-        file.write_text(json.dumps({"keys": keys, "followed": followed}))
-        self._process = subprocess.Popen(
+        self._processes = [
+            self._started(bench, client, "lookups", {"keys": keys, "followed": []}),
+            self._started(bench, client, "followers", {"keys": [], "followed": followed}),
+        ]
+
+    def end(self) -> dict[str, Any]:
+        lookups, followers = (
+            json.loads(process.communicate("", timeout=120)[0]) for process in self._processes
+        )
+        told: dict[str, Any] = lookups | {"followers": followers["followers"]}
+        return told
+
+    @staticmethod
+    def _started(
+        bench: Bench, client: Client, name: str, asked: dict[str, Any]
+    ) -> subprocess.Popen[str]:
+        file = bench.directory / f"{name}.json"
+        file.write_text(json.dumps(asked))
+        process = subprocess.Popen(
             [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "ready":
-            raise BenchFailed("the clients did not start")
-
-    def end(self) -> dict[str, Any]:
-        out, _ = self._process.communicate("", timeout=120)
-        told: dict[str, Any] = json.loads(out)
-        return told
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise BenchFailed(f"the clients ({name}) did not start")
+        return process
 
 
 # --- what is measured ---------------------------------------------------------------------------

@@ -47,7 +47,15 @@ def test_a_row_has_them_as_json_and_large_numbers_as_text() -> None:
 
 def test_results_are_ordered_by_them_element_by_element() -> None:
     lists: list[Any] = [None, (), (None,), (1,), (1, None), (1, 2), (2,)]
-    keys = [SHAPE.ordered(("a",), (each, None))[1] for each in lists]
+    prices = array_of(decimal(10, 2))
+    table = pa.table(
+        {
+            "k": to_arrow(["a"] * len(lists), STRING),
+            "vs": to_arrow(lists, array_of(BIGINT)),
+            "ps": to_arrow([None] * len(lists), prices),
+        }
+    )
+    keys = [columns[1] for columns in SHAPE.ordered(table)]
     assert keys == sorted(keys)
 
 

@@ -51,13 +51,12 @@ def test_lookups_see_an_epoch_before_it_is_written(
     changelog = table.changelog(1, 2)
     (row,) = table.epochs(1)
     told = epoch_changes(row, changelog, index.shape)
-    documents = {each.key: None if each.ends else each.row for each in told.changes}
     after = [before[0], b'{"name":"b","total":7,"top":7}', None, b'{"name":"d","total":4,"top":4}']
-    index.announce(row.epoch, documents)
+    index.announce(told)
     assert index.standing is not None
     assert index.standing[0] == 1  # listings wait for its rows
     assert seen(index) == [(2, row) for row in after]
-    index.apply(row, changelog, None, documents)
+    index.apply(row, told, changelog)
     assert seen(index) == [(2, row) for row in after]
 
 
@@ -67,5 +66,6 @@ def test_groups_that_go_without_a_word_are_gone_at_once(
     written.epoch({("a",): (1,)})
     buried = Table(written.place.table).buried(2)
     assert buried is not None
-    index.announce(2, {}, buried)
+    (row,) = Table(written.place.table).epochs(1)
+    index.announce(epoch_changes(row, None, index.shape), index.shape.keys(buried))
     assert [row for _, row in seen(index)] == [b'{"name":"a","total":1,"top":1}', None, None, None]
