@@ -29,6 +29,7 @@ from service.access import SCHEME, needs
 from service.console import routes as console
 from service.documents import schemas
 from service.gate import Gate
+from service.reader_process import Nursery
 from service.runtime import Runtime
 from service.settings import Settings
 from service.tokens import Role
@@ -50,9 +51,9 @@ _ABOUT = (
 )
 
 
-def create(settings: Settings) -> tuple[FastAPI, ASGIApp]:
+def create(settings: Settings, nursery: Nursery | None = None) -> tuple[FastAPI, ASGIApp]:
     """The application, and the same behind its gate, which is what a server serves."""
-    runtime = Runtime(settings)
+    runtime = Runtime(settings, nursery)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

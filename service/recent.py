@@ -29,15 +29,19 @@ WHOLE = 2**53 - 1
 _encode = msgspec.json.Encoder().encode
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """A row of the changelog: its place, its group as bytes; itself as JSON, and the result in
-    it, which the index keeps as well."""
+class Change(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A row of the changelog: its place, its group as bytes; itself as JSON, and in it the result,
+    which the index keeps as well."""
 
     seq: int
     key: bytes
     document: bytes
-    row: bytes
+    row_at: int  # where the result begins in the document, of which it is the last part
     ends: bool  # whether the group is gone after it
+
+    @property
+    def row(self) -> bytes:
+        return self.document[self.row_at : -1]
 
 
 @dataclass
@@ -130,9 +134,11 @@ def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
         '{"op":"', head[0], '","epoch":', head[1], ',"seq":', pc.cast(seqs, rows.type),
         ',"row":', rows, "}",
     )  # fmt: skip
-    ends = pc.equal(ops, "-D").to_pylist()
-    told = seqs.to_pylist(), shape.keys(changelog), as_bytes(documents), as_bytes(rows), ends
-    return map(Change, *told)
+    before = pc.subtract(pc.binary_length(documents), pc.binary_length(rows))
+    return map(
+        Change, seqs.to_pylist(), shape.keys(changelog), as_bytes(documents),
+        pc.subtract(before, 1).to_pylist(), pc.equal(ops, "-D").to_pylist(),
+    )  # fmt: skip
 
 
 class Recent:

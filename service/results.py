@@ -66,7 +66,7 @@ class Results:
         cursor: str | None,
     ) -> Page:
         after = None if cursor is None else listing.place(cursor)
-        follower.index.want(listing.columns)
+        follower.want(listing.columns)
         with follower.index.reading() as reading:
             epoch = after.epoch if after is not None else wanted_epoch(reading, as_of)
             watermark = reading.watermark(epoch)

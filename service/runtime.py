@@ -23,6 +23,7 @@ from service.jobs import Jobs, instant
 from service.lags import Lags
 from service.operations import Operations
 from service.problems import Problem
+from service.reader_process import Nursery
 from service.register import Desired, JobRecord, OperationRecord, Register, now_ms
 from service.request_counts import RequestCounts
 from service.results import Results, TableReads
@@ -37,7 +38,8 @@ from service.trail import Trail
 class Runtime:
     """Made before the first request, closed after the last; the jobs go on without it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, nursery: Nursery | None = None) -> None:
+        self._nursery = nursery or Nursery()
         places = settings.places
         places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.settings = settings
@@ -81,6 +83,7 @@ class Runtime:
         for follower in followers.values():
             follower.close()
         self.register.close()
+        self._nursery.close()
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -132,7 +135,7 @@ class Runtime:
             known = self._followers.get(record.name)
             if known is None:
                 places = self.jobs.places(record.name)
-                made = Follower(places, spec, self._loop, self._outgrown)
+                made = Follower(places, spec, self._nursery, self._loop, self._outgrown)
                 self._followers[record.name] = made
             elif known.shape.plan == plan_of(spec):
                 known.spec = spec

@@ -22,6 +22,7 @@ from schemas.limits import FOLLOWER_STALL_SECONDS_MAX, FOLLOWERS_MAX
 from service import app
 from service.access import Access
 from service.places import ServicePlaces
+from service.reader_process import LOG_FORMAT, Nursery
 from service.runtime import Runtime
 from service.settings import Settings
 from service.tokens import Tokens
@@ -65,8 +66,10 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
                 f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
             )
         log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
+    # Before the lock, which nobody else may hold when we are gone.
+    nursery = Nursery()
     with _only_service(settings.places.lock):
-        application, gated = app.create(settings)
+        application, gated = app.create(settings, nursery)
         server = _Server(
             uvicorn.Config(
                 gated,
@@ -165,4 +168,4 @@ def _log_to_standard_error(verbose: bool) -> None:
         logging.getLogger(name).setLevel(level)
     logging.getLogger("service.access").setLevel(logging.INFO if verbose else logging.WARNING)
     if not logging.getLogger().handlers:
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+        logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
