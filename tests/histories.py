@@ -15,6 +15,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Literal
 
 from jobs.core.change import Row
@@ -97,11 +98,14 @@ def live_rows(live: dict[int, Row], messages: Iterable[Message]) -> dict[int, Ro
 
 def history(seed: int, messages: int) -> History:
     """A history of so many messages, noise included."""
+    return History(seed, list(islice(endless(seed), messages)))
+
+
+def endless(seed: int) -> Iterator[Message]:
+    """The same history, for as long as anybody asks."""
     source = _Source(random.Random(f"history {seed}"))
-    made = History(seed)
-    while len(made.messages) < messages:
-        made.messages.append(source.message(len(made.messages)))
-    return made
+    for number in count():
+        yield source.message(number)
 
 
 class _Source:

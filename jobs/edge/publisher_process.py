@@ -430,21 +430,29 @@ class PublisherProcess:
         self._last_success = _now()
 
     def run(self) -> None:
+        self.begin()
+        while self._waiting or not self._inbox.exhausted:
+            self.turn(wait=not self._waiting)
+
+    def begin(self) -> None:
+        """Take the topic over, and say how far it goes."""
         self._start_over()
         assert self._identity is not None
         at = self._progress
         ready = Ready(at.epoch, at.seq, at.complete, self._identity.id, self._identity.partitions)
         self._outbox.say(Answer(ready=ready))
-        while self._waiting or not self._inbox.exhausted:
-            self._waiting.extend(self._inbox.take(wait=not self._waiting))
-            self._answer_for_published()
-            if not self._waiting:
-                continue
-            try:
-                self._publish(self._next_epochs())
-            except (Unsettled, KafkaError) as doubt:
-                log(f"starting over: {doubt}")
-                self._start_over()
+
+    def turn(self, *, wait: bool) -> None:
+        """What has come in, and one transaction."""
+        self._waiting.extend(self._inbox.take(wait=wait))
+        self._answer_for_published()
+        if not self._waiting:
+            return
+        try:
+            self._publish(self._next_epochs())
+        except (Unsettled, KafkaError) as doubt:
+            log(f"starting over: {doubt}")
+            self._start_over()
 
     def close(self) -> None:
         session, self._session = self._session, None

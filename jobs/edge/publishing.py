@@ -12,7 +12,14 @@ from typing import Any
 
 from jobs.core.plan import Plan, WindowBound
 from jobs.core.publisher_lines import Configuration, EpochToPublish, Ready, ResultColumns
-from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
+from jobs.edge.delta_epochs import (
+    EpochTable,
+    Fenced,
+    epoch_rows,
+    live_files,
+    newest_epoch,
+    opened,
+)
 from jobs.edge.epoch_files import CHANGELOG
 from jobs.edge.failpoints import failpoint
 from jobs.edge.kafka_publisher import Publisher
@@ -115,6 +122,12 @@ class Publishing:
     def _send_missed(self, after: int, newest: int) -> None:
         """Epochs that are in the table and not yet in the topic."""
         if after > newest:
+            standing = newest_epoch(self._table.root, opened(self._table.root))
+            if standing is not None and standing.epoch > newest:
+                raise Fenced(
+                    f"the table {self._table.root} stands at epoch {standing.epoch} by now, but "
+                    f"this job began at epoch {newest}; another writer is here, so this one stops"
+                )
             raise SinkAhead(
                 f"topic {self.topic!r} has epoch {after}, but the table stands at epoch {newest}: "
                 "it was restored, or the topic belongs to a job in another directory. Give "

@@ -1,0 +1,19 @@
+"""Twenty thousand simulated jobs (tests/simulation), in parts, so that a run can go on where
+another ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.tally import FaultTally
+from tests.simulation.runs import run_seeds
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+SEEDS, PARTS, FIRST = 20_000, 10, 1_000
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_simulated_jobs_lose_and_repeat_nothing(part: int) -> None:
+    size = SEEDS // PARTS
+    start = FIRST + part * size
+    run_seeds(range(start, start + size), FaultTally(f"simulation, part {part + 1}", unit="turns"))

@@ -1,0 +1,145 @@
+"""A publisher's life in the simulation: the real PublisherProcess, turn by turn, without a process.
+
+Instead of the text of a record it publishes (epoch, seq, op, key, row), which the judge reads.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jobs.core.publisher_lines import Answer, Configuration, EpochToPublish, Fatal, Ready
+from jobs.edge.changelog_records import Records
+from jobs.edge.kafka_publisher import PublisherFailed
+from jobs.edge.publisher_process import Hopeless, ParentGone, PublisherProcess
+from tests.simulation.neighbours import Disk
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Line = tuple[int, str, Any, Any]  # seq, op, key, row
+
+
+class Inbox:
+    """What the driver has said."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.waiting: list[tuple[EpochToPublish, float]] = []
+        self.exhausted = False
+
+    def take(self, *, wait: bool) -> list[tuple[EpochToPublish, float]]:
+        assert not wait
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def require_parent(self) -> None: ...
+
+    def pause(self, _seconds: float) -> None: ...
+
+
+class Publisher:
+    """In the place of the driver's handle on a process."""
+
+    def __init__(self, world: World, configuration: Configuration) -> None:
+        small = msgspec.structs.replace(
+            configuration, transaction_records=world.random.choice((3, 8, 100))
+        )
+        self.world = world
+        self.inbox = Inbox(small)
+        self.process = PublisherProcess(self.inbox, self)  # type: ignore[arg-type]
+        self.failure: Fatal | None = None
+        self.published: int | None = None
+        self.last_answer: Answer | None = None
+        self.alive = True
+        self.free = True  # whether nobody is in it just now
+        self._outstanding = 0
+        self._ready: Ready | None = None
+
+    def say(self, answer: Answer) -> None:
+        """The outbox of the process."""
+        if answer.ready is not None:
+            at = self._ready = answer.ready
+            self.published = at.epoch if at.complete or at.epoch is None else at.epoch - 1
+        elif answer.published is not None:
+            self.published, self.last_answer = answer.published, answer
+            self._outstanding -= 1
+
+    def start(self) -> Ready:
+        self._act(self.process.begin)
+        self.world.publishers.append(self)
+        self.flush(0)
+        assert self._ready is not None
+        return self._ready
+
+    def send(self, epoch: EpochToPublish) -> None:
+        self.flush(0)
+        self.inbox.waiting.append((epoch, 0.0))
+        self._outstanding += 1
+
+    def flush(self, _seconds: float | None = None) -> bool:
+        if self.failure is not None:
+            raise PublisherFailed(self.failure)
+        return not self._outstanding
+
+    def turn(self) -> None:
+        if self.alive and self.free:
+            self._act(lambda: self.process.turn(wait=False))
+
+    def _act(self, act: Any) -> None:
+        from tests.simulation.world import Killed
+
+        self.free = False
+        try:
+            act()
+        except Killed:
+            self._end(Fatal("died", "killed"))
+        except ParentGone:
+            self._end(Fatal("died", "its driver is gone"))
+        except Hopeless as hopeless:
+            self._end(hopeless.fatal)
+        finally:
+            self.free = True
+
+    def _end(self, fatal: Fatal) -> None:
+        self.failure, self.alive = fatal, False
+
+
+class RecordWriter:
+    def __init__(
+        self, _format: Any, group: Any, output: Any, partitions: int, _end: Any = None
+    ) -> None:
+        self.columns = tuple(name for name, _ in (*group, *output))
+        self._partitions = partitions
+
+    def write(self, batch: Sequence[Line], facts: Any) -> Records:
+        keys = [msgspec.json.encode(key) for _, _, key, _ in batch]
+        return Records(
+            keys=keys,
+            values=[msgspec.json.encode((facts.epoch, *line)) for line in batch],
+            seqs=[str(line[0]).encode() for line in batch],
+            partitions=[zlib.crc32(key) % self._partitions for key in keys],
+            rows=len(batch),
+            last_seq=batch[-1][0],
+        )
+
+
+def read_epoch(
+    disk: Disk, files: Sequence[str], _epoch: int, _columns: Sequence[str], after: int
+) -> list[Line]:
+    return sorted(line for name in files for line in disk.files[name] if line[0] > after)
+
+
+def chunks(lines: Sequence[Line], rows_max: int) -> Iterator[list[Line]]:
+    """Pieces that never part a -U from its +U."""
+    piece: list[Line] = []
+    for line in lines:
+        piece.append(line)
+        if len(piece) >= rows_max and line[1] != "-U":
+            yield piece
+            piece = []
+    if piece:
+        yield piece
