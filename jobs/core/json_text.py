@@ -18,6 +18,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_TOO_MANY = b"[" * (limits.MESSAGE_DEPTH_MAX + 1)  # none of them closed before the next
 _SHOWN_CHARACTERS_MAX = 80
 
 
@@ -74,6 +75,8 @@ def too_deep(value: bytes) -> bool:
         return False
     brackets = _STRINGS.sub(b"", value).translate(_AS_SQUARE, _NOT_BRACKETS)
     for _ in range(limits.MESSAGE_DEPTH_MAX):
+        if _TOO_MANY in brackets:  # megabytes of nothing else are seen at once
+            return True
         peeled = brackets.replace(b"[]", b"")  # the innermost level
         if len(peeled) == len(brackets):
             break

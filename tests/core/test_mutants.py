@@ -1,0 +1,35 @@
+"""A few of the mutants, so that their table and their harness do not rot; all of them are in
+tests/faults/test_mutation.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.mutants import MUTANTS
+from tests.faults.mutation import copy_of_the_checkout, lives
+from tests.faults.tally import CHECKOUT, FaultTally
+
+SOME = [
+    mutant for mutant in MUTANTS if mutant.file in ("laws.py", "timers.py", "kafka_partition.py")
+][-3:]
+
+
+def test_each_mutant_says_where_it_is() -> None:
+    assert len(MUTANTS) >= 30
+    for mutant in MUTANTS:
+        text = (CHECKOUT / "jobs" / "core" / mutant.file).read_text()
+        assert text.count(mutant.before) == 1, mutant
+        assert mutant.before != mutant.after
+        assert all((CHECKOUT / "tests" / name).exists() for name in mutant.tests)
+
+
+@pytest.mark.timeout(120)
+def test_some_breaks_of_the_core_are_noticed(tmp_path: Path) -> None:
+    tally, checkout = FaultTally("mutation, short"), copy_of_the_checkout(tmp_path)
+    for mutant in SOME:
+        tally.plan(mutant.says)
+        assert not lives(mutant, checkout), mutant
+        tally.fire(mutant.says)
+    tally.close()

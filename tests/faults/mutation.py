@@ -1,0 +1,55 @@
+"""A copy of the checkout in which the core is broken, and what its tests say of that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.mutants import Mutant
+from tests.faults.tally import CHECKOUT
+
+COPIED = ("jobs", "schemas", "service", "tests", "pyproject.toml")
+SECONDS_MAX = 240
+NEEDED = "not spark and not broker and not faults and not browser"
+
+
+def copy_of_the_checkout(into: Path) -> Path:
+    for name in COPIED:
+        source = CHECKOUT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "assets", "templates")
+            shutil.copytree(source, into / name, ignore=ignored)
+        else:
+            shutil.copy(source, into / name)
+    return into
+
+
+def passes(checkout: Path, tests: Sequence[str]) -> bool:
+    """Whether these tests pass there. A test run that did not run is neither."""
+    command = [
+        sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", NEEDED,
+        *(f"tests/{name}" for name in tests),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=checkout, capture_output=True, text=True, timeout=SECONDS_MAX,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(checkout), "PYTHONPATH": str(checkout)},
+    )  # fmt: skip
+    if done.returncode not in (0, 1, 2):
+        raise AssertionError(f"pytest itself failed: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    return done.returncode == 0
+
+
+def lives(mutant: Mutant, checkout: Path) -> bool:
+    """Whether the tests let a mutant pass; the checkout is whole again afterwards."""
+    path = checkout / "jobs" / "core" / mutant.file
+    whole = path.read_text()
+    found = whole.count(mutant.before)
+    assert found == 1, f"{mutant.file} has {mutant.before!r} {found} times: mend the table"
+    path.write_text(whole.replace(mutant.before, mutant.after))
+    try:
+        return passes(checkout, mutant.tests)
+    finally:
+        path.write_text(whole)
