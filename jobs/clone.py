@@ -11,10 +11,8 @@ has made no job.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import msgspec
@@ -39,11 +37,13 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import WriterLock
 from jobs.edge.savepoints import RESTORED, Savepoint, write_savepoint
+from jobs.edge.table_place import building_site
 from jobs.edge.table_reading import TableReader
 from jobs.rewind import target_of, way_back
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
+from schemas.object_path import ObjectPath, TablePath, source
 from schemas.places import JobDirectory
 from schemas.spec_file import write_spec
 
@@ -56,15 +56,23 @@ class CannotClone(Exception):
     """There is no such clone to be made; nothing was made."""
 
 
-def clone(place: JobDirectory, new: JobDirectory, spec: JobSpec, to: str | None) -> EpochRow:
-    """Make the job `new` of a job's newest epoch, or of a savepoint's name or an epoch's number."""
+def clone(
+    place: JobDirectory,
+    new: JobDirectory,
+    spec: JobSpec,
+    to: str | None,
+    tables: ObjectPath | None = None,
+) -> EpochRow:
+    """Make the job `new` of a job's newest epoch, or of a savepoint's name or an epoch's number;
+    its table is below `tables`, or in the data directory."""
     lock = WriterLock(new.lock, new.name)
     try:
-        if new.table.exists():
+        if new.begun:
             raise CannotClone(f"there is a job {new.name!r} already; choose another name")
         with _pinned(place, to) as (reader, target):
             _check(reader, spec)
-            return _made(reader, target, new, spec)
+            beside = None if tables is None else tables / new.name
+            return _made(reader, target, new, spec, beside)
     finally:
         lock.release()
 
@@ -99,13 +107,18 @@ def _check(reader: TableReader, spec: JobSpec) -> None:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
 
 
-def _made(reader: TableReader, target: Savepoint, new: JobDirectory, spec: JobSpec) -> EpochRow:
+def _made(
+    reader: TableReader,
+    target: Savepoint,
+    new: JobDirectory,
+    spec: JobSpec,
+    beside: ObjectPath | None,
+) -> EpochRow:
     first = start_row(reader.root, reader.handle)
     if first is None:
         raise CannotClone(f"job {reader.place.name!r} no longer knows where it began")
-    building = new.home / "epochs.partial"
-    shutil.rmtree(building, ignore_errors=True)
-    table = EpochTable.create(building, reader.layout)
+    building = building_site(new, beside)
+    table = EpochTable.create(building.table, reader.layout)
     durable = spec.durable
     start = msgspec.structs.replace(
         first, epoch=0, uuid=uuid4().hex, generation=now_ms(), committed_at=now_ms() * 1_000,
@@ -115,7 +128,7 @@ def _made(reader: TableReader, target: Savepoint, new: JobDirectory, spec: JobSp
     row = _copied(reader, target, table, start, durable=durable)
     write_spec(new.spec, spec)
     failpoint("before_clone")
-    building.rename(new.table)
+    building.moves_in()
     return row
 
 
@@ -165,12 +178,12 @@ def rows_of_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> I
         return ()
     if part in STATE:
         return current_rows(reader.plan, reader.root, part, files)
-    return (pq.ParquetFile(reader.root / file.path).read() for file in files)
+    return (pq.ParquetFile(source(reader.root / file.path)).read() for file in files)
 
 
 def as_rows_of(
     epoch: int,
-    root: Path,
+    root: TablePath,
     name: str,
     schema: pa.Schema,
     tables: Iterable[pa.Table],

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from jobs.commands.errors import UsageError
 from schemas.limits import JOBS_RUNNING_MAX
+from schemas.object_path import TABLES_VARIABLE, ObjectPath
 
 ACTIONS = {
     "start": "has a job of the service run",
@@ -214,6 +215,16 @@ class _Command:
         )
         return self
 
+    def tables(self) -> _Command:
+        self.parser.add_argument(
+            "--tables",
+            type=_tables,
+            default=os.environ.get(TABLES_VARIABLE) or None,
+            metavar="URL",
+            help=f"s3://BUCKET/PREFIX: new tables are made there ({TABLES_VARIABLE}, then --data)",
+        )
+        return self
+
     def json(self) -> _Command:
         self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
         return self
@@ -224,13 +235,14 @@ def _add_running(commands: _Commands) -> None:
     broker.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
     broker.add_argument("--port", type=_port, default=9092, help="0: a free one (9092)")
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
+    run.tables()
     run.parser.add_argument(
         "--until-caught-up",
         action="store_true",
         help="end when everything that was there at the start is published",
     )
     serve = commands.add("serve", "the service that starts and supervises jobs")
-    serve.data().brokers().master()
+    serve.data().brokers().master().tables()
     serve.parser.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
     serve.parser.add_argument("--port", type=_port, default=8080, help="0: a free one (8080)")
     serve.parser.add_argument(
@@ -326,7 +338,9 @@ def _add_upkeep(commands: _Commands) -> None:
     replay.add_argument("--message", metavar="FILE", help="fixed, as in this file (-: stdin)")
     replay.add_argument("--again", action="store_true", help="though it was sent again before")
     clone = commands.add("clone", "a new job with the state of another")
-    clone.job().json().parser.add_argument("name", metavar="NAME", help="the new job's name")
+    clone.job().json().tables().parser.add_argument(
+        "name", metavar="NAME", help="the new job's name"
+    )
     clone.parser.add_argument(
         "--to", metavar="N|NAME", help="of a savepoint or an epoch (the newest)"
     )
@@ -348,6 +362,13 @@ def _add_upkeep(commands: _Commands) -> None:
     audit.job().brokers().master().json()
     doctor = commands.add("doctor", "checks this machine").brokers().json().parser
     doctor.add_argument("--data", type=Path, metavar="DIR", help="check this directory too")
+
+
+def _tables(text: str) -> ObjectPath:
+    try:
+        return ObjectPath.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _port(text: str) -> int:

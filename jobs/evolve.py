@@ -15,10 +15,10 @@ topic again is done beside the job, which may run meanwhile, and taken up where 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -55,11 +55,13 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.fence import WriterLock
 from jobs.edge.savepoints import RESTORED
+from jobs.edge.table_place import building_site
 from jobs.edge.table_reading import TableReader
 from jobs.rewind import way
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.places import JobDirectory
+from schemas.object_path import source
+from schemas.places import JobDirectory, discard
 from schemas.spec_file import write_spec
 
 
@@ -88,7 +90,7 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         reader, plan = TableReader.open(place), plan_of(spec)
         if reader.newest.plan == plan.fingerprint:  # done, but for what a kill may have left
             write_spec(place.spec, spec)
-            shutil.rmtree(place.shadow.data, ignore_errors=True)
+            discard(place.shadow.data)
             return Evolved(_differences(reader, spec, plan), None)
         found = _compared(reader, spec, plan)
         if found.reasons:
@@ -103,26 +105,27 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
 def begin_again(place: JobDirectory, spec: JobSpec) -> JobDirectory:
     """A job beside the job, at the offsets where that one began; one that was left goes on."""
     shadow, plan = place.shadow, plan_of(spec)
-    if shadow.table.exists():
+    if shadow.begun:
         begun = newest_epoch(shadow.table, opened(shadow.table))
         if begun is None or begun.plan != plan.fingerprint:  # for a query of before
-            shutil.rmtree(shadow.data)
-    if shadow.table.exists():
+            discard(shadow.data)
+    if shadow.begun:
         return shadow
     reader = TableReader.open(place)
     first = start_row(reader.root, reader.handle)
     if first is None:
         raise CannotEvolve(f"job {place.name!r} no longer knows where it began")
-    partial = shadow.home / "epochs.partial"
-    shutil.rmtree(shadow.data, ignore_errors=True)
-    table = EpochTable.create(partial, TableLayout(Program(plan)))
+    discard(shadow.data)
+    beside = None if isinstance(place.table, Path) else place.table.parent
+    building = building_site(shadow, beside)
+    table = EpochTable.create(building.table, TableLayout(Program(plan)))
     start = msgspec.structs.replace(
         first, epoch=0, uuid=uuid4().hex, generation=now_ms(), committed_at=now_ms() * 1_000,
         plan=plan.fingerprint, watermarks={}, counters={"groups": 0}, files={},
         topics={name: known for name, known in first.topics.items() if name in first.offsets},
     )  # fmt: skip
     table.commit_epoch(start, (), durable=spec.durable)
-    partial.rename(shadow.table)
+    building.moves_in()
     return shadow
 
 
@@ -138,7 +141,7 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
         row = _Commit(reader, spec, plan, found.begins).of(made, shadow.newest, RESTORED)
     finally:
         lock.release()
-    shutil.rmtree(place.shadow.data, ignore_errors=True)
+    discard(place.shadow.data)
     return Evolved(found, row)
 
 
@@ -342,10 +345,10 @@ class _Commit:
         found: dict[LiveFile, AddedFile] = {}
         for number, file in enumerate(f for f in self.reader.files if f.part == CHANGELOG):
             name = file_name(CHANGELOG, self.epoch, self.uuid, f"evolve-{number}")
-            source = pq.ParquetFile(self.root / file.path)
+            rows = pq.ParquetFile(source(self.root / file.path))
             with FileWriter(self.root, name, new, durable=self.durable) as writer:
-                for group in range(source.num_row_groups):
-                    writer.write(_shaped(source.read_row_group(group), new))
+                for group in range(rows.num_row_groups):
+                    writer.write(_shaped(rows.read_row_group(group), new))
             found[file] = writer.added
         return found
 

@@ -52,6 +52,7 @@ from jobs.edge.kafka_source import (
 )
 from jobs.edge.publishing import Publishing
 from jobs.edge.spark import fast_directory, session
+from jobs.edge.table_place import settle
 from jobs.failure import SpecMisfit, leave_word
 from jobs.maintenance import Maintenance
 from jobs.mirror import Mirror
@@ -65,6 +66,7 @@ from schemas.connections import (
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
+from schemas.object_path import ObjectPath, TablePath
 from schemas.spec_file import load_spec, write_spec
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,7 @@ class Job:
     connections: Connections
     master: str = "local[2]"
     until_caught_up: bool = False
+    tables: ObjectPath | None = None  # where a table is made that is not in the data directory
     progress: Progress = field(default_factory=Progress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
@@ -145,6 +148,7 @@ class Job:
         source = self.connections.named(self.spec.source.connection)
         with KafkaAdmin(kafka_python_options(source)) as admin:
             identities = self._sources = topic_identities(admin, self.spec.source.topics)
+            settle(place, self.tables)
             self._same_buckets(place)
             table, newest = self._table(place, plan, layout, admin, identities)
             self.progress.newest = newest
@@ -487,7 +491,7 @@ def _texts(offsets: dict[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 
-def fresh_scratch(parent: Path, table: Path) -> Path:
+def fresh_scratch(parent: Path, table: TablePath) -> Path:
     """A directory for the throw-away checkpoint. What a killed run of this job left goes first:
     the caller holds the job's lock, so nobody else uses it."""
     mine = f"retally-{zlib.crc32(str(table).encode()):08x}-"

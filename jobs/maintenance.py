@@ -41,6 +41,7 @@ from schemas.limits import (
     ORPHAN_AGE_SECONDS_MIN,
     SWEEP_EVERY_SECONDS,
 )
+from schemas.object_path import TablePath
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +202,7 @@ class Merged:
 class Merger:
     """A process that merges, one merge after the other; it gives way to the epochs."""
 
-    def __init__(self, plan: Plan, root: Path, durable: bool) -> None:
+    def __init__(self, plan: Plan, root: TablePath, durable: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, os.getpid(), plan, root, durable)
@@ -236,7 +237,7 @@ class Merger:
         self._pipe.close()
 
 
-def _serve(pipe: Connection, parent: int, plan: Plan, root: Path, durable: bool) -> None:
+def _serve(pipe: Connection, parent: int, plan: Plan, root: TablePath, durable: bool) -> None:
     """The merging process: ends with its parent, while it waits (the pipe ends) and while it
     works (the kernel kills it; it is bound to the thread that started it, the driver's main)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

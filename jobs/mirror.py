@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from jobs.edge.delta_epochs import live_files
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG
 from jobs.pipeline import Pipeline
 from schemas.limits import MIRROR_SHARE_MAX, STOP_SECONDS_MAX
+from schemas.object_path import TablePath
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class Mirror:
     def __init__(self, spark: SparkSession, pipeline: Pipeline, path: Path, every_ms: int) -> None:
         self.pipeline = pipeline
         self.path = path
+        self._copies = path.with_name(f"{path.name}.reading")
         self.every = every_ms / 1_000
         self.spark = spark.newSession()
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")
@@ -54,7 +57,10 @@ class Mirror:
     def refresh(self) -> int:
         """Bring the table to the newest epoch; returns it."""
         with self._refreshing:
-            return self._refresh()
+            try:
+                return self._refresh()
+            finally:
+                shutil.rmtree(self._copies, ignore_errors=True)
 
     def _refresh(self) -> int:
         with self.pipeline.epoch_lock:
@@ -138,7 +144,17 @@ class Mirror:
 
     def _read(self, names: list[str]) -> DataFrame:
         root = self.pipeline.table.root
-        return self.spark.read.parquet(*(str(root / name) for name in names))
+        return self.spark.read.parquet(*(str(self._local(root / name)) for name in names))
+
+    def _local(self, path: TablePath) -> Path:
+        """Spark reads local files; what is in object storage is copied for the time of a refresh."""
+        if isinstance(path, Path):
+            return path
+        self._copies.mkdir(exist_ok=True)
+        copy = self._copies / path.name
+        with path.source() as remote, copy.open("wb") as local:
+            shutil.copyfileobj(remote, local)
+        return copy
 
     def _newest(self, rows: DataFrame, order: Column) -> DataFrame:
         """Of each group the row that is last in `order`."""

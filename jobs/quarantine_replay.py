@@ -32,6 +32,7 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_record import found_again, record_at, send
 from jobs.edge.kafka_source import same_topics
 from jobs.edge.table_reading import TableReader, reading
+from schemas.object_path import source
 from schemas.places import JobDirectory
 from schemas.replayed import Replay, read_replay, write_replay
 
@@ -122,7 +123,7 @@ def _rejected(table: TableReader, wanted: Place) -> tuple[TableReader, dict[str,
     )
     for file in table.files:
         if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
-            rows = pq.read_table(table.root / file.path, filters=mine, partitioning=None)
+            rows = pq.read_table(source(table.root / file.path), filters=mine, partitioning=None)
             for row in rows.to_pylist():
                 return table, row
     return None

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow.parquet as pq
@@ -56,6 +55,7 @@ from jobs.edge.savepoints import RESTORED, Savepoint, savepoints
 from jobs.edge.table_reading import TableReader
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
+from schemas.object_path import TablePath, source
 
 
 class CannotRewind(Exception):
@@ -111,9 +111,10 @@ def target_of(reader: TableReader, to: str) -> Savepoint:
     return found
 
 
-def _version_of(root: Path, epoch: int) -> Savepoint | None:
+def _version_of(root: TablePath, epoch: int) -> Savepoint | None:
     """An epoch from the table's own history, if that still has its version."""
-    for entry in sorted((root / "_delta_log").glob("*.json"), reverse=True):
+    entries = {path.name: path for path in (root / "_delta_log").glob("*.json")}
+    for _, entry in sorted(entries.items(), reverse=True):
         if not _commits(entry, epoch):
             continue
         try:
@@ -127,7 +128,7 @@ def _version_of(root: Path, epoch: int) -> Savepoint | None:
     return None
 
 
-def _commits(entry: Path, epoch: int) -> bool:
+def _commits(entry: TablePath, epoch: int) -> bool:
     for line in entry.read_text().splitlines():
         if line.startswith('{"txn"'):
             transaction = json.loads(line)["txn"]
@@ -194,9 +195,9 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
     return row
 
 
-def _added(root: Path, file: LiveFile) -> AddedFile:
+def _added(root: TablePath, file: LiveFile) -> AddedFile:
     """A file of before as one to add again, with the statistics that readers prune by."""
-    parquet = pq.ParquetFile(root / file.path)
+    parquet = pq.ParquetFile(source(root / file.path))
     columns = [name for name in STATISTICS if name in parquet.schema_arrow.names]
     stats = statistics(parquet.read(columns))
     return AddedFile(file.path, file.part, file.rows, file.size, stats)

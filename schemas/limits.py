@@ -262,6 +262,19 @@ SETTLE_SECONDS_MAX = 10.0
 # How often the service looks for a job's next version: one look at a file name.
 INDEX_LOOK_SECONDS = 0.02
 
+# The same for a table in object storage, where each look is a request that costs money.
+OBJECT_LOOK_SECONDS = 0.5
+
+# Requests to object storage: until somebody answers, and until an answer goes on.
+OBJECT_CONNECT_SECONDS_MAX = 5.0
+OBJECT_REQUEST_SECONDS_MAX = 30.0
+
+# An object up to this size is read in one request, whatever columns of it are wanted.
+OBJECT_WHOLE_BYTES_MAX = 8 * 1024 * 1024
+
+# Requests of one process to object storage at the same time, where there are many to be made.
+OBJECT_REQUESTS_AT_ONCE = 16
+
 # Those who follow a job are woken in so many shares, so that other requests come in between.
 PULSE_SHARES = 16
 

@@ -1,6 +1,7 @@
 """Where the parts of a job lie under the data directory, for its writer and its readers alike.
 
 DIR/jobs/<name>/epochs          the table, the only truth
+               /epochs.url      where the table is instead, if that is in object storage
                /results         the mirror, if the spec asks for one
                /spec.yaml       the spec of the last run
                /savepoints      named epochs
@@ -16,8 +17,12 @@ RETALLY_CACHE/<name>            where it is instead, if that is set: on a cluste
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from schemas.object_path import ObjectPath, TablePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,35 @@ class JobDirectory:
         return self.data / "jobs" / self.name
 
     @property
-    def table(self) -> Path:
+    def table(self) -> TablePath:
+        """Wherever it is; for a job that has not begun, here."""
+        try:
+            return ObjectPath.of(self.pointer.read_text().strip())
+        except FileNotFoundError:
+            return self.own_table
+        except ValueError as error:
+            raise ValueError(f"{self.pointer} is damaged: {error}") from None
+
+    @property
+    def own_table(self) -> Path:
+        """The table in the data directory."""
         return self.home / "epochs"
+
+    @property
+    def pointer(self) -> Path:
+        """The URL of a table in object storage."""
+        return self.home / "epochs.url"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a table, as far as the data directory knows."""
+        return self.own_table.is_dir() or self.pointer.exists()
+
+    @property
+    def made(self) -> int:
+        """Another number for a table that was made anew in the place of an old one."""
+        place = self.pointer if self.pointer.exists() else self.own_table
+        return place.stat().st_ino
 
     @property
     def results(self) -> Path:
@@ -73,3 +105,13 @@ def host_cache(cache: Path) -> Path:
     """The same job's cache on this host, which may keep it elsewhere than the one that told us."""
     own = os.environ.get("RETALLY_CACHE")
     return Path(own) / cache.name if own else cache
+
+
+def discard(directory: Path) -> None:
+    """Remove what there is of jobs in a directory: their tables wherever they are, then the rest.
+    While object storage cannot be asked all of it stays, so that this can be tried again."""
+    for below in ("", "jobs/*/", "next/jobs/*/"):
+        for pointer in directory.glob(f"{below}epochs.url*"):
+            with suppress(ValueError):  # a kill has cut it off: nothing was made there
+                ObjectPath.of(pointer.read_text().strip()).remove_tree()
+    shutil.rmtree(directory, ignore_errors=True)

@@ -22,6 +22,7 @@ from jobs.core.program import Program
 from jobs.core.state import rank
 from jobs.core.turns import Entry, Remembered, reasons, settled_until
 from schemas.epoch import EpochRow
+from schemas.object_path import source
 from schemas.types import Kind
 from service.problems import Problem
 from service.row_shape import RowShape, safe_renderer
@@ -113,7 +114,7 @@ class GroupHistory:
         found: list[dict[str, Any]] = []
         for file in reversed(self._table.of_part(CHANGELOG)):
             rows = self._mine(pq.read_table(
-                self._table.root / file.path, partitioning=None, filters=self._filter()
+                source(self._table.root / file.path), partitioning=None, filters=self._filter()
             ))  # fmt: skip
             results = rows_of(rows, result_columns(self._shape.plan))
             found += [
@@ -150,7 +151,9 @@ class GroupHistory:
         if wanted is not None:
             mine = wanted if mine is None else wanted & mine
         found = [
-            self._mine(pq.read_table(self._table.root / file.path, partitioning=None, filters=mine))
+            self._mine(
+                pq.read_table(source(self._table.root / file.path), partitioning=None, filters=mine)
+            )
             for file in self._table.of_part(part)
         ]
         return [table for table in found if table.num_rows]

@@ -26,7 +26,7 @@ from jobs.core.job_plan import plan_of
 from schemas import limits
 from schemas.job import JobSpec
 from schemas.spec_file import SpecError, load_spec, spec_text
-from service.places import JobPlaces
+from service.places import JobPlaces, discarded
 from service.problems import Problem
 from service.register import (
     RESTING,
@@ -184,7 +184,7 @@ class Jobs:
             )
             self._register.tell(name, Actual.STOPPED)
         for path in dropped:
-            shutil.rmtree(path, ignore_errors=True)
+            discarded(path)
         return self.record(name)
 
     def take_up(self, name: str) -> JobRecord:
@@ -256,7 +256,7 @@ class Jobs:
         if (
             self._register.job(name) is not None
             or name in self._clones()
-            or self.places(name).table.exists()
+            or self.places(name).begun
         ):
             raise Problem("job-exists", 409, f"there is a job {name!r} already, or data of one")
         self._check_room()
@@ -332,7 +332,7 @@ class Jobs:
             shutil.rmtree(places.own, ignore_errors=True)
             self._register.remove_job(name)
         for path in dropped:
-            shutil.rmtree(path, ignore_errors=True)
+            discarded(path)
 
     def _moved_away(self, places: JobPlaces) -> list[Path]:
         """Out of the way in one step, under the writer's lock, so that no job runs meanwhile."""

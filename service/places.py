@@ -6,10 +6,13 @@ DIR/service/            the service's: registers, tokens, specs, logs, results i
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.places import JobDirectory
+from schemas.places import JobDirectory, discard
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,12 @@ class ServicePlaces:
 
     def job(self, name: str) -> JobPlaces:
         return JobPlaces(self.data, name)
+
+
+def discarded(path: Path) -> None:
+    """Remove what was moved away; what object storage does not let go of now, the next service
+    finds in the trash."""
+    try:
+        discard(path)
+    except OSError as error:
+        log.warning("a table could not be removed, it is tried again at the next start: %s", error)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import COURSE_EPOCHS_MAX, INDEX_LOOK_SECONDS
+from schemas.limits import COURSE_EPOCHS_MAX, INDEX_LOOK_SECONDS, OBJECT_LOOK_SECONDS
 from service.index_writer import IndexWriter
 from service.places import JobPlaces
 from service.recent import EpochChanges, epoch_changes
@@ -133,10 +134,13 @@ class Reader:
         while True:
             reopen = time.monotonic() + _REOPEN_SECONDS
             following = table.following()
+            every = INDEX_LOOK_SECONDS if isinstance(following, Path) else OBJECT_LOOK_SECONDS
             while not following.exists() and time.monotonic() < reopen:
-                self._index.make_wanted(self._asker.wanted())
-                if self._asker.wait(INDEX_LOOK_SECONDS):
-                    return
+                look = time.monotonic() + every
+                while time.monotonic() < look:
+                    self._index.make_wanted(self._asker.wanted())
+                    if self._asker.wait(INDEX_LOOK_SECONDS):
+                        return
             table.advance()
             self._catch_up(table)
 

@@ -103,7 +103,7 @@ class Results:
     ) -> list[tuple[Any, ...]]:
         with self._reads.one():
             # A table made anew has other epochs of the same numbers; a changed query other columns.
-            made = f"{follower.places.table.stat().st_ino}-{follower.shape.plan.fingerprint}"
+            made = f"{follower.places.made}-{follower.shape.plan.fingerprint}"
             past = self._past.epoch(follower.places.table, follower.shape, epoch, made)
             return past.rows(statement, values)
 

@@ -22,6 +22,7 @@ from service.follower import Follower
 from service.jobs import Jobs, instant
 from service.lags import Lags
 from service.operations import Operations
+from service.places import discarded
 from service.problems import Problem
 from service.reader_process import Nursery
 from service.register import Desired, JobRecord, OperationRecord, Register, now_ms
@@ -67,7 +68,9 @@ class Runtime:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """`loop` is that of the requests, which followers wake."""
         self._loop = loop
-        shutil.rmtree(self.settings.places.trash, ignore_errors=True)
+        trash = self.settings.places.trash
+        for path in trash.iterdir() if trash.is_dir() else ():
+            discarded(path)
         for record in self.register.jobs():
             self._follow(record)
         self.supervisor.start()

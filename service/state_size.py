@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from deltalake.exceptions import DeltaError
 
 from schemas.limits import STATE_SIZE_SECONDS
+from schemas.object_path import TablePath
 from service.table import FormatUnknown, NoTable, PartSize, Table
 
 
@@ -34,9 +34,9 @@ class StateSizes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: dict[Path, tuple[float, StateSize | None]] = {}
+        self._found: dict[TablePath, tuple[float, StateSize | None]] = {}
 
-    def of(self, root: Path) -> StateSize | None:
+    def of(self, root: TablePath) -> StateSize | None:
         """None where there is no table, or none that can be read."""
         now = time.monotonic()
         with self._lock:
@@ -53,7 +53,7 @@ class StateSizes:
         return found
 
 
-def _read(root: Path) -> StateSize | None:
+def _read(root: TablePath) -> StateSize | None:
     try:
         parts = Table(root).sizes
     except (NoTable, FormatUnknown, DeltaError, FileNotFoundError):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +27,7 @@ from jobs.core.change import Row, Value
 from jobs.core.plan import Plan
 from jobs.core.values import NAN
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
+from schemas.object_path import TablePath, source, storage_options
 from schemas.types import COMPOSITE, Kind, SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
@@ -71,10 +71,10 @@ class PartSize:
 class Table:
     """One version of a job's table."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: TablePath) -> None:
         self.root = root
         try:
-            self.handle = DeltaTable(str(root))
+            self.handle = DeltaTable(str(root), storage_options=storage_options(root))
         except (TableNotFoundError, FileNotFoundError) as error:
             raise NoTable(f"there is no table at {root}") from error
         written = int(self.handle.metadata().configuration.get(_VERSION_PROPERTY) or 1)
@@ -101,7 +101,7 @@ class Table:
         self.handle.update_incremental()
         self.__dict__.pop("files", None)
 
-    def following(self) -> Path:
+    def following(self) -> TablePath:
         """The log entry that the next version will have."""
         return self.root / "_delta_log" / f"{self.version + 1:020d}.json"
 
@@ -123,11 +123,11 @@ class Table:
         return [file for file in self.files if file.part == part and file.epoch_max > after]
 
     def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
-        return pq.ParquetFile(self.root / file.path).read(columns)
+        return pq.ParquetFile(source(self.root / file.path)).read(columns)
 
     def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """A file piece by piece: one that was merged may be larger than the memory."""
-        with pq.ParquetFile(self.root / file.path) as parquet:
+        with pq.ParquetFile(source(self.root / file.path)) as parquet:
             for batch in parquet.iter_batches(rows, columns=list(columns)):
                 yield pa.Table.from_batches([batch])
 
@@ -185,7 +185,7 @@ class Table:
         them."""
         wanted = (pc.field("epoch") == epoch) & pc.field("tombstone")
         pieces = [
-            pq.read_table(self.root / file.path, filters=wanted, partitioning=None)
+            pq.read_table(source(self.root / file.path), filters=wanted, partitioning=None)
             for file in self.of_part(ACCUMULATORS, epoch - 1)
             if file.epoch_min <= epoch
         ]
@@ -205,13 +205,13 @@ class Table:
         return counts
 
 
-def _read_rows(path: Path, wanted: list[tuple[str, str, int]] | None) -> pa.Table:
+def _read_rows(path: TablePath, wanted: list[tuple[str, str, int]] | None) -> pa.Table:
     if wanted is None:
-        return pq.ParquetFile(path).read()
-    return pq.read_table(path, filters=wanted, partitioning=None)
+        return pq.ParquetFile(source(path)).read()
+    return pq.read_table(source(path), filters=wanted, partitioning=None)
 
 
-def at_newest(root: Path, read: Callable[[Table], Answer]) -> Answer:
+def at_newest(root: TablePath, read: Callable[[Table], Answer]) -> Answer:
     """Read the newest version, again where its files were swept away meanwhile."""
     for _ in range(_LOOKS_MAX - 1):
         try:
@@ -221,7 +221,7 @@ def at_newest(root: Path, read: Callable[[Table], Answer]) -> Answer:
     return read(Table(root))
 
 
-def newest_row(root: Path) -> EpochRow | None:
+def newest_row(root: TablePath) -> EpochRow | None:
     """The newest epoch of a job; None before its first."""
     try:
         return at_newest(root, lambda table: table.newest)

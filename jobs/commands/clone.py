@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
 
     new = JobDirectory(place.data, spec.name)
     try:
-        row = clone(place, new, spec, options.to)
+        row = clone(place, new, spec, options.to, options.tables)
     except (CannotClone, CannotRewind) as error:
         raise CommandFailed(str(error)) from None
     if options.json:

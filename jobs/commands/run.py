@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> None:
         connections,
         master=options.master,
         until_caught_up=options.until_caught_up,
+        tables=options.tables,
     )
     job.stop_on_signals()
     on_terminal = sys.stderr.isatty() and not options.verbose

@@ -7,11 +7,13 @@ imports it.
 from __future__ import annotations
 
 import argparse
+import os
 from importlib import import_module
 
 from jobs.commands.errors import CommandFailed, UsageError
 from jobs.commands.output import note
 from schemas.connections import load_connections
+from schemas.object_path import TABLES_VARIABLE
 
 OWNED_ELSEWHERE = 75
 
@@ -31,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from None
         return 0
+    if options.tables is not None:  # its jobs are processes of its own, and so are its commands
+        os.environ[TABLES_VARIABLE] = str(options.tables)
     settings = import_module("service.settings").Settings(
         data=options.data,
         connections=load_connections(options.connections, options.brokers),

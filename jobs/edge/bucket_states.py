@@ -26,6 +26,7 @@ from jobs.edge.delta_epochs import opened as opened_table
 from jobs.edge.epoch_files import TableLayout
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
+from schemas.object_path import TablePath, source
 from schemas.places import host_cache
 
 
@@ -41,7 +42,7 @@ class Told(Protocol):
     """What a task is told of the committed state."""
 
     @property
-    def root(self) -> Path: ...
+    def root(self) -> TablePath: ...
 
     @property
     def cache(self) -> Path: ...
@@ -114,7 +115,7 @@ class StateFiles:
     """State files read back bucket by bucket. They are sorted by it; of large ones, whose row
     groups hold whole buckets, only the row groups of the bucket are read, each once in a row."""
 
-    def __init__(self, root: Path, layout: TableLayout, parts: Collection[str]) -> None:
+    def __init__(self, root: TablePath, layout: TableLayout, parts: Collection[str]) -> None:
         self.root = root
         self.layout = layout
         self.parts = parts
@@ -133,12 +134,12 @@ class StateFiles:
 
     def _rows(self, bucket: int, name: str) -> pa.Table:
         if name not in self._files:
-            metadata = pq.read_metadata(self.root / name)
+            metadata = pq.read_metadata(source(self.root / name))
             self._files[name] = (metadata, _bucket_ranges(metadata))
         metadata, ranges = self._files[name]
         wanted = [number for number, (low, high) in enumerate(ranges) if low <= bucket <= high]
         if name not in self._read or self._read[name][0] != wanted:
-            with pq.ParquetFile(self.root / name, metadata=metadata) as file:
+            with pq.ParquetFile(source(self.root / name), metadata=metadata) as file:
                 table = file.read_row_groups(wanted)
             self._read[name] = (wanted, table, table["bucket"].to_numpy())
         _, table, buckets = self._read[name]

@@ -34,6 +34,7 @@ from jobs.core.publish_format import (
 from jobs.core.values import renderer
 from jobs.edge.columns import from_arrow
 from schemas import limits
+from schemas.object_path import source, table_path
 from schemas.types import FLOATING, Kind, SqlType
 
 NamedType = tuple[str, SqlType]
@@ -72,7 +73,9 @@ class Records:
 def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: int) -> pa.Table:
     """The epoch's rows with a seq above `after`, in seq order whatever files they lie in."""
     wanted = list(dict.fromkeys((_OP, _EPOCH, _SEQ, *columns)))
-    tables = [pq.ParquetFile(file).read(wanted, use_threads=False) for file in files]
+    tables = [
+        pq.ParquetFile(source(table_path(file))).read(wanted, use_threads=False) for file in files
+    ]
     if not tables:
         return pa.table({_OP: pa.array([], pa.string()), _SEQ: pa.array([], pa.int64())})
     table = pa.concat_tables(tables)

@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,7 @@ from schemas.limits import (
     ROW_GROUP_BYTES_MAX,
     ROW_GROUP_ROWS_MIN,
 )
+from schemas.object_path import TablePath, source
 
 BASE_TIER = 9
 TOP_TIER = 8
@@ -124,7 +124,7 @@ def _oldest(files: Iterable[LiveFile]) -> list[LiveFile]:
 
 
 def merge_files(
-    plan: Plan, root: Path, merge: Merge, uuid: str, *, durable: bool = False
+    plan: Plan, root: TablePath, merge: Merge, uuid: str, *, durable: bool = False
 ) -> list[AddedFile]:
     """Write the merged file or files; the function of the compaction process."""
     failpoint("compaction")
@@ -142,7 +142,7 @@ def merge_files(
 
 
 def current_rows(
-    plan: Plan, root: Path, part: str, files: Sequence[LiveFile]
+    plan: Plan, root: TablePath, part: str, files: Sequence[LiveFile]
 ) -> Iterator[pa.Table]:
     """The state in some files of a part as one base of it would have it, in row groups."""
     merge = Merge(part, BASE_TIER, tuple(files))
@@ -154,13 +154,13 @@ def current_rows(
 class _Input:
     """A file to be merged, read row group by row group."""
 
-    def __init__(self, path: Path, file: LiveFile) -> None:
+    def __init__(self, path: TablePath, file: LiveFile) -> None:
         self.path = path
         self.file = file
         self._rows: list[pa.Table] = []
         self._next = 0
         with self._named():
-            self._reader: pq.ParquetFile | None = pq.ParquetFile(path)
+            self._reader: pq.ParquetFile | None = pq.ParquetFile(source(path))
 
     @property
     def ended(self) -> bool:
@@ -319,7 +319,7 @@ class _Output:
     """The files of a merge; a new one begins where the last is large enough."""
 
     def __init__(
-        self, root: Path, merge: Merge, uuid: str, schema: pa.Schema, *, durable: bool
+        self, root: TablePath, merge: Merge, uuid: str, schema: pa.Schema, *, durable: bool
     ) -> None:
         self.root = root
         self.merge = merge

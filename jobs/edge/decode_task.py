@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,6 +52,7 @@ from jobs.edge.late_rows import LATE, Deadline, Messages, late_rows
 from jobs.edge.ranges import OffsetRange
 from schemas.arrow_types import arrow_type
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
+from schemas.object_path import TablePath
 
 POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"
 FUTURE = "the row's time lies in the future"  # how that reason begins; only the clock knows it
@@ -107,7 +107,7 @@ class DecodeTask:
     rules: SourceRules
     connection: Mapping[str, str] = field(repr=False)  # librdkafka's words; it has secrets
     ranges: tuple[OffsetRange, ...]
-    root: Path
+    root: TablePath
     epoch: int
     uuid: str
     durable: bool = False

@@ -40,6 +40,7 @@ from jobs.edge.decode_task import (
 from jobs.edge.epoch_files import ROWS, AddedFile, file_name, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
+from schemas.object_path import TablePath
 
 ROW_BUCKET = "__row_bucket"
 
@@ -61,7 +62,7 @@ class DedupeTask:
     """The function of the stage; a value, so that it travels to the workers."""
 
     plan: Plan
-    root: Path
+    root: TablePath
     cache: Path
     epoch: int
     uuid: str

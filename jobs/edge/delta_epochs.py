@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
+from schemas.limits import OBJECT_REQUESTS_AT_ONCE
+from schemas.object_path import TablePath, source, storage_options
 
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
@@ -83,7 +86,7 @@ class LiveFile:
 class EpochTable:
     """The table of one job, as its one writer holds it."""
 
-    root: Path
+    root: TablePath
     layout: TableLayout
     handle: DeltaTable
     version: int = field(init=False)
@@ -93,17 +96,17 @@ class EpochTable:
         self.version = self.handle.version()
 
     @classmethod
-    def exists(cls, root: Path) -> bool:
-        return DeltaTable.is_deltatable(str(root))
+    def exists(cls, root: TablePath) -> bool:
+        return DeltaTable.is_deltatable(str(root), storage_options(root))
 
     @classmethod
-    def open(cls, root: Path, layout: TableLayout) -> EpochTable:
+    def open(cls, root: TablePath, layout: TableLayout) -> EpochTable:
         """The table as its writer finds it, once the newest of its log has been looked at."""
         _check_log(root)
         return cls(root, layout, opened(root))
 
     @classmethod
-    def create(cls, root: Path, layout: TableLayout) -> EpochTable:
+    def create(cls, root: TablePath, layout: TableLayout) -> EpochTable:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = DeltaTable.create(
             str(root),
@@ -117,6 +120,7 @@ class EpochTable:
                 _VERSION_PROPERTY: str(FORMAT_VERSION),
             },
             raise_if_key_not_exists=False,  # the format version is a property of our own
+            storage_options=storage_options(root),
         )
         return cls(root, layout, handle)
 
@@ -262,11 +266,11 @@ class EpochTable:
                 return str(own.get("uuid", "")) if isinstance(own, dict) else ""
         return ""
 
-    def _entry(self, version: int) -> Path:
+    def _entry(self, version: int) -> TablePath:
         return log_entry(self.root, version)
 
 
-def opened(root: Path, version: int | None = None) -> DeltaTable:
+def opened(root: TablePath, version: int | None = None) -> DeltaTable:
     """The table of a job for reading; refused when its format is newer than this retally.
 
     3 is the first format that is read (1 had no timers, 2 no late rows). 4 has images for jobs
@@ -275,7 +279,7 @@ def opened(root: Path, version: int | None = None) -> DeltaTable:
     here.
     """
     try:
-        handle = DeltaTable(str(root), version=version)
+        handle = DeltaTable(str(root), version=version, storage_options=storage_options(root))
     except TableNotFoundError as error:
         raise FileNotFoundError(f"there is no job table at {root}") from error
     written = int(handle.metadata().configuration.get(_VERSION_PROPERTY) or FORMAT_VERSION)
@@ -295,11 +299,11 @@ def opened(root: Path, version: int | None = None) -> DeltaTable:
 # --- the log ----------------------------------------------------------------------------------
 
 
-def log_entry(root: Path, version: int) -> Path:
+def log_entry(root: TablePath, version: int) -> TablePath:
     return root / "_delta_log" / f"{version:020d}.json"
 
 
-def last_checkpoint(root: Path) -> int | None:
+def last_checkpoint(root: TablePath) -> int | None:
     """The version of Delta's newest checkpoint of the log, as the log itself says."""
     try:
         said = json.loads((root / "_delta_log" / "_last_checkpoint").read_text())
@@ -310,16 +314,15 @@ def last_checkpoint(root: Path) -> int | None:
         return None
 
 
-def _check_log(root: Path) -> None:
+def _check_log(root: TablePath) -> None:
     """Each log entry since the last checkpoint says who wrote it. An entry that was cut off would
     else be taken for one without actions, and its epoch be lost without a word."""
     since = last_checkpoint(root) or 0
-    versions = sorted(_versions(root))
-    newest = [version for version in versions if version > since]
-    for version in newest:
-        path = log_entry(root, version)
+    newest = sorted(version for path in _entries(root) if (version := int(path.stem)) > since)
+    paths = [log_entry(root, version) for version in newest]
+    for path, text in zip(paths, _contents(paths), strict=True):
         try:
-            kinds = {kind for line in path.read_text().splitlines() for kind in json.loads(line)}
+            kinds = {kind for line in text.splitlines() for kind in json.loads(line)}
         except (ValueError, TypeError):
             kinds = set()
         if "commitInfo" not in kinds:
@@ -332,28 +335,37 @@ def _check_log(root: Path) -> None:
         raise TableDamaged(f"{log_entry(root, missing[0])} is missing; restore it from a backup")
 
 
-def _versions(root: Path) -> Iterator[int]:
+def _entries(root: TablePath) -> Iterator[TablePath]:
     directory = root / "_delta_log"
     for path in directory.glob("*.json") if directory.is_dir() else ():
         if path.stem.isdigit():
-            yield int(path.stem)
+            yield path
 
 
-def _removals(root: Path, since_ms: int) -> Iterator[tuple[str, int]]:
+def _contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
+    """What is in these files. In object storage each is a request, so several are under way."""
+    if all(isinstance(path, Path) for path in paths):
+        yield from (path.read_bytes() for path in paths)
+        return
+    with ThreadPoolExecutor(OBJECT_REQUESTS_AT_ONCE) as requests:
+        yield from requests.map(lambda path: path.read_bytes(), paths)
+
+
+def _removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
     """Files that log entries since then have removed, and when."""
-    for version in _versions(root):
-        path = log_entry(root, version)
-        if path.stat().st_mtime * 1_000 < since_ms:
-            continue
-        for line in path.read_text().splitlines():
-            if line.startswith('{"remove"'):
+    entries = (path for path in _entries(root) if path.stat().st_mtime * 1_000 >= since_ms)
+    for text in _contents(list(entries)):
+        for line in text.splitlines():
+            if line.startswith(b'{"remove"'):
                 action = json.loads(line)["remove"]
                 yield action["path"], int(action.get("deletionTimestamp") or since_ms)
 
 
-def _sync(paths: Iterable[Path]) -> None:
-    """Files and directory entries to the disk."""
+def _sync(paths: Iterable[TablePath]) -> None:
+    """Files and directory entries to the disk; object storage keeps what it has acknowledged."""
     for path in paths:
+        if not isinstance(path, Path):
+            continue
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -378,13 +390,13 @@ def live_files(handle: DeltaTable) -> list[LiveFile]:
     return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
 
 
-def newest_epoch(root: Path, handle: DeltaTable) -> EpochRow | None:
+def newest_epoch(root: TablePath, handle: DeltaTable) -> EpochRow | None:
     rows = epoch_rows(root, handle, newest_only=True)
     return rows[-1] if rows else None
 
 
 def epoch_rows(
-    root: Path, handle: DeltaTable, since: int = -1, *, newest_only: bool = False
+    root: TablePath, handle: DeltaTable, since: int = -1, *, newest_only: bool = False
 ) -> list[EpochRow]:
     """The epoch rows after `since`, in order and without a gap up to the newest."""
     files = [f for f in live_files(handle) if f.part == EPOCHS and f.epoch_max > since]
@@ -397,7 +409,7 @@ def epoch_rows(
     return rows
 
 
-def start_row(root: Path, handle: DeltaTable) -> EpochRow | None:
+def start_row(root: TablePath, handle: DeltaTable) -> EpochRow | None:
     """The row of the job's start, whatever retention has removed: where its offsets began, and
     the counters of the epochs that are no longer there added up."""
     files = [file for file in live_files(handle) if file.part == EPOCHS]
@@ -408,11 +420,11 @@ def start_row(root: Path, handle: DeltaTable) -> EpochRow | None:
     return row if row.kind == "start" else None
 
 
-def rows_of(path: Path) -> list[EpochRow]:
+def rows_of(path: TablePath) -> list[EpochRow]:
     """The rows of a file of epochs."""
     rows = []
     try:
-        table = pq.ParquetFile(path).read()
+        table = pq.ParquetFile(source(path)).read()
     except pa.ArrowInvalid as error:
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
     stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()

@@ -53,6 +53,7 @@ from jobs.edge.late_rows import LateRow
 from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
 from schemas.arrow_types import arrow_type
 from schemas.epoch import JSON_FIELDS, EpochRow
+from schemas.object_path import TablePath, sink
 from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
@@ -414,7 +415,7 @@ def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
     return f"part={part}/{epoch:010d}-{uuid}-{writer}.parquet"
 
 
-def write_file(root: Path, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
+def write_file(root: TablePath, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
     """Write one file of the table and describe it for the commit."""
     with FileWriter(root, name, table.schema, durable=durable) as writer:
         writer.write(table)
@@ -424,14 +425,17 @@ def write_file(root: Path, name: str, table: pa.Table, *, durable: bool = False)
 class FileWriter:
     """One file of the table, written row group by row group; `added` describes it at the end."""
 
-    def __init__(self, root: Path, name: str, schema: pa.Schema, *, durable: bool = False) -> None:
+    def __init__(
+        self, root: TablePath, name: str, schema: pa.Schema, *, durable: bool = False
+    ) -> None:
         self.path = root / name
         self.name = name
         self.rows = 0
-        self._durable = durable
+        self._durable = durable and isinstance(root, Path)  # elsewhere, what is there is kept
+        self._size = 0
         self._extremes: dict[str, Extremes] = {}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sink = open(self.path, "wb")  # noqa: SIM115 (closed by __exit__)
+        self._sink = sink(self.path)  # closed by __exit__
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression=_COMPRESSION, write_statistics=True
         )
@@ -443,6 +447,7 @@ class FileWriter:
         try:
             self._writer.close()
             self._sink.flush()
+            self._size = self._sink.tell()
             if self._durable and kind is None:
                 os.fsync(self._sink.fileno())
         finally:
@@ -450,7 +455,7 @@ class FileWriter:
 
     @property
     def bytes(self) -> int:
-        return self._sink.tell()
+        return int(self._sink.tell())
 
     def write(self, table: pa.Table) -> None:
         """Add these rows as a row group of their own."""
@@ -463,8 +468,8 @@ class FileWriter:
     @property
     def added(self) -> AddedFile:
         part = self.name.split("/", 1)[0].removeprefix("part=")
-        size = self.path.stat().st_size
-        return AddedFile(self.name, part, self.rows, size, stats_text(self.rows, self._extremes))
+        stats = stats_text(self.rows, self._extremes)
+        return AddedFile(self.name, part, self.rows, self._size, stats)
 
 
 def now_ms() -> int:

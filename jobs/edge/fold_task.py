@@ -57,6 +57,7 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
+from schemas.object_path import TablePath
 from schemas.types import Kind, SqlType
 
 BUCKET, FAILURE = "__bucket", "failure"
@@ -84,7 +85,7 @@ class FoldTask:
     """The function of the fold stage; a value, so that it travels to the workers."""
 
     plan: Plan
-    root: Path
+    root: TablePath
     cache: Path
     epoch: int
     uuid: str

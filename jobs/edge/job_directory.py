@@ -32,5 +32,5 @@ def existing_job(data: Path, name: str) -> JobDirectory:
 
 def job_names(data: Path) -> list[str]:
     """The jobs that have a table and a spec."""
-    specs = (data / "jobs").glob("*/spec.yaml")
-    return sorted(spec.parent.name for spec in specs if (spec.parent / "epochs").is_dir())
+    names = [spec.parent.name for spec in (data / "jobs").glob("*/spec.yaml")]
+    return sorted(name for name in names if JobDirectory(data, name).begun)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +28,7 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from schemas.epoch import EpochRow
+from schemas.object_path import TablePath, source
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # What says how things are, or what an epoch is: a sum of it would say nothing.
@@ -71,11 +71,11 @@ def expired(
     return Expired(last, tuple(gone), tuple(added))
 
 
-def _committed_before(root: Path, epochs: Sequence[LiveFile], time_us: int) -> int:
+def _committed_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int) -> int:
     """The last epoch before the first one that was committed at that time or later."""
     last = -1
     for file in epochs:  # oldest first
-        table = pq.ParquetFile(root / file.path).read(["epoch", "committed_at"])
+        table = pq.ParquetFile(source(root / file.path)).read(["epoch", "committed_at"])
         stamps = table["committed_at"].cast(pa.int64()).to_pylist()
         for epoch, stamp in sorted(zip(table["epoch"].to_pylist(), stamps, strict=True)):
             if stamp >= time_us:

@@ -40,6 +40,8 @@ from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, LATE, MULTISETS, Tabl
 from jobs.edge.job_directory import JobDirectory
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
+from schemas.limits import OBJECT_LOOK_SECONDS
+from schemas.object_path import TablePath, source
 from schemas.spec_file import load_spec
 
 Read = TypeVar("Read")
@@ -127,7 +129,7 @@ class TableReader:
         return cls(place, spec, plan_of(spec), opened(place.table))
 
     @property
-    def root(self) -> Path:
+    def root(self) -> TablePath:
         return self.place.table
 
     @property
@@ -238,7 +240,7 @@ class TableReader:
                 if opened(self.root).version() > self.version:
                     return
                 reopen = time.monotonic() + FOLLOW_REOPEN_SECONDS
-            time.sleep(FOLLOW_SECONDS)
+            time.sleep(FOLLOW_SECONDS if isinstance(following, Path) else OBJECT_LOOK_SECONDS)
 
     def _changelog(self, after: int) -> pa.Table | None:
         """The changelog after an epoch, in order; None where there is nothing."""
@@ -360,7 +362,7 @@ class TableReader:
         return [file for file in self.files if file.part == part]
 
     def _read(self, file: LiveFile) -> pa.Table:
-        return pq.ParquetFile(self.root / file.path).read()
+        return pq.ParquetFile(source(self.root / file.path)).read()
 
 
 def reading(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:

@@ -37,6 +37,7 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from schemas.epoch import EpochRow
+from schemas.object_path import TablePath
 from schemas.types import BIGINT, STRING, SqlType
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY name"
@@ -68,7 +69,7 @@ class FoldedTable:
 
     def __init__(
         self,
-        root: Path,
+        root: TablePath,
         plan: Plan | None = None,
         *,
         buckets: int = BUCKETS,
@@ -89,6 +90,7 @@ class FoldedTable:
 
     @property
     def root(self) -> Path:
+        assert isinstance(self.table.root, Path)  # tests look into it
         return self.table.root
 
     def epoch(self, rows: Iterable[Row] = (), *, tasks: int = 1, **fields: Any) -> EpochRow:
@@ -121,7 +123,7 @@ class FoldedTable:
 
     def merge(self, merge: Merge) -> list[AddedFile]:
         uuid = uuid4().hex
-        added = merge_files(self.plan, self.root, merge, uuid)
+        added = merge_files(self.plan, self.table.root, merge, uuid)
         self.table.commit(added, merge.files, uuid=uuid, what="compaction")
         return added
 
@@ -161,7 +163,7 @@ class FoldedTable:
             ),
         }
         return [
-            write_file(self.root, file_name(part, epoch, uuid, writer), table)
+            write_file(self.table.root, file_name(part, epoch, uuid, writer), table)
             for part, table in tables.items()
             if table.num_rows
         ]

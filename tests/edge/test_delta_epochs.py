@@ -349,7 +349,7 @@ def test_a_damaged_log_entry_is_named_and_no_epoch_is_lost_in_silence(
 ) -> None:
     for value in range(3):
         made.epoch(insert("a", value))
-    path = log_entry(made.root, made.table.version - back)
+    path = made.root / "_delta_log" / f"{made.table.version - back:020d}.json"
     whole = path.read_bytes()
     cut = {"empty": b"", "half": whole[: len(whole) // 2], "garbage": b"\xff\x00" + whole}
     path.write_bytes(cut[damage])

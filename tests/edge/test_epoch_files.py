@@ -52,6 +52,7 @@ from jobs.edge.epoch_files import (
 from jobs.edge.file_statistics import STATISTICS
 from jobs.edge.late_rows import LateRow
 from schemas.epoch import TopicIdentity
+from schemas.object_path import TablePath
 from schemas.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, decimal, timestamp
 from tests.edge.folded_table import FoldedTable, epoch_row, insert
 
@@ -287,7 +288,7 @@ def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:
         assert found != [(0,)], f"{condition} selects nothing, so it shows nothing"
 
 
-def _adds(root: Path) -> list[dict[str, Any]]:
+def _adds(root: TablePath) -> list[dict[str, Any]]:
     lines = [line for path in (root / "_delta_log").glob("*.json") for line in
              path.read_text().splitlines()]  # fmt: skip
     adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]

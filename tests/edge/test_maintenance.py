@@ -77,7 +77,7 @@ class MaintainedJob:
         self.place.home.mkdir(parents=True)
         self.place.spec.write_text(spec_text(self.spec))
         start = hours_ago(began_hours_ago)
-        self.made = FoldedTable(self.place.table, a_plan(), committed_at=start)
+        self.made = FoldedTable(self.place.own_table, a_plan(), committed_at=start)
         self.begin()
 
     def begin(self) -> None:
@@ -206,7 +206,7 @@ def test_a_damaged_file_fails_its_merge_by_name_and_nothing_else(
     job: MaintainedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     job.epochs(limits.COMPACTION_FAN_IN)
-    path = job.place.table / job.live(CHANGELOG)[3].path
+    path = job.place.own_table / job.live(CHANGELOG)[3].path
     path.write_bytes(path.read_bytes()[:-10])
     with caplog.at_level(logging.WARNING, "jobs.maintenance"):
         job.work_until(lambda: path.name in caplog.text)
@@ -220,7 +220,7 @@ def test_a_merge_by_one_who_is_no_longer_the_writer_stops_the_job(job: Maintaine
     job.epochs(limits.COMPACTION_FAN_IN)
     job.maintenance.work(None)
     assert job.maintenance._merging is not None
-    rival = EpochTable.open(job.place.table, job.made.layout)
+    rival = EpochTable.open(job.place.own_table, job.made.layout)
     rival.commit_epoch(epoch_row(job.made.newest.epoch + 1), ())
     with pytest.raises(Fenced):
         job.work_until(lambda: False)
@@ -278,7 +278,7 @@ def test_the_merging_process_ends_with_its_parent(
         "RETALLY_FAILPOINT_MARKS": str(marks),
     }
     parent = subprocess.Popen(
-        [sys.executable, str(script), str(job.place.table), what],
+        [sys.executable, str(script), str(job.place.own_table), what],
         env=environment, text=True, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert parent.stdout is not None
@@ -292,7 +292,7 @@ def test_the_merging_process_ends_with_its_parent(
 
 def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
     job.epochs(3)
-    merger = Merger(job.made.plan, job.place.table, False)
+    merger = Merger(job.made.plan, job.place.own_table, False)
     try:
         for number in range(2):
             files = tuple(job.live(ACCUMULATORS))
@@ -317,16 +317,16 @@ def test_the_log_gets_a_checkpoint_however_often_the_job_starts(
     job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
-    assert last_checkpoint(job.place.table) is None
+    assert last_checkpoint(job.place.own_table) is None
     for _ in range(3):
         job.begin()
         job.epochs(4)
         job.maintenance.work(None)
-    assert last_checkpoint(job.place.table) == 13
+    assert last_checkpoint(job.place.own_table) == 13
     job.begin()
     job.maintenance.work(None)
-    assert last_checkpoint(job.place.table) == 13
-    assert opened(job.place.table).version() == 13
+    assert last_checkpoint(job.place.own_table) == 13
+    assert opened(job.place.own_table).version() == 13
 
 
 def test_the_log_is_cleaned_up_to_its_checkpoint(
@@ -334,7 +334,7 @@ def test_the_log_is_cleaned_up_to_its_checkpoint(
 ) -> None:
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
     job.epochs(12)
-    log = job.place.table / "_delta_log"
+    log = job.place.own_table / "_delta_log"
     long_ago = time.time() - 2 * limits.ORPHAN_AGE_SECONDS_MIN
     for path in log.iterdir():
         os.utime(path, (long_ago, long_ago))
@@ -342,7 +342,7 @@ def test_the_log_is_cleaned_up_to_its_checkpoint(
     assert len(list(log.glob("*.json"))) < 3
     job.begin()
     job.epochs(1)
-    assert [row.epoch for row in epoch_rows(job.place.table, opened(job.place.table))] == [
+    assert [row.epoch for row in epoch_rows(job.place.own_table, opened(job.place.table))] == [
         *range(14)
     ]
 
@@ -378,7 +378,7 @@ def with_history(job: MaintainedJob) -> None:
         name = file_name(QUARANTINE, epoch, "u", "m0")
         job.made.table.commit_epoch(
             epoch_row(epoch, job.made.plan, committed_at=at, counters={"read": 5}),
-            [write_file(job.place.table, name, rows)],
+            [write_file(job.place.own_table, name, rows)],
         )
         job.made.newest = epoch_row(epoch, job.made.plan)
         job.epochs(2 if epoch == 4 else 3, committed_at=at, counters={"read": 1})
@@ -446,7 +446,7 @@ def test_the_newest_epoch_is_kept_however_old_it_is(tmp_path: Path) -> None:
     job.epochs(4, committed_at=hours_ago(50))
     job.maintenance._swept = -1e9
     job.maintenance.work(None)
-    assert [r.epoch for r in epoch_rows(job.place.table, opened(job.place.table))] == [4]
+    assert [r.epoch for r in epoch_rows(job.place.own_table, opened(job.place.table))] == [4]
     job.begin()
     job.epochs(1)
     assert epochs_of(job, CHANGELOG) == [4, 5]
@@ -466,18 +466,20 @@ def test_merged_history_leaves_when_all_of_it_is_old(aged: MaintainedJob) -> Non
 
 def aged_by(job: MaintainedJob, seconds: float) -> None:
     then = time.time() - seconds
-    for path in job.place.table.rglob("*"):
+    for path in job.place.own_table.rglob("*"):
         if path.is_file() and path.parent.name.startswith("part="):
             os.utime(path, (then, then))
 
 
 def left(job: MaintainedJob) -> set[str]:
-    return {f"{path.parent.name}/{path.name}" for path in job.place.table.glob("part=*/*.parquet")}
+    return {
+        f"{path.parent.name}/{path.name}" for path in job.place.own_table.glob("part=*/*.parquet")
+    }
 
 
 def orphan(job: MaintainedJob, uuid: str) -> str:
     rows = job.made.layout.accumulators_table(99, [0], [(("x",), None)])
-    return write_file(job.place.table, file_name(ACCUMULATORS, 99, uuid, "f0"), rows).path
+    return write_file(job.place.own_table, file_name(ACCUMULATORS, 99, uuid, "f0"), rows).path
 
 
 def test_only_old_files_that_never_were_committed_are_swept(job: MaintainedJob) -> None:
@@ -551,11 +553,11 @@ def test_files_that_a_savepoint_pins_are_kept_until_it_goes(job: MaintainedJob) 
 def test_nothing_outside_the_parts_is_ever_swept(job: MaintainedJob, tmp_path: Path) -> None:
     job.epochs(1)
     outside = [
-        job.place.table / "notes.parquet",
-        job.place.table / "part=other" / "x.parquet",
-        job.place.table / "part=changelog" / "deeper" / "x.parquet",
-        job.place.table / "part=changelog" / "readme.txt",
-        job.place.table / "_delta_log" / "x.parquet",
+        job.place.own_table / "notes.parquet",
+        job.place.own_table / "part=other" / "x.parquet",
+        job.place.own_table / "part=changelog" / "deeper" / "x.parquet",
+        job.place.own_table / "part=changelog" / "readme.txt",
+        job.place.own_table / "_delta_log" / "x.parquet",
         job.place.home / "x.parquet",
     ]
     long_ago = time.time() - 10 * limits.ORPHAN_AGE_SECONDS_MIN

@@ -364,7 +364,7 @@ def timed(data: Path, rules: Rules) -> tuple[FoldedTable, TableReader]:
     }
     place.home.mkdir(parents=True)
     place.spec.write_text(spec_text(load_spec(document)))
-    made = FoldedTable(place.table, buckets=BUCKETS, rules=rules)
+    made = FoldedTable(place.own_table, buckets=BUCKETS, rules=rules)
     return made, TableReader.open(place)
 
 

@@ -72,7 +72,7 @@ class EpochsByHand:
 
     @property
     def root(self) -> Path:
-        return self.place.table
+        return self.place.own_table
 
     @property
     def cache(self) -> Path:

@@ -115,7 +115,7 @@ def test_a_table_of_another_format_is_refused_and_not_an_error_inside(
     served: Served, client: Any
 ) -> None:
     watched = WatchedTable(served)
-    log = watched.table.place.table / "_delta_log" / f"{0:020d}.json"
+    log = watched.table.place.own_table / "_delta_log" / f"{0:020d}.json"
     text = log.read_text()
     version = f'"retally.formatVersion":"{FORMAT_VERSION}"'
     assert version in text

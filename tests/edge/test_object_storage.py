@@ -1,0 +1,290 @@
+"""A job's table in object storage: one commit or none, whatever the network does.
+
+The storage is a real server that speaks S3, in a process of its own; rivals are processes, and the
+lost reply is one that the server does not send.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.compaction import Merge
+from jobs.edge.delta_epochs import EpochTable, Fenced, epoch_rows, live_files, opened
+from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, file_name, write_file
+from jobs.edge.table_place import building_site, settle
+from schemas.object_path import ObjectPath, TablePath
+from schemas.places import JobDirectory, discard
+from service.table import Table, at_newest
+from tests.edge.folded_table import FoldedTable, epoch_row, insert
+from tests.object_storage import BUCKET, Storage
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Storage]:
+    with Storage() as storage:
+        yield storage
+
+
+@pytest.fixture
+def storage(running: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    for name, value in running.environment.items():
+        monkeypatch.setenv(name, value)
+    return running
+
+
+@pytest.fixture
+def root(storage: Storage, request: pytest.FixtureRequest) -> ObjectPath:
+    return ObjectPath.of(f"s3://{BUCKET}/{request.node.name}/items/epochs")
+
+
+@pytest.fixture
+def made(root: ObjectPath) -> FoldedTable:
+    made = FoldedTable(root)
+    made.epoch(insert("a", 1, 2) + insert("b", 3))
+    return made
+
+
+def names(place: TablePath) -> list[str]:
+    return sorted(path.name for path in place.glob("*"))
+
+
+# --- the double -------------------------------------------------------------------------------
+
+
+def test_the_storage_refuses_a_second_put_of_what_is_to_be_new(storage: Storage) -> None:
+    storage.ask(f"/{BUCKET}/once", "PUT", If_None_Match="*")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        storage.ask(f"/{BUCKET}/once", "PUT", If_None_Match="*")
+    assert refused.value.code == 412
+
+
+# --- a path -----------------------------------------------------------------------------------
+
+
+def test_a_place_in_storage_answers_as_a_path_does(root: ObjectPath, tmp_path: Path) -> None:
+    def said(place: TablePath) -> list[object]:
+        found: list[object] = [place.is_dir(), (place / "log").exists(), names(place)]
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("log", "0.json", "1.json"):
+            with (
+                (place / name).open("wb") if isinstance(place, Path) else (place / name).sink() as f
+            ):
+                f.write(name.encode() * 3)
+        found += [place.is_dir(), (place / "log").exists(), names(place), (place / "x").exists()]
+        found += sorted((path.name, path.stem) for path in place.glob("*.json"))
+        found += [(place / "log").read_text(), (place / "log").stat().st_size]
+        found += [abs((place / "log").stat().st_mtime - time.time()) < 60, place.name]
+        found += [(place / "a" / "b").parent.name, str(place / "a") == f"{place}/a"]
+        (place / "log").unlink()
+        (place / "log").unlink(missing_ok=True)
+        found += [names(place)]
+        for missing in ((place / "log").stat, (place / "log").read_text):
+            with pytest.raises(FileNotFoundError):
+                missing()
+        return found
+
+    assert said(root) == said(tmp_path / "epochs")
+    assert pickle.loads(pickle.dumps(root)) == root
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://", "s3://b", "s3://key:secret@bucket/x", "s3://bucket/a b", "s3://bucket/../x",
+     "s3://bucket//x", "gs://bucket/x", "s3://bucket/x?token=1", "/data", ""],
+)  # fmt: skip
+def test_what_is_no_place_for_tables_is_refused_and_keys_belong_into_the_environment(
+    url: str,
+) -> None:
+    with pytest.raises(ValueError, match="AWS_ACCESS_KEY_ID"):
+        ObjectPath.of(url)
+
+
+# --- one commit, or none ----------------------------------------------------------------------
+
+
+def test_every_commit_is_put_only_where_none_is(made: FoldedTable, storage: Storage) -> None:
+    before = storage.conditional_puts
+    made.epoch(insert("c", 4))
+    made.epoch(insert("d", 4))
+    assert storage.conditional_puts == before + 2
+
+
+def test_a_commit_whose_reply_is_lost_is_recognised_as_ours(
+    made: FoldedTable, storage: Storage
+) -> None:
+    lost = storage.lost
+    storage.lose_reply_to(f"{made.table.version + 1:020d}.json")
+    row = made.epoch(insert("c", 4))
+    assert storage.lost == lost + 1
+    assert made.table.newest() == row
+    assert made.epoch(insert("d", 5)) == made.table.newest(), "and the next one goes on"
+    found = epoch_rows(made.table.root, opened(made.table.root))
+    assert [each.epoch for each in found] == [0, 1, 2, 3]
+
+
+def test_a_file_whose_reply_is_lost_is_there_once_and_whole(
+    made: FoldedTable, storage: Storage
+) -> None:
+    lost = storage.lost
+    name = file_name(ACCUMULATORS, 2, "mine", "f0")
+    storage.lose_reply_to(name)
+    rows = made.layout.accumulators_table(2, [0], [(("x",), None)])
+    file = write_file(made.table.root, name, rows)
+    assert storage.lost == lost + 1
+    assert (made.table.root / name).stat().st_size == file.size
+
+
+def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
+    made: FoldedTable,
+) -> None:
+    root = made.table.root
+    ours = EpochTable.open(root, made.layout)
+    theirs = made.epoch(insert("c", 4))
+    name = file_name(ACCUMULATORS, 2, "ours", "f0")
+    mine = write_file(root, name, ours.layout.accumulators_table(2, [0], [(("x",), None)]))
+    with pytest.raises(Fenced, match=r"version after 2.*another writer"):
+        ours.commit_epoch(epoch_row(2), [mine])
+    assert EpochTable.open(root, made.layout).newest() == theirs
+    assert name not in {file.path for file in live_files(opened(root))}
+
+
+RACER = """
+    import sys
+    from jobs.core.program import Program
+    from jobs.edge.delta_epochs import EpochTable, Fenced
+    from jobs.edge.epoch_files import TableLayout
+    from schemas.object_path import ObjectPath
+    from tests.edge.folded_table import a_plan, epoch_row
+
+    root, last = ObjectPath.of(sys.argv[1]), int(sys.argv[2])
+    layout, refused = TableLayout(Program(a_plan())), 0
+    EpochTable._expect_own_version = lambda self: None  # only the storage is to decide
+    table = EpochTable.open(root, layout)
+    while (newest := table.newest()).epoch < last:
+        row = epoch_row(newest.epoch + 1)
+        try:
+            table.commit_epoch(row, ())
+            print("committed", row.epoch, row.uuid, flush=True)
+        except Fenced:
+            refused += 1
+            table = EpochTable.open(root, layout)
+    print("refused", refused)
+"""
+
+
+def test_two_processes_that_race_lose_no_commit_and_repeat_none(made: FoldedTable) -> None:
+    last, root = 10, made.table.root
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(RACER), str(root), str(last)],
+            cwd=CHECKOUT, text=True, stdout=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    said = [racer.communicate(timeout=120)[0] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    lines = [line.split() for text in said for line in text.splitlines()]
+    committed = [(int(words[1]), words[2]) for words in lines if words[0] == "committed"]
+    rows = epoch_rows(root, opened(root))
+    assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
+    assert len(committed) == last - 1
+    assert sum(int(words[1]) for words in lines if words[0] == "refused") > 0, "they never met"
+
+
+# --- what else is done to a table -------------------------------------------------------------
+
+
+def test_a_merged_and_checkpointed_table_says_the_same_to_job_and_service(
+    made: FoldedTable,
+) -> None:
+    for value in range(5):
+        made.epoch(insert("c", value))
+    files = [file for file in made.table.live_files() if file.part == CHANGELOG]
+    made.merge(Merge(CHANGELOG, 1, tuple(files)))
+    handle = opened(made.table.root)
+    handle.create_checkpoint()
+    handle.cleanup_metadata()
+    reopened = EpochTable.open(made.table.root, made.layout)
+    assert reopened.newest() == made.newest
+    assert reopened.lately_removed(0), "what the merge took out is known from the log"
+    table = at_newest(made.table.root, lambda table: table)
+    assert isinstance(table, Table)
+    assert table.newest == made.newest
+    changelog = table.changelog(0, made.newest.epoch)
+    assert changelog is not None
+    assert changelog.num_rows == len(made.changelog)
+    of_one = table.changelog(2, 3)
+    assert of_one is not None
+    assert of_one["op"].to_pylist() == ["-U", "+U"]
+
+
+# --- where it is ------------------------------------------------------------------------------
+
+
+def test_the_data_directory_knows_where_its_tables_are(root: ObjectPath, tmp_path: Path) -> None:
+    tables, place = root.parent.parent, JobDirectory(tmp_path, "items")
+    settle(place, None)
+    assert not place.begun
+    assert place.table == tmp_path / "jobs" / "items" / "epochs"
+    settle(place, tables)
+    assert place.begun
+    assert place.table == root
+    settle(place, ObjectPath.of(f"s3://{BUCKET}/elsewhere"))
+    assert place.table == root, "a job keeps its place"
+    local = JobDirectory(tmp_path, "local")
+    local.own_table.mkdir(parents=True)
+    settle(local, tables)
+    assert local.table == local.own_table
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and secret in p.read_text()]
+
+
+def test_what_a_kill_left_of_a_table_is_removed_before_the_next_try(
+    root: ObjectPath, tmp_path: Path
+) -> None:
+    place = JobDirectory(tmp_path, "items")
+    killed = building_site(place, root.parent)
+    FoldedTable(killed.table)
+    assert not place.begun
+    building = building_site(place, root.parent)
+    assert not killed.table.is_dir()
+    FoldedTable(building.table)
+    building.moves_in()
+    assert place.begun
+    assert place.table == building.table
+
+
+def test_discarding_a_job_discards_its_table(root: ObjectPath, tmp_path: Path) -> None:
+    place = JobDirectory(tmp_path, "items")
+    settle(place, root.parent.parent)
+    FoldedTable(root)
+    settle(place.shadow, root.parent)
+    beside = place.shadow.table
+    FoldedTable(beside)
+    discard(place.home)
+    assert not place.home.exists()
+    assert not root.is_dir()
+    assert not beside.is_dir()
+
+
+def test_a_job_is_kept_whole_while_its_storage_does_not_answer(
+    root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = JobDirectory(tmp_path, "items")
+    settle(place, root.parent.parent)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(OSError):
+        discard(place.home)
+    assert place.begun

@@ -1,0 +1,147 @@
+"""S3-speaking object storage as a process of its own, for tests: moto's server, in memory.
+
+    with Storage() as storage: storage.environment ──► whoever is to use it
+
+It answers one request at a time, so that a conditional put is as atomic as real storage has it.
+And it can lose a reply: a request is carried out, and then the connection is cut.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+BUCKET = "tables"
+_LOSE = "/-lose-the-reply-to-a-put-of/"
+_LOST = "/-lost"
+_SIGNED = (
+    "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request, "
+    "SignedHeaders=host, Signature=0"
+)
+_CONDITIONAL = "/-conditional-puts"
+
+
+class Storage:
+    """The process, and what its clients need in their environment."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **_credentials()},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        assert port, "the storage did not start"
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.ask(f"/{BUCKET}", "PUT")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**_credentials(), "AWS_ENDPOINT_URL": self.endpoint}
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> str:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named["Authorization"] = _SIGNED  # which nobody checks
+        data = b"x" if method == "PUT" and path.count("/") > 1 else None
+        request = urllib.request.Request(self.endpoint + path, data, named, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def lose_reply_to(self, name: str) -> None:
+        """Of the next put of an object whose key ends like this."""
+        self.ask(f"{_LOSE}{name}")
+
+    @property
+    def lost(self) -> int:
+        """How many replies were lost."""
+        return int(self.ask(_LOST))
+
+    @property
+    def conditional_puts(self) -> int:
+        """How many puts were only to be carried out where nothing was there."""
+        return int(self.ask(_CONDITIONAL))
+
+
+def _credentials() -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-tests",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",  # no looking for other credentials
+    }
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+class _OneAtATime:
+    """A WSGI application around another one."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+        self._to_lose: list[str] = []
+        self._lost = 0
+        self._conditional = 0
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        with self._lock:
+            path = str(environ["PATH_INFO"])
+            if path.startswith(_LOSE):
+                self._to_lose.append(path.removeprefix(_LOSE))
+                return self._said(start, "")
+            if path == _LOST:
+                return self._said(start, str(self._lost))
+            if path == _CONDITIONAL:
+                return self._said(start, str(self._conditional))
+            put = environ["REQUEST_METHOD"] == "PUT"
+            self._conditional += put and environ.get("HTTP_IF_NONE_MATCH") == "*"
+            answer = list(self._application(environ, start))
+            if put and any(path.endswith(name) for name in self._to_lose):
+                self._to_lose = [name for name in self._to_lose if not path.endswith(name)]
+                self._lost += 1
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return answer
+
+    @staticmethod
+    def _said(start: StartResponse, text: str) -> list[bytes]:
+        start("200 OK", [("Content-Type", "text/plain")])
+        return [text.encode()]
+
+
+def _serve() -> None:
+    """Until whoever started it is gone."""
+    import logging
+
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    application = _OneAtATime(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _serve()
