@@ -147,7 +147,7 @@ class Mirror:
         return self.spark.read.parquet(*(str(self._local(root / name)) for name in names))
 
     def _local(self, path: TablePath) -> Path:
-        """Spark reads local files; what is in object storage is copied for the time of a refresh."""
+        """Spark reads local files: of what is in object storage, copies for a refresh."""
         if isinstance(path, Path):
             return path
         self._copies.mkdir(exist_ok=True)

@@ -27,6 +27,7 @@ _SIGNED = (
     "SignedHeaders=host, Signature=0"
 )
 _CONDITIONAL = "/-conditional-puts"
+_REQUESTS = "/-requests"
 
 
 class Storage:
@@ -80,6 +81,11 @@ class Storage:
         """How many puts were only to be carried out where nothing was there."""
         return int(self.ask(_CONDITIONAL))
 
+    @property
+    def requests(self) -> int:
+        """How many requests there were in all."""
+        return int(self.ask(_REQUESTS))
+
 
 def _credentials() -> dict[str, str]:
     return {
@@ -102,6 +108,7 @@ class _OneAtATime:
         self._to_lose: list[str] = []
         self._lost = 0
         self._conditional = 0
+        self._requests = 0
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         with self._lock:
@@ -113,6 +120,9 @@ class _OneAtATime:
                 return self._said(start, str(self._lost))
             if path == _CONDITIONAL:
                 return self._said(start, str(self._conditional))
+            if path == _REQUESTS:
+                return self._said(start, str(self._requests))
+            self._requests += 1
             put = environ["REQUEST_METHOD"] == "PUT"
             self._conditional += put and environ.get("HTTP_IF_NONE_MATCH") == "*"
             answer = list(self._application(environ, start))

@@ -91,6 +91,7 @@ class EpochTable:
     handle: DeltaTable
     version: int = field(init=False)
     _removed: dict[str, int] | None = field(init=False, default=None)  # file -> when, in ms
+    _standing: int | None = field(init=False, default=None)  # an epoch, once it is known
 
     def __post_init__(self) -> None:
         self.version = self.handle.version()
@@ -127,7 +128,7 @@ class EpochTable:
     def newest(self) -> EpochRow | None:
         """The epoch that the table stands at; where a start begins."""
         row = newest_epoch(self.root, self.handle)
-        standing = self.handle.transaction_version(APPLICATION)
+        standing = self._stands_at()
         if standing != (None if row is None else row.epoch):
             raise TableDamaged(
                 f"the log of {self.root} stands at epoch {standing}, but the newest epoch row is "
@@ -163,7 +164,7 @@ class EpochTable:
             own = write_file(self.root, name, self.layout.epochs_table(row), durable=durable)
         except OSError as error:
             raise CommitFailed(f"{what} could not be written to {self.root}: {error}") from error
-        standing = self.handle.transaction_version(APPLICATION)
+        standing = self._stands_at()
         if standing != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
                 f"the table {self.root} stands at epoch {standing}, but this job wanted to commit "
@@ -223,6 +224,7 @@ class EpochTable:
                 self.version += 1
                 self.handle.update_incremental()
                 self._remember_removed(removed)
+                self._standing = self._standing if epoch is None else epoch
                 if durable:
                     _sync([self._entry(self.version), self.root / "_delta_log"])
                 return
@@ -232,6 +234,14 @@ class EpochTable:
                     f"{what} is not committed and this job stops"
                 )
         raise CommitFailed(f"{what} could not be committed to {self.root}: {problem}") from problem
+
+    def _stands_at(self) -> int | None:
+        """The newest epoch, as the log has it. To ask is to read all entries since the checkpoint,
+        each of them a request in object storage; there it is asked once, for no version can come
+        between two of ours."""
+        if self._standing is None or isinstance(self.root, Path):
+            self._standing = self.handle.transaction_version(APPLICATION)
+        return self._standing
 
     def lately_removed(self, since_ms: int) -> set[str]:
         """Files that left the table since then: who reads an older version still wants them."""

@@ -74,10 +74,10 @@ class MaintainedJob:
         if sink:
             written["sink"] = {"topic": "changes"}
         self.spec = load_spec(written)
-        self.place.home.mkdir(parents=True)
+        self.place.home.mkdir(parents=True, exist_ok=True)
         self.place.spec.write_text(spec_text(self.spec))
         start = hours_ago(began_hours_ago)
-        self.made = FoldedTable(self.place.own_table, a_plan(), committed_at=start)
+        self.made = FoldedTable(self.place.table, a_plan(), committed_at=start)
         self.begin()
 
     def begin(self) -> None:

@@ -18,14 +18,26 @@ from pathlib import Path
 
 import pytest
 
+from jobs import maintenance
+from jobs.clone import CannotClone, clone
+from jobs.core.cloning import cloned_spec
 from jobs.edge.compaction import Merge
 from jobs.edge.delta_epochs import EpochTable, Fenced, epoch_rows, live_files, opened
-from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, file_name, write_file
+from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, PARTS, file_name, write_file
+from jobs.edge.job_directory import job_names
 from jobs.edge.table_place import building_site, settle
+from jobs.edge.table_reading import TableReader
+from jobs.evolve import begin_again, evolve
+from jobs.savepoint import keep_newest
+from schemas import limits
 from schemas.object_path import ObjectPath, TablePath
 from schemas.places import JobDirectory, discard
+from schemas.spec_file import load_spec
+from schemas.types import INT, STRING
 from service.table import Table, at_newest
 from tests.edge.folded_table import FoldedTable, epoch_row, insert
+from tests.edge.test_maintenance import MaintainedJob
+from tests.edge.test_table_reading import Live, WrittenTable, result
 from tests.object_storage import BUCKET, Storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -203,6 +215,18 @@ def test_two_processes_that_race_lose_no_commit_and_repeat_none(made: FoldedTabl
     assert sum(int(words[1]) for words in lines if words[0] == "refused") > 0, "they never met"
 
 
+def test_an_epoch_takes_as_many_requests_whatever_the_log_has(
+    made: FoldedTable, storage: Storage
+) -> None:
+    def requests() -> int:
+        before = storage.requests
+        made.epoch(insert("c", 4))
+        return storage.requests - before
+
+    counted = [requests() for _ in range(12)]
+    assert max(counted[-3:]) <= max(counted[:3]) <= 20, counted
+
+
 # --- what else is done to a table -------------------------------------------------------------
 
 
@@ -288,3 +312,128 @@ def test_a_job_is_kept_whole_while_its_storage_does_not_answer(
     with pytest.raises(OSError):
         discard(place.home)
     assert place.begun
+
+
+# --- clone, savepoint, another query ----------------------------------------------------------
+
+QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+FIRST: Live = {("a",): (3, 9), ("b",): (1,)}
+SECOND: Live = {("a",): (3,), ("b",): (1, 1), ("c",): (7,)}
+
+
+def shown(live: Live) -> dict[object, object]:
+    return {key: result(values) for key, values in live.items()}
+
+
+@pytest.fixture
+def written(root: ObjectPath, tmp_path: Path) -> WrittenTable:
+    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    table.epoch(FIRST)
+    keep_newest(table.place, "first")
+    table.epoch(SECOND)
+    return table
+
+
+def test_a_clone_goes_from_storage_to_storage_and_to_the_disk(
+    written: WrittenTable, root: ObjectPath
+) -> None:
+    spec = load_spec(written.place.spec)
+    for name, tables in (("there", root.parent.parent), ("here", None)):
+        new = JobDirectory(written.place.data, name)
+        clone(written.place, new, cloned_spec(spec, name), "first", tables)
+        assert isinstance(new.table, Path) == (tables is None)
+        assert name in job_names(written.place.data)
+        assert dict(TableReader.open(new).results().rows) == shown(FIRST)
+        with pytest.raises(CannotClone, match="there is a job"):
+            clone(written.place, new, cloned_spec(spec, name), None, tables)
+    assert new.own_table.is_dir()
+    assert dict(TableReader.open(written.place).results().rows) == shown(SECOND)
+
+
+def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
+    written: WrittenTable, root: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = """
+        import sys
+        from pathlib import Path
+        from jobs.clone import clone
+        from jobs.core.cloning import cloned_spec
+        from schemas.object_path import ObjectPath
+        from schemas.places import JobDirectory
+        from schemas.spec_file import load_spec
+
+        place = JobDirectory(Path(sys.argv[1]), "items")
+        spec = cloned_spec(load_spec(place.spec), "other")
+        tables = ObjectPath.of(sys.argv[2])
+        clone(place, JobDirectory(place.data, "other"), spec, None, tables)
+    """
+    data, tables = written.place.data, root.parent.parent
+    words = [sys.executable, "-c", textwrap.dedent(killed), str(data), str(tables)]
+    environment = {**os.environ, "RETALLY_FAILPOINTS": "before_clone=kill@1"}
+    done = subprocess.run(words, cwd=CHECKOUT, env=environment, timeout=120)
+    assert done.returncode < 0
+    new = JobDirectory(data, "other")
+    assert not new.begun
+    left = {path.name for path in listed(tables / "other")}
+    assert len(left) == 1
+    clone(written.place, new, cloned_spec(load_spec(written.place.spec), "other"), None, tables)
+    assert dict(TableReader.open(new).results().rows) == shown(SECOND)
+    assert {path.name for path in listed(tables / "other")} == {new.table.name} != left
+
+
+def listed(place: ObjectPath) -> list[ObjectPath]:
+    """What lies right below, which no table asks for."""
+    from pyarrow.fs import FileSelector
+
+    from schemas.object_path import _storage
+
+    found = _storage().get_file_info(FileSelector(place.key, allow_not_found=True))
+    return [place / each.base_name for each in found]
+
+
+def test_another_query_goes_on_in_the_same_place(written: WrittenTable) -> None:
+    document = load_spec(written.place.spec).document()
+    spec = load_spec(document | {"query": QUERY.replace(" FROM", ", MIN(v) AS low FROM")})
+    shadow = begin_again(written.place, spec)
+    assert isinstance(shadow.table, ObjectPath)
+    assert begin_again(written.place, spec).table == shadow.table, "it is taken up again"
+    done = evolve(written.place, spec)
+    assert done.row is not None
+    assert done.row.kind == "evolve"
+    rows = dict(TableReader.open(written.place).results().rows)
+    assert rows == {key: (*result(values), min(values)) for key, values in SECOND.items()}
+
+
+@pytest.mark.slow
+def test_a_table_is_maintained_where_it_is(
+    root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged by a process of its own, its log shortened, what nobody refers to swept."""
+    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 20)
+    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    job = MaintainedJob(tmp_path)
+    try:
+        job.epochs(limits.COMPACTION_FAN_IN)
+        before = job.results()
+        job.work_until(lambda: job.merged(CHANGELOG) and job.merged(ACCUMULATORS))
+        assert (root / "_delta_log" / "_last_checkpoint").exists()
+
+        def there() -> set[str]:
+            return {f"part={part}/{n}" for part in PARTS for n in names(root / f"part={part}")}
+
+        orphan = file_name(ACCUMULATORS, 3, "never", "f0")
+        write_file(root, orphan, job.made.layout.accumulators_table(3, [0], [(("x",), None)]))
+        whole = there()
+        job.maintenance.sweep()
+        assert there() == whole, "nothing is old enough"
+        job.pipeline.line.clear()
+        monkeypatch.setattr(maintenance, "ORPHAN_AGE_SECONDS_MIN", -60)
+        job.maintenance.sweep()
+        assert orphan in whole - there()
+        assert there() >= {file.path for file in job.live()}
+        job.begin()
+        assert job.results() == before
+    finally:
+        job.maintenance.close()

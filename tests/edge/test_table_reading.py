@@ -74,7 +74,7 @@ class WrittenTable:
         )
         self.plan: Plan = parse_query(spec.query, spec.columns)
         self.layout = TableLayout(Program(self.plan))
-        self.place.home.mkdir(parents=True)
+        self.place.home.mkdir(parents=True, exist_ok=True)
         self.place.spec.write_text(spec_text(spec))
         self.table = EpochTable.create(self.place.table, self.layout)
         self.history: list[Live] = [{}]
