@@ -1,9 +1,9 @@
 """The service under load: lookups, followers, how soon a commit is seen, what it costs the job.
 
-A job that the service runs writes 5,000 changes/s into 200,000 groups, while clients (two processes)
-ask for 500 groups a second and follow the changes 200 times (195 of one group each, 5 of all).
-Each follower's ids are held against the table afterwards. What it costs the job is measured with
-backlogs, which it works off with the clients and without, in turn.
+A job that the service runs writes 5,000 changes/s into 200,000 groups, while clients (two
+processes) ask for 500 groups a second and follow the changes 200 times (195 of one group each, 5
+of all). Each follower's ids are held against the table afterwards. What it costs the job is
+measured with backlogs, which it works off with the clients and without, in turn.
 """
 
 from __future__ import annotations
