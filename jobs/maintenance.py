@@ -6,7 +6,8 @@
     sweep         files of commits that never were, and of those that are long over
 
 The share of time is bounded: a merge begins only when the last one's cost has been outlived. What
-fails here is tried again later and costs nothing but room; only another writer stops the job.
+fails here is tried again later and costs nothing but room; only another writer stops the job, and
+a commit that nobody can tell what came of.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from uuid import uuid4
 
 from jobs.core.plan import Plan
 from jobs.edge.compaction import Merge, due_merge, merge_files
-from jobs.edge.delta_epochs import Fenced, last_checkpoint, opened
+from jobs.edge.delta_epochs import CommitUnknown, Fenced, last_checkpoint, opened
 from jobs.edge.epoch_files import PARTS, AddedFile, now_ms
 from jobs.edge.failpoints import failpoint
 from jobs.edge.pins import forget_dead
@@ -93,7 +94,7 @@ class Maintenance:
     def _tried(self, what: str, work: Callable[[], None]) -> None:
         try:
             work()
-        except Fenced:
+        except (Fenced, CommitUnknown):
             raise
         except Exception as error:
             log.warning("%s failed, it is tried again later: %s", what, error)

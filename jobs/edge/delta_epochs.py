@@ -21,6 +21,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.epoch_files import (
@@ -56,6 +57,10 @@ class Fenced(Exception):
 
 class CommitFailed(Exception):
     """The commit could not be made; nothing of it is in the table."""
+
+
+class CommitUnknown(Exception):
+    """What came of a commit cannot be seen now; this writer must stop, and its next start sees."""
 
 
 class FormatTooNew(Exception):
@@ -219,10 +224,12 @@ class EpochTable:
                 failpoint("commit_reply_lost")
             except Exception as error:  # whatever it was, only the log knows what came of it
                 problem = error
-            writer = self._writer_of(self.version + 1)
+            with _seen(what, self.root):
+                writer = self._writer_of(self.version + 1)
             if writer == uuid:
                 self.version += 1
-                self.handle.update_incremental()
+                with _seen(what, self.root):
+                    self.handle.update_incremental()
                 self._remember_removed(removed)
                 self._standing = self._standing if epoch is None else epoch
                 if durable:
@@ -278,6 +285,18 @@ class EpochTable:
 
     def _entry(self, version: int) -> TablePath:
         return log_entry(self.root, version)
+
+
+@contextmanager
+def _seen(what: str, root: TablePath) -> Iterator[None]:
+    """A look at the log after a commit: a writer that cannot look must not go on, for it would take
+    its own version for another's."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        raise CommitUnknown(
+            f"whether {what} is in {root} cannot be seen: {error}; the next start looks again"
+        ) from error
 
 
 def opened(root: TablePath, version: int | None = None) -> DeltaTable:

@@ -22,7 +22,14 @@ from jobs import maintenance
 from jobs.clone import CannotClone, clone
 from jobs.core.cloning import cloned_spec
 from jobs.edge.compaction import Merge
-from jobs.edge.delta_epochs import EpochTable, Fenced, epoch_rows, live_files, opened
+from jobs.edge.delta_epochs import (
+    CommitUnknown,
+    EpochTable,
+    Fenced,
+    epoch_rows,
+    live_files,
+    opened,
+)
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, PARTS, file_name, write_file
 from jobs.edge.job_directory import job_names
 from jobs.edge.table_place import building_site, settle
@@ -252,6 +259,35 @@ def test_a_merged_and_checkpointed_table_says_the_same_to_job_and_service(
     of_one = table.changelog(2, 3)
     assert of_one is not None
     assert of_one["op"].to_pylist() == ["-U", "+U"]
+
+
+@pytest.mark.slow
+def test_what_came_of_a_commit_that_cannot_be_seen_is_seen_by_the_next_start(
+    root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge was committed, and then nobody could look: the job ends, and is not fenced."""
+    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    job = MaintainedJob(tmp_path)
+    look = EpochTable._writer_of
+
+    def away(table: EpochTable, version: int) -> str | None:
+        with monkeypatch.context() as outage:
+            outage.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+            return look(table, version)
+
+    try:
+        job.epochs(limits.COMPACTION_FAN_IN)
+        before, version = job.results(), job.pipeline.table.version
+        with monkeypatch.context() as outage, pytest.raises(CommitUnknown, match="next start"):
+            outage.setattr(EpochTable, "_writer_of", away)
+            job.work_until(lambda: False)
+        job.begin()
+        assert job.pipeline.table.version == version + 1
+        job.epochs(1)
+        assert dict(job.results()).keys() >= dict(before).keys()
+    finally:
+        job.maintenance.close()
 
 
 # --- where it is ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from jobs.core.laws import BrokenLaw
 from jobs.core.publisher_lines import Fatal
 from jobs.edge.broker import Broker
-from jobs.edge.delta_epochs import CommitFailed, Fenced, FormatTooNew
+from jobs.edge.delta_epochs import CommitFailed, CommitUnknown, Fenced, FormatTooNew
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_range import RangeSilent
@@ -40,6 +40,7 @@ from tests.service.tables import WatchedTable
         (PublisherFailed(Fatal("fenced", "another")), "fenced", False),
         (PublisherFailed(Fatal("unreachable", "no broker")), "publisher-unreachable", True),
         (CommitFailed("disk full"), "failed", True),
+        (CommitUnknown("the storage is away"), "failed", True),
         (TopicMissing("no topic"), "failed", True),
         (JobFailed("the streaming query ended"), "failed", True),
         (OSError(28, "no space"), "failed", True),
