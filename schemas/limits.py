@@ -216,6 +216,15 @@ WINDOWS_OF_A_ROW_MAX = 288
 # The service. A request's body is a job spec at most; JSON of one may spell characters as escapes.
 REQUEST_BYTES_MAX = 2 * SPEC_BYTES_MAX
 
+# A request has to be there, body and all, so many seconds after its first byte, or after its
+# connection where it is the first one; and its head has a bound of its own.
+REQUEST_SECONDS_MAX = 20.0
+REQUEST_HEAD_BYTES_MAX = 64 * 1024
+
+# Connections on which nothing is asked, or not yet all: of more, those that have waited longest are
+# closed. With the followers they stay below what the server takes at once.
+WAITING_CONNECTIONS_MAX = 400
+
 # Rows of one page of results or of changes: a few megabytes, rendered in well under a second.
 PAGE_ROWS_MAX = 10_000
 PAGE_ROWS_DEFAULT = 100

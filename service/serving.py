@@ -21,6 +21,7 @@ import uvicorn
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX, FOLLOWERS_MAX
 from service import app
 from service.access import Access
+from service.bounded_protocol import BoundedProtocol
 from service.places import ServicePlaces
 from service.reader_process import LOG_FORMAT, Nursery
 from service.runtime import Runtime
@@ -73,6 +74,7 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
         server = _Server(
             uvicorn.Config(
                 gated,
+                http=BoundedProtocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -23,6 +23,7 @@ class Mutant:
 
 LAWS = ("core/test_laws.py",)
 FOLD = ("core/test_aggregate.py", "core/test_accumulators.py", "core/test_program.py")
+JUDGED = (*FOLD, "core/test_aggregate_histories.py", "core/test_histories.py")
 TIME = ("core/test_fold_time.py", "core/test_window_closing.py")
 HISTORIES = ("core/test_consolidate.py", "core/test_histories.py")
 DECODE = ("core/test_decode.py", "core/test_values.py")
@@ -74,11 +75,11 @@ MUTANTS = [
         "pass",
         HISTORIES,
     ),
-    Mutant("accumulators/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', FOLD),
+    Mutant("accumulators/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("accumulators/sum.py", "{value} * {weight}", "{value}", FOLD),
-    Mutant("accumulators/sum.py", "exact_float({value}) * {weight}", "exact_float({value})", FOLD),
+    Mutant("accumulators/sum.py", "exact_float({value}) * {weight}", "exact_float({value})", JUDGED),
     Mutant("accumulators/sum.py", "<= {high}:", "< {high}:", FOLD),
-    Mutant("accumulators/sum.py", 'f"elif {value} > 0:"', 'f"elif {value} < 0:"', FOLD),
+    Mutant("accumulators/sum.py", 'f"elif {value} > 0:"', 'f"elif {value} < 0:"', JUDGED),
     Mutant("accumulators/count.py", "+= {weight}", "+= 1", FOLD),
     Mutant("accumulators/multiset.py", '"ANY_VALUE",\n        "smallest"',
            '"ANY_VALUE",\n        "largest"', (*FOLD, "core/test_aggregate_histories.py")),
@@ -86,7 +87,7 @@ MUTANTS = [
         "rounding.py",
         "(2 * abs(numerator) + abs(denominator))",
         "(2 * abs(numerator))",
-        (*FOLD, *DECODE),
+        ("core/test_rounding.py",),
     ),
     Mutant("present.py", "if times > 0 and place not in changed:", "if place not in changed:",
            (*STATE, "core/test_aggregate_histories.py")),
