@@ -20,6 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from schemas import limits, spec_file
 
@@ -183,7 +184,12 @@ def install(app: FastAPI) -> None:
         detail = f"see incident {incident} in the service's log"
         return Problem("internal", 500, detail, incident=incident).response()
 
+    async def on_gone(_: Request, _error: Exception) -> Response:
+        """The client went away before it had asked: nobody reads this, and it is no incident."""
+        return Response(status_code=400)
+
     app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(ClientDisconnect, on_gone)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_parameters)
     app.add_exception_handler(spec_file.SpecError, on_spec)

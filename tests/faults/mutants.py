@@ -77,7 +77,8 @@ MUTANTS = [
     ),
     Mutant("accumulators/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("accumulators/sum.py", "{value} * {weight}", "{value}", FOLD),
-    Mutant("accumulators/sum.py", "exact_float({value}) * {weight}", "exact_float({value})", JUDGED),
+    Mutant("accumulators/sum.py", "exact_float({value}) * {weight}",
+           "exact_float({value})", JUDGED),
     Mutant("accumulators/sum.py", "<= {high}:", "< {high}:", FOLD),
     Mutant("accumulators/sum.py", 'f"elif {value} > 0:"', 'f"elif {value} < 0:"', JUDGED),
     Mutant("accumulators/count.py", "+= {weight}", "+= 1", FOLD),
@@ -90,7 +91,7 @@ MUTANTS = [
         ("core/test_rounding.py",),
     ),
     Mutant("present.py", "if times > 0 and place not in changed:", "if place not in changed:",
-           (*STATE, "core/test_aggregate_histories.py")),
+           HISTORIES),
     Mutant(
         "present.py",
         "coming[-1] > place if descending else coming[-1] < place",
