@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from jobs.clock import JobClock
 from jobs.core.agenda import Agenda, Due
 from jobs.core.formats import MessageRules
-from jobs.core.laws import BrokenLaw, messages_conserved
+from jobs.core.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.marker import Marker
 from jobs.core.plan import Column as PlanColumn
 from jobs.core.plan import Plan
@@ -388,15 +388,12 @@ class Pipeline:
         counters["decode_seconds"] = max((each.seconds for each in outcome.ranges), default=0.0)
         if self.plan.primary_key:
             counters |= _dedupe_counters(outcome, counters["rows"])
-        # A row of a hopping window arrives once for each of its windows.
-        arrived, rest = divmod(sum(fold.arrived for fold in outcome.folds), self.plan.copies)
-        if (
-            rest
-            or arrived > counters["shipped"]
-            or (self.plan.where is None and arrived != counters["shipped"])
-        ):
-            raise BrokenLaw(f"{counters['shipped']} weighted rows were sent, {arrived} arrived")
-        counters["where_filtered"] = counters["shipped"] - arrived
+        counters["where_filtered"] = rows_conserved(
+            counters["shipped"],
+            sum(fold.arrived for fold in outcome.folds),
+            filters=self.plan.where is not None,
+            copies=self.plan.copies,
+        )
         return counters | self._fold_counters(outcome)
 
     def _fold_counters(self, outcome: Outcome) -> dict[str, Any]:

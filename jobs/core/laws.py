@@ -66,8 +66,10 @@ def messages_conserved(where: str, read: int, **parts: int) -> None:
                         f"{sum(parts.values())}")  # fmt: skip
 
 
-def rows_conserved(where: str, decoded: int, **parts: int) -> None:
-    """Every row that was decoded is folded, filtered by WHERE, or dropped and counted."""
-    if decoded != sum(parts.values()):
-        raise BrokenLaw(f"{where}: {decoded} rows were decoded, but {parts} add up to "
-                        f"{sum(parts.values())}")  # fmt: skip
+def rows_conserved(sent: int, arrived: int, *, filters: bool, copies: int = 1) -> int:
+    """Every weighted row that decoding sent arrives where rows are folded, so many times as it is
+    in windows, or WHERE has taken it out; how many that was."""
+    whole, rest = divmod(arrived, copies)
+    if rest or whole > sent or (whole < sent and not filters):
+        raise BrokenLaw(f"{sent} weighted rows were sent, {arrived} arrived, {copies} of each")
+    return sent - whole

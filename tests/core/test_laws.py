@@ -75,8 +75,10 @@ def test_a_row_that_contradicts_the_last_one_is_stopped(
 
 def test_every_message_and_every_row_is_accounted_for() -> None:
     messages_conserved("t/0", 10, decoded=6, skipped=1, filtered=1, quarantined=2)
-    rows_conserved("t/0", 10, folded=7, filtered=3)
+    assert rows_conserved(10, 7, filters=True) == 3
+    assert rows_conserved(10, 20, filters=False, copies=2) == 0
     with pytest.raises(BrokenLaw, match="t/0: 10 messages were read"):
         messages_conserved("t/0", 10, decoded=6, skipped=1, filtered=1, quarantined=1)
-    with pytest.raises(BrokenLaw, match="t/0: 10 rows were decoded"):
-        rows_conserved("t/0", 10, folded=11)
+    for arrived, filters, copies in ((11, True, 1), (9, False, 1), (19, True, 2)):
+        with pytest.raises(BrokenLaw, match=f"10 weighted rows were sent, {arrived} arrived"):
+            rows_conserved(10, arrived, filters=filters, copies=copies)

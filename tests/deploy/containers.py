@@ -120,31 +120,43 @@ class Stack:
     root: Path
     brokers: str
     containers: dict[str, Container] = field(default_factory=dict)
+    _services: dict[str, Any] = field(default_factory=lambda: composed()["services"])
+    _net: str = field(
+        default_factory=lambda: f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
+    )
 
     def __post_init__(self) -> None:
-        services = composed()["services"]
-        net = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
-        names = ["spark-master"]
-        workers = int(services["spark-worker"]["deploy"]["replicas"])
-        names += [f"spark-worker-{number}" for number in range(1, workers + 1)]
-        names.append("service")
-        addresses = {name: f"{net}.{number}" for number, name in enumerate(names, 1)}
-        for name, address in addresses.items():
-            own = self.root / name
-            own.mkdir()
-            self.containers[name] = Container(
-                name,
-                address,
-                own / "log",
-                services[re.sub(r"-\d+$", "", name)],
-                {
-                    "spark-master": addresses["spark-master"],
-                    "kafka:9092": self.brokers,
-                    "0.0.0.0": address,
-                    "127.0.0.1": address,
-                    **self._places(own),
-                },
-            )
+        workers = int(self._services["spark-worker"]["deploy"]["replicas"])
+        numbered = (f"spark-worker-{number}" for number in range(1, workers + 1))
+        for name in ("spark-master", *numbered, "service"):
+            self._add(name)
+
+    def _add(self, name: str) -> Container:
+        own = self.root / name
+        own.mkdir()
+        address = f"{self._net}.{len(self.containers) + 1}"
+        master = self.containers.get("spark-master")
+        added = self.containers[name] = Container(
+            name,
+            address,
+            own / "log",
+            self._services[re.sub(r"-\d+$", "", name)],
+            {
+                "spark-master": address if master is None else master.address,
+                "kafka:9092": self.brokers,
+                "0.0.0.0": address,
+                "127.0.0.1": address,
+                **self._places(own),
+            },
+        )
+        return added
+
+    def one_more_worker(self) -> Container:
+        """`docker compose up --scale spark-worker=N+1`."""
+        added = self._add(f"spark-worker-{len(self.workers) + 1}")
+        added.start()
+        added.until_healthy()
+        return added
 
     def _places(self, own: Path) -> dict[str, str]:
         """Directories of the image and of the volumes. Only /data is the same for all."""

@@ -6,9 +6,11 @@ and dropped capabilities forbid, and what the Kafka image makes of its variables
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from jobs.edge.broker import Broker
 from service import job_process
 from tests.command.shop import Shop, ordered, spec_text
 from tests.deploy.containers import Stack, stack
+from tests.deploy.deployment import CHECKOUT
+from tests.pipeline.running import consumed
 from tests.service.served import eventually
 
 pytestmark = [
@@ -82,8 +86,64 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
             eventually(lambda: _cluster(running)["aliveworkers"] == 2, SECONDS)
             shop.feed(100)
             _until_exact(running, client, shop)
+
+            # One more joins while the job runs, and takes over from one that is lost: it makes
+            # itself a hot state from the table.
+            joined = running.one_more_worker()
+            other = next(name for name in _hosts_with_state(running) if name != lost)
+            running.containers[other].kill()
+            running.containers[lost].kill()
+
+            shop.feed(100)
+            _until_exact(running, client, shop)
+            assert joined.name in _hosts_with_state(running)
+            assert job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
             client.post(f"{JOB}/stop")
             eventually(lambda: client.get(JOB).json()["actual"] == "STOPPED", SECONDS)
+
+
+def test_a_job_on_the_cluster_tells_what_it_tells_in_one_process(
+    broker: Broker, shop: Shop, tmp_path: Path
+) -> None:
+    """Epochs of the same offsets give the same changelog, record by record."""
+    shop.feed(350)
+    with stack(tmp_path, broker.address) as running:
+        running.up()
+        spread = _told(running.containers["service"].run, "/data", "kafka:9092", broker, shop,
+                       "--master", "spark://spark-master:7077")  # fmt: skip
+    alone = _told(_run_here, str(running.root / "data"), broker.address, broker, shop)
+    assert spread == alone
+    assert len({epoch for epoch, *_ in alone}) > 2
+
+
+def _told(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    data: str,
+    brokers: str,
+    broker: Broker,
+    shop: Shop,
+    *master: str,
+) -> list[tuple[int, int, str, str]]:
+    """What a job over the whole topic publishes."""
+    sink = f"{shop.topic}-{uuid.uuid4().hex[:8]}"
+    spec = spec_text(sink, shop.topic, sink)
+    ran = run("sh", "-c", f"cat > {data}/{sink}.yaml <<'END'\n{spec}END")
+    assert ran.returncode == 0, ran.stderr
+    ran = run(
+        "retally", "run", f"{data}/{sink}.yaml", "--data", data, "--brokers", brokers,
+        "--until-caught-up", *master,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-4_000:]
+    return sorted(
+        (each["value"]["epoch"], each["value"]["seq"], each["key"], str(each["value"]["row"]))
+        for each in consumed(broker.address, sink)
+    )
+
+
+def _run_here(*command: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, env=environment)
 
 
 def _until_exact(running: Stack, client: httpx.Client, shop: Shop) -> None:
