@@ -22,10 +22,9 @@ from schemas.places import JobDirectory
 
 
 def settle(place: JobDirectory, tables: ObjectPath | None) -> None:
-    """A job that has no table yet is to have it below `tables`; any other one keeps its own. In
-    an empty data directory, what an earlier one of the same name has left there goes on."""
+    """A job that has no table yet is to have it below `tables`; any other one keeps its own."""
     if tables is not None and not place.begun:
-        partial = _noted(place, tables / place.name / "epochs")
+        partial = _noted(place, _unused(tables / place.name))
         partial.rename(place.pointer)
 
 
@@ -53,8 +52,13 @@ def building_site(place: JobDirectory, beside: ObjectPath | None) -> BuildingSit
         partial = place.own_table.with_name("epochs.partial")
         shutil.rmtree(partial, ignore_errors=True)
         return BuildingSite(partial, partial, place.own_table)
-    table = beside / f"epochs-{uuid4().hex[:12]}"
+    table = _unused(beside)
     return BuildingSite(table, _noted(place, table), place.pointer)
+
+
+def _unused(beside: ObjectPath) -> ObjectPath:
+    """A place that was never another table's: one that is still to be removed is not this one."""
+    return beside / f"epochs-{uuid4().hex[:12]}"
 
 
 def _noted(place: JobDirectory, table: ObjectPath) -> Path:

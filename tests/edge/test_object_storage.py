@@ -300,9 +300,13 @@ def test_the_data_directory_knows_where_its_tables_are(root: ObjectPath, tmp_pat
     assert place.table == tmp_path / "jobs" / "items" / "epochs"
     settle(place, tables)
     assert place.begun
-    assert place.table == root
+    table = place.table
+    assert table.parent == root.parent
     settle(place, ObjectPath.of(f"s3://{BUCKET}/elsewhere"))
-    assert place.table == root, "a job keeps its place"
+    assert place.table == table, "a job keeps its place"
+    again = JobDirectory(tmp_path / "again", "items")
+    settle(again, tables)
+    assert again.table != table, "and nobody else gets it"
     local = JobDirectory(tmp_path, "local")
     local.own_table.mkdir(parents=True)
     settle(local, tables)
@@ -329,14 +333,14 @@ def test_what_a_kill_left_of_a_table_is_removed_before_the_next_try(
 def test_discarding_a_job_discards_its_table(root: ObjectPath, tmp_path: Path) -> None:
     place = JobDirectory(tmp_path, "items")
     settle(place, root.parent.parent)
-    FoldedTable(root)
     settle(place.shadow, root.parent)
-    beside = place.shadow.table
-    FoldedTable(beside)
+    tables = [place.table, place.shadow.table]
+    for table in tables:
+        FoldedTable(table)
+        assert table.is_dir()
     discard(place.home)
     assert not place.home.exists()
-    assert not root.is_dir()
-    assert not beside.is_dir()
+    assert not [table for table in tables if table.is_dir()]
 
 
 def test_a_job_is_kept_whole_while_its_storage_does_not_answer(
@@ -454,13 +458,14 @@ def test_a_table_is_maintained_where_it_is(
         job.epochs(limits.COMPACTION_FAN_IN)
         before = job.results()
         job.work_until(lambda: job.merged(CHANGELOG) and job.merged(ACCUMULATORS))
-        assert (root / "_delta_log" / "_last_checkpoint").exists()
+        table = job.place.table
+        assert (table / "_delta_log" / "_last_checkpoint").exists()
 
         def there() -> set[str]:
-            return {f"part={part}/{n}" for part in PARTS for n in names(root / f"part={part}")}
+            return {f"part={part}/{n}" for part in PARTS for n in names(table / f"part={part}")}
 
         orphan = file_name(ACCUMULATORS, 3, "never", "f0")
-        write_file(root, orphan, job.made.layout.accumulators_table(3, [0], [(("x",), None)]))
+        write_file(table, orphan, job.made.layout.accumulators_table(3, [0], [(("x",), None)]))
         whole = there()
         job.maintenance.sweep()
         assert there() == whole, "nothing is old enough"
