@@ -46,6 +46,7 @@ from jobs.edge.broker import Broker, BrokerFailed
 from jobs.edge.jars import JarsMissing
 from jobs.edge.java import JavaMissing
 from jobs.edge.kafka_admin import KafkaAdmin
+from schemas.object_path import TABLES_VARIABLE
 
 RATE_DEFAULT = 400
 FIRST_EPOCH_SECONDS_MAX = 180  # some twenty on an idle machine
@@ -108,6 +109,7 @@ class _Demo:
         self.shop = Shop(seed=wishes.seed, partitions=PARTITIONS)
 
     def run(self) -> int:
+        os.environ.pop(TABLES_VARIABLE, None)  # what it shows and removes lies on this disk
         with ExitStack() as running:
             try:
                 return self._run(running)
