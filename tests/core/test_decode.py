@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
 from jobs.core.ddl import lost_columns
 from jobs.core.decode import CanalDecoder
+from jobs.core.json_text import too_deep
 from jobs.core.plan import Column
 from jobs.core.row_fields import Memo
 from schemas import limits
@@ -472,3 +473,14 @@ def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: CanalDecod
         decoded = made.decode(value)
         if isinstance(decoded, Rejected):
             decoded.reason.encode()
+
+
+@pytest.mark.parametrize("level", [b"[%s]", b"[[],%s]", b'{"a":[[]],"b":%s}', b"[[[]],%s,[]]"])
+def test_a_depth_of_one_too_many_is_seen_among_shallow_neighbours(level: bytes) -> None:
+    """Neighbours part the opening brackets, so that no run of them tells."""
+    inner = b"1"
+    for _ in range(limits.MESSAGE_DEPTH_MAX):
+        inner = level.replace(b"%s", inner)
+    padding = b" " * limits.SHORT_MESSAGE_BYTES_MAX
+    assert not too_deep(inner + padding)
+    assert too_deep(level.replace(b"%s", inner) + padding)
