@@ -475,12 +475,15 @@ def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: CanalDecod
             decoded.reason.encode()
 
 
-@pytest.mark.parametrize("level", [b"[%s]", b"[[],%s]", b'{"a":[[]],"b":%s}', b"[[[]],%s,[]]"])
-def test_a_depth_of_one_too_many_is_seen_among_shallow_neighbours(level: bytes) -> None:
-    """Neighbours part the opening brackets, so that no run of them tells."""
-    inner = b"1"
-    for _ in range(limits.MESSAGE_DEPTH_MAX):
-        inner = level.replace(b"%s", inner)
-    padding = b" " * limits.SHORT_MESSAGE_BYTES_MAX
-    assert not too_deep(inner + padding)
-    assert too_deep(level.replace(b"%s", inner) + padding)
+def test_a_depth_of_one_too_many_is_seen_among_neighbours_as_deep_as_may_be() -> None:
+    """Each level has a neighbour that reaches to the limit: no run of brackets ever tells."""
+
+    def spine(levels: int) -> bytes:
+        inner = b"1"
+        for level in range(levels, 0, -1):
+            beside = max(limits.MESSAGE_DEPTH_MAX - level, 0)
+            inner = b"[%b%b,%b]" % (b"[" * beside, b"]" * beside, inner)
+        return inner.replace(b"[,", b"[") + b" " * limits.SHORT_MESSAGE_BYTES_MAX
+
+    assert not too_deep(spine(limits.MESSAGE_DEPTH_MAX))
+    assert too_deep(spine(limits.MESSAGE_DEPTH_MAX + 1))

@@ -158,6 +158,7 @@ def test_any_cutting_into_epochs_ends_in_the_live_rows(
         begin = end
         assert stage.images == live(changes[:end])
         assert present(stage.folded) == used(stage.images)
+        assert sum(found.rows_delta for found in stage.told) == len(stage.images)
     assert sum(found.taken for found in stage.told) == len(changes)
 
 
