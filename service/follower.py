@@ -172,8 +172,8 @@ class Follower:
                 self._reached(row)
                 self._wake(self.told)
             case Told(changes, gone):
-                self.recent.add(changes)
                 self.index.announce(changes, gone)
+                self.recent.add(changes)
                 self._wake(self.told)
             case Stood(row):
                 self.index.written()

@@ -15,8 +15,8 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from service.results_index import connected, index_file
 from service.row_shape import RowShape
 from service.row_store import RowStore
 from service.table import Table
+from service.transaction import transaction
 
 _CHECKPOINT_PAGES = 16_000  # 64 MiB: a page that several epochs write is put back once
 _FORGET_EVERY_SECONDS = 10.0
@@ -80,7 +81,7 @@ class IndexWriter:
         """Everything anew from the table; `rows` are all of its epochs. Lookups see the old rows
         until this is done."""
         newest = rows[-1]
-        with self._transaction():
+        with transaction(self._connection):
             self._store.fill(table, newest.epoch)
             self._connection.execute("DELETE FROM epochs")
             self._connection.execute("DELETE FROM standing")
@@ -98,7 +99,7 @@ class IndexWriter:
         buried: Sequence[bytes] = (),
     ) -> None:
         """The epoch after the newest one, in one transaction (see RowStore.apply)."""
-        with self._transaction():
+        with transaction(self._connection):
             self._store.apply(told, changelog, buried)
             self._connection.execute(
                 "UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid]
@@ -136,19 +137,9 @@ class IndexWriter:
         while len(self._applied) > 1 and self._applied[0][0] < before:
             oldest = self._applied.popleft()[1]
         if oldest is not None:
-            with self._transaction():
+            with transaction(self._connection):
                 self._store.forget(oldest)
                 self._connection.execute("UPDATE standing SET oldest = ?", [oldest])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
 
 def _only_writer(directory: Path) -> int:

@@ -131,7 +131,7 @@ class Reader:
 
     def _follow(self, table: Table) -> None:
         self._begin(table)
-        while True:
+        while not self._asker.wait(0):  # a job may commit faster than we catch up
             reopen = time.monotonic() + _REOPEN_SECONDS
             following = table.following()
             every = INDEX_LOOK_SECONDS if isinstance(following, Path) else OBJECT_LOOK_SECONDS

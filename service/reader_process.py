@@ -100,12 +100,13 @@ class ReaderProcess:
         try:
             if self._pid is None:
                 self._pid = self._connection.recv()
-            seen: _Epoch | Begun | Stood | Looked | Outgrown = _decode(self._received())
+            received = self._connection.recv_bytes
+            seen: _Epoch | Begun | Stood | Looked | Outgrown = _decode(received())
             if not isinstance(seen, _Epoch):
                 return seen
             changes: list[Change] = []
             for _ in range(seen.pieces):
-                changes += _decode_changes(self._received())
+                changes += _decode_changes(received())
         except (EOFError, OSError):
             self._pid = None
             raise ReaderEnded from None
@@ -113,9 +114,6 @@ class ReaderProcess:
             seen.epoch, seen.committed_at, seen.watermark, seen.status, changes, seen.columns
         )
         return Told(told, seen.gone)
-
-    def _received(self) -> bytes:
-        return self._connection.recv_bytes()
 
     def want(self, column: str) -> None:
         """An index of a column."""
@@ -159,8 +157,10 @@ class _Service:
         try:
             while not self._over and self._connection.poll(seconds):
                 said = self._connection.recv()
-                self._over = said == _ENOUGH
-                self._wanted.append(said)
+                if said == _ENOUGH:
+                    self._over = True
+                else:
+                    self._wanted.append(said)
                 seconds = 0
         except (EOFError, OSError):
             self._over = True

@@ -57,13 +57,14 @@ class EpochChanges:
     columns: dict[str, str] | None = None
     _events: bytes | None = field(default=None, repr=False)
     _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _of_key: dict[bytes, tuple[Change, ...]] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _of_key(self) -> dict[bytes, tuple[Change, ...]]:
+        """Made by the thread that announces the epoch, before anybody follows it."""
         found: dict[bytes, list[Change]] = {}
         for change in self.changes:
             found.setdefault(change.key, []).append(change)
-        self._of_key = {key: tuple(changes) for key, changes in found.items()}
+        return {key: tuple(changes) for key, changes in found.items()}
 
     def events(self, after: int = -1, key: bytes | None = None) -> bytes:
         """As server-sent events, rows after a seq, of one group or of all; the whole is kept, and
@@ -75,15 +76,14 @@ class EpochChanges:
                 self._events = b"".join(self._event(change) for change in self.changes)
             return self._events
 
-    @cached_property
     def last(self) -> dict[bytes, int]:
         """Of each group the place of its last change, which says how it is now."""
         return {change.key: place for place, change in enumerate(self.changes)}
 
     def documents(self) -> dict[bytes, bytes | None]:
         """Of each group how it is now, as JSON; None where it is gone."""
-        found = (self.changes[place] for place in self.last.values())
-        return {change.key: None if change.ends else change.row for change in found}
+        last = ((key, changes[-1]) for key, changes in self._of_key.items())
+        return {key: None if change.ends else change.row for key, change in last}
 
     def count(self, key: bytes | None) -> int:
         """How many rows those who follow this group have to be sent."""

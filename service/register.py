@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from service.transaction import transaction
+
 
 class Desired(StrEnum):
     RUNNING = "RUNNING"
@@ -125,14 +127,8 @@ class Register:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Several looks and changes as one."""
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        with self._lock, transaction(self._connection):
+            yield
 
     # --- jobs -----------------------------------------------------------------------------------
 

@@ -107,13 +107,13 @@ class RowStore:
         go too. In the order of the groups, so that neighbours are written while they are there.
         """
         epoch = told.epoch
-        last = sorted(told.last.items())
-        gone = sorted({*told.last, *buried})
+        last = told.last()
+        gone = sorted({*last, *buried})
         self.connection.executemany(
             f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}",
             ((epoch, key) for key in gone),
         )
-        places = [place for _, place in last if not told.changes[place].ends]
+        places = [place for _, place in sorted(last.items()) if not told.changes[place].ends]
         if changelog is None or not places:
             return
         alive = (told.changes[place] for place in places)
