@@ -10,26 +10,21 @@ any point is made good by the next start, which begins at the newest epoch of th
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
-import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.clock import JobClock
 from jobs.core.agenda import other_windows
 from jobs.core.job_plan import plan_of
-from jobs.core.job_time import Place
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.window_rules import closing_of
@@ -41,32 +36,30 @@ from jobs.edge.generator_class import GeneratorRefused, maker_of
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import (
-    changes_stream,
     checked_starts,
     first_offsets,
     lag,
-    planned_ends,
     reached,
     same_topics,
     topic_identities,
 )
 from jobs.edge.publishing import Publishing
-from jobs.edge.spark import fast_directory, session
+from jobs.edge.spark import session
 from jobs.edge.table_place import settle
 from jobs.failure import SpecMisfit, leave_word
 from jobs.maintenance import Maintenance
 from jobs.mirror import Mirror
 from jobs.pipeline import Pipeline
+from jobs.reading import Reading
 from schemas.connections import (
     Connections,
     kafka_python_options,
     librdkafka_options,
-    spark_options,
 )
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
-from schemas.object_path import ObjectPath, TablePath
+from schemas.object_path import ObjectPath
 from schemas.spec_file import load_spec, write_spec
 
 log = logging.getLogger(__name__)
@@ -76,10 +69,6 @@ _TICK_SECONDS = 0.05
 
 class JobFailed(Exception):
     """The job stopped because something is wrong; the message says what and what to do."""
-
-
-class Stopping(Exception):
-    """Raised inside a micro-batch that begins after the job was told to stop."""
 
 
 @dataclass(slots=True)
@@ -408,93 +397,5 @@ class Job:
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
 
 
-class Reading:
-    """The streaming query, which may have to begin anew to leave partitions out or take them in
-    again. Nothing lives in its checkpoint, so that takes a fraction of a second."""
-
-    def __init__(self, job: Job, spark: SparkSession, pipeline: Pipeline, starts: Offsets) -> None:
-        self._job = job
-        self._spark = spark
-        self._pipeline = pipeline
-        self._turn = 0
-        self._left_out: frozenset[Place] = frozenset()
-        self._scratch: Path | None = None
-        self.query: StreamingQuery | None = None
-        self._begin(starts)
-
-    def leave_out(self, paused: frozenset[Place]) -> None:
-        """Read all partitions but these from now on."""
-        if paused == self._left_out:
-            return
-        with self._pipeline.epoch_lock:  # no epoch runs, and none of the old query begins
-            self._turn += 1
-            starts = {topic: dict(at) for topic, at in self._pipeline.newest.offsets.items()}
-            self._left_out = self._pipeline.clock.paused
-        self._stop_query()
-        names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))
-        log.info("reading without %s", names) if names else log.info("reading all partitions")
-        self._begin(starts)
-
-    def end(self) -> None:
-        self._turn += 1
-        self._stop_query()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _stop_query(self) -> None:
-        query, self.query = self.query, None
-        if query is not None:
-            with suppress(Exception):
-                query.stop()
-
-    def _begin(self, starts: Offsets) -> None:
-        if self._left_out:
-            starts = {
-                topic: {p: at for p, at in found.items() if (topic, int(p)) not in self._left_out}
-                for topic, found in starts.items()
-            }
-            starts = {topic: found for topic, found in starts.items() if found}
-            if not starts:  # all wait for other jobs
-                return
-        job, pipeline, turn, spark = self._job, self._pipeline, self._turn, self._spark
-        scratch = fresh_scratch(fast_directory(job.data), pipeline.table.root)
-        self._scratch = scratch
-        connection = spark_options(job.connections.named(job.spec.source.connection))
-        stream = changes_stream(
-            spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
-        )
-
-        def run(_changes: DataFrame, batch: int) -> None:
-            try:
-                with pipeline.epoch_lock:
-                    if job.stopping or turn != self._turn:
-                        raise Stopping
-                    if not job.master.startswith("local"):  # executors come and go
-                        pipeline.cores = spark.sparkContext.defaultParallelism
-                    pipeline.run_epoch(planned_ends(scratch, batch))
-            except Stopping:
-                raise
-            except BaseException as failure:
-                job.fail(failure)
-                raise RuntimeError(str(failure)) from failure
-
-        self.query = (
-            stream.writeStream.foreachBatch(run)
-            .option("checkpointLocation", str(scratch))
-            .queryName(f"{job.spec.name}-{turn}")
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-
-
 def _texts(offsets: dict[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
-
-
-def fresh_scratch(parent: Path, table: TablePath) -> Path:
-    """A directory for the throw-away checkpoint. What a killed run of this job left goes first:
-    the caller holds the job's lock, so nobody else uses it."""
-    mine = f"retally-{zlib.crc32(str(table).encode()):08x}-"
-    for old in parent.glob(f"{mine}*"):
-        shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=mine, dir=parent))

@@ -31,6 +31,10 @@ BUCKETS_MAX = 4_096
 # Rows of an epoch that one fold task takes before another task is worth its start-up cost.
 FOLD_TASK_ROWS = 20_000
 
+# Tasks of a Python worker between two searches for garbage in cycles; one search walks all that the
+# worker remembers, and tasks leave little behind.
+TASKS_UNSEARCHED_MAX = 1_000
+
 # Records in one Kafka transaction of the publisher: far below what times out, large enough that
 # the cost of a transaction vanishes.
 TRANSACTION_RECORDS_MAX = 200_000

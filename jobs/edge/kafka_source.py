@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -50,14 +49,15 @@ def changes_stream(
     return reader.load()
 
 
-def planned_ends(checkpoint: Path, batch: int) -> Offsets:
-    """The offsets at which a micro-batch ends, from the query's own log.
+def planned_ends(spark: SparkSession) -> Offsets:
+    """The offsets at which the micro-batch ends that the calling thread is handed.
 
-    Spark writes it before it hands us the batch. Rows cannot tell: a transactional topic ends in
-    control records, and a compacted one has gaps.
+    Rows cannot tell: a transactional topic ends in control records, and a compacted one has gaps.
+    So the query itself is asked, of which this is the only source.
     """
-    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    planned: Offsets = json.loads(lines[-1])
+    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    execution = spark._jsparkSession.streams().get(query).streamingQuery()
+    planned: Offsets = json.loads(execution.availableOffsets().values().head().json())
     return planned
 
 
