@@ -29,7 +29,7 @@ ROW_MEMO_ENTRIES_MAX = 10_000
 BUCKETS_MAX = 4_096
 
 # Rows of an epoch that one fold task takes before another task is worth its start-up cost.
-FOLD_TASK_ROWS = 20_000
+FOLD_TASK_ROWS = 4_000
 
 # Tasks of a Python worker between two searches for garbage in cycles; one search walks all that the
 # worker remembers, and tasks leave little behind.
