@@ -416,3 +416,7 @@ CONSOLE_CHANGES_BEFORE = 200
 
 # Operations of a job that the console's page of audits lists.
 CONSOLE_AUDITS = 100
+
+# Niceness of the session of a job that a service started, where both are on one machine: the job
+# has a tenth of the weight of the service, when both want the same processor.
+JOB_NICENESS = 10

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from schemas.limits import JOB_NICENESS
+
 _PROC = Path("/proc")
 _STAT_BIRTH = 19  # field 22 of /proc/PID/stat, counted after the command's closing parenthesis
 _ZOMBIE = "Z"
@@ -31,7 +33,7 @@ def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "jobs.command", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -41,6 +43,15 @@ def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
     finally:
         os.close(descriptor)
+    _give_way(process.pid)
+    return process
+
+
+def _give_way(pid: int) -> None:
+    """An epoch may have all of the processors that nobody asks for; an answer should not wait for
+    one. The niceness of a process counts within its session only, so it is the session's."""
+    with suppress(OSError):  # a kernel without groups by session
+        (_PROC / str(pid) / "autogroup").write_text(str(JOB_NICENESS))
 
 
 def birth(pid: int) -> str | None:

@@ -84,8 +84,9 @@ def _service(job: RetallyJob) -> Iterator[Client]:
     with (
         (job.directory / "service.log").open("ab") as log,
         subprocess.Popen(
-            [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
+            [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=log, text=True,
+            start_new_session=True,
+        ) as process,  # fmt: skip
     ):
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -136,7 +137,7 @@ class _Clients:
         file.write_text(json.dumps(asked))
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None
         if process.stdout.readline().strip() != "ready":
