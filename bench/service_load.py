@@ -5,8 +5,8 @@ followers  server-sent events of one group, or of all; each notes the ids it was
 
 python -m bench.service_load ADDRESS JOB ASKED_FILE ──► a line `ready`, at end of input a document
 
-Who looks up and who follows are two processes: what a follower takes to note a large epoch is not
-the service's answer.
+Who looks up and who follows are two processes, and light ones (uvloop): what a follower takes to
+note a large epoch is not the service's answer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+import uvloop
 
 CONNECTIONS = 16
 LOOKUPS_PER_SECOND = 500
@@ -167,7 +169,7 @@ def main(arguments: list[str]) -> None:
     address, job, file = arguments
     asked = json.loads(Path(file).read_text())
     load = Load(address, job, asked["keys"], asked["followed"])
-    print(json.dumps(asyncio.run(load.run())), flush=True)
+    print(json.dumps(uvloop.run(load.run())), flush=True)
 
 
 if __name__ == "__main__":

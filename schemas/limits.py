@@ -29,7 +29,7 @@ ROW_MEMO_ENTRIES_MAX = 10_000
 BUCKETS_MAX = 4_096
 
 # Rows of an epoch that one fold task takes before another task is worth its start-up cost.
-FOLD_TASK_ROWS = 4_000
+FOLD_TASK_ROWS = 8_000
 
 # Tasks of a Python worker between two searches for garbage in cycles; one search walks all that the
 # worker remembers, and tasks leave little behind.
@@ -289,7 +289,7 @@ OBJECT_WHOLE_BYTES_MAX = 8 * 1024 * 1024
 OBJECT_REQUESTS_AT_ONCE = 16
 
 # Those who follow a job are woken in so many shares, so that other requests come in between.
-PULSE_SHARES = 16
+PULSE_SHARES = 200
 
 # How often the supervisor looks after its processes.
 SUPERVISOR_TICK_SECONDS = 0.2

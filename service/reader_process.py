@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _ENOUGH = ""  # said instead of a column
+_NICENESS = 5  # beside the service, whose answers come first
 _PIECE_CHANGES = 1_000  # decoded at once: a request should not wait for all of a large epoch
 
 
@@ -214,4 +215,5 @@ def _read(connection: Connection) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         places, spec = connection.recv()
         connection.send(os.getpid())
+        os.nice(_NICENESS)
         Reader(places, spec, _Service(connection)).run()
