@@ -19,7 +19,8 @@ from bench.workloads.aggregates import CALLS
 from jobs.edge.broker import Broker
 
 OUT = Path(__file__).resolve().parent / "out"
-CHANGES = 2_000_000
+CHANGES = 6_000_000
+GROUPS = 10_000_000
 STEADY_SECONDS = 60.0
 
 
@@ -36,6 +37,7 @@ def main(arguments: list[str]) -> int:
         flink=not chosen.skip_flink,
         retally=not chosen.skip_retally,
         calls=tuple(chosen.call or ()),
+        groups=chosen.groups,
     )
     failed = False
     with Broker(directory / "broker") as broker:
@@ -57,6 +59,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=STEADY_SECONDS, help="of each steady stream"
     )
+    parser.add_argument("--groups", type=int, default=GROUPS, help="the most of a growing state")
     parser.add_argument("--only", action="append", choices=names(), help="may be given twice")
     parser.add_argument(
         "--call", action="append", choices=list(CALLS), metavar="AGGREGATE",

@@ -2,10 +2,12 @@
 
 changelog-json   {"op","row"}: checked as it is folded, each row against the one before
 upsert-json      the row, or a tombstone: the last one of a key counts
+canal-json       rows that come and go: what is left of each, for their order is not kept
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +34,11 @@ class ResultRow(msgspec.Struct, frozen=True, gc=False):
 class ChangelogRow(msgspec.Struct, frozen=True, gc=False):
     op: str
     row: ResultRow
+
+
+class CanalRow(msgspec.Struct, frozen=True, gc=False):
+    data: list[ResultRow]
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +79,20 @@ def fold_changelog(brokers: str, topic: str) -> Folded:
                 raise BenchFailed(f"{topic}: {change} adds a second row of its group")
             last_ms = max(last_ms, written_ms)
     return Folded(table, records, last_ms)
+
+
+def fold_canal(brokers: str, topic: str) -> Folded:
+    weights: Counter[ResultRow] = Counter()
+    records = last_ms = 0
+    decode = msgspec.json.Decoder(CanalRow).decode
+    for batch in committed(brokers, topic):
+        records += len(batch)
+        for _, value, written_ms in batch:
+            change = decode(value or b"null")
+            for row in change.data:
+                weights[row] += -1 if change.type == "DELETE" else 1
+            last_ms = max(last_ms, written_ms)
+    left = {row: weight for row, weight in weights.items() if weight}
+    if any(weight != 1 for weight in left.values()) or len({row.name for row in left}) != len(left):
+        raise BenchFailed(f"{topic}: rows are left that nobody took back, or the other way round")
+    return Folded({row.name: row.values for row in left}, records, last_ms)

@@ -81,7 +81,7 @@ def spent_on(
     call: str, shape: Shape, changes: int, epochs: int, profile: cProfile.Profile | None
 ) -> Spent:
     with tempfile.TemporaryDirectory(prefix="retally-bench-") as directory:
-        job = _Job(plan_of(call), Path(directory))
+        job = EpochsByHand(plan_of(call), Path(directory))
         decode = fold = 0.0
         written = 0
         for number, lines in enumerate(messages(shape, changes, epochs)):
@@ -104,7 +104,7 @@ def spent_on(
     return Spent(decode / count, fold / count, written / count)
 
 
-class _Job:
+class EpochsByHand:
     """A job's stages between Kafka and the table, without Spark between them."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:

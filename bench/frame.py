@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.fold import fold_changelog, fold_upserts
+from bench.flink.peer import FlinkJob
+from bench.fold import fold_canal, fold_changelog, fold_upserts
 from bench.generator import Shape, ShopTable, Stream, stored_stream
 from bench.machine import other_work
 from bench.outcome import Outcome, check
@@ -29,6 +30,7 @@ class Options:
     flink: bool
     retally: bool
     calls: tuple[str, ...] = ()  # aggregates to be measured, by name; all if none is said
+    groups: int = 10_000_000  # the most that a state grows to
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +123,6 @@ class Bench:
     def check_retally(self, job: RetallyJob, loaded: Loaded) -> None:
         check("retally", fold_changelog(self.brokers, job.sink_topic).table, loaded.table.truth())
 
-    def check_flink(self, sink_topic: str, loaded: Loaded) -> None:
-        check("Flink", fold_upserts(self.brokers, sink_topic).table, loaded.table.truth())
+    def check_flink(self, job: FlinkJob, loaded: Loaded) -> None:
+        fold = fold_upserts if job.sink == "upsert-kafka" else fold_canal
+        check("Flink", fold(self.brokers, job.sink_topic).table, loaded.table.truth())

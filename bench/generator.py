@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,15 @@ class Shape:
     update_share: float = 0.6
     regroup_share: float = 0.1  # of updates that move the row to another group
     wide_bytes: int = 0  # added to every message by a longer description
+    extra_columns: int = 0  # of text, which no query reads
+    growing_share: float = 0.9  # of what is no update: rows that come while they are too few
+    own_group: bool = False  # every new row begins a group: as many groups as rows
     seed: int = 20_260
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Of the table, with their types."""
+        return COLUMNS | {f"extra{at:02d}": "STRING" for at in range(self.extra_columns)}
 
     @property
     def digest(self) -> str:
@@ -81,12 +90,42 @@ _MESSAGE = (
     b'"old":%s,"pkNames":["id"],"sql":"","sqlType":{"id":-5,"name":12,"cnt":4,"price":3,'
     b'"description":12},"table":"product","ts":%d,"type":"%s"}'
 )
+
+
+@lru_cache(maxsize=4)
+def _message_of(extra: int) -> bytes:
+    """The envelope of a table with so many columns more."""
+    if not extra:
+        return _MESSAGE
+    data = b"".join(b',"extra%02d":"of no use, %02d"' % (at, at) for at in range(extra))
+    kinds = b"".join(b',"extra%02d":"varchar(32)"' % at for at in range(extra))
+    numbers = b"".join(b',"extra%02d":12' % at for at in range(extra))
+    return (
+        _MESSAGE.replace(b'"description":"%s"', b'"description":"%s"' + data)
+        .replace(b'"description":"varchar(255)"', b'"description":"varchar(255)"' + kinds)
+        .replace(b'"description":12', b'"description":12' + numbers)
+    )
+
+
 _DESCRIPTION = b"batch %010d, hall %02d"
 _CANAL_DELAY_MS = 120
 
 
 def group_name(group: int) -> bytes:
     return b"product-%06d" % group
+
+
+def one_row_each(groups: int) -> Shape:
+    """So many groups, each of which begins with one row."""
+    return Shape(
+        changes=groups, live_rows=groups, groups=groups, skew=None, update_share=0.0,
+        growing_share=1.0, own_group=True,
+    )  # fmt: skip
+
+
+def in_motion(groups: int) -> Shape:
+    """What follows: any of the groups changes, and there are about as many rows as before."""
+    return Shape(live_rows=groups, groups=groups, skew=None)
 
 
 @dataclass(slots=True)
@@ -108,7 +147,7 @@ class ShopTable:
         batches: Batches = [[] for _ in range(shape.partitions)]
         padding = b"." * shape.wide_bytes
         regroup_from = shape.update_share * (1 - shape.regroup_share)
-        grow_below = shape.update_share + 0.9 * (1 - shape.update_share)
+        grow_below = shape.update_share + shape.growing_share * (1 - shape.update_share)
         shrink_from = shape.update_share + 0.1 * (1 - shape.update_share)
         for fate, place, group, cnt in self._draws(count):
             live = len(ids)
@@ -131,6 +170,8 @@ class ShopTable:
                 kind = b"INSERT"
                 row = self.next_id
                 self.next_id += 1
+                if shape.own_group:
+                    group = row - 1
                 ids.append(row)
                 groups.append(group)
                 counts.append(cnt)
@@ -223,7 +264,7 @@ class ShopTable:
         whole, cents = divmod(row * 37 % 1_000_000, 100)
         description = _DESCRIPTION % (row, row % 97) + padding
         values = (row, name, cnt, whole, cents, description, es, self.sequence, old, ts, kind)
-        return _MESSAGE % values
+        return _message_of(self.shape.extra_columns) % values
 
 
 @dataclass(frozen=True, slots=True)

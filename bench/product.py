@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,9 @@ class RetallyJob:
     directory: Path
     minibatch: dict[str, Any] = field(default_factory=lambda: dict(MINIBATCH))
     overrides: dict[str, Any] = field(default_factory=dict)  # further keys of the spec
+    columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
+    # When the last record of the result topic was written; None: it has no say.
+    published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
 
     @property
     def sink_topic(self) -> str:
@@ -58,11 +61,19 @@ class RetallyJob:
         return {
             "name": self.name,
             "source": {"topic": self.topic, "format": "canal-json", "start": "earliest"},
-            "columns": COLUMNS,
+            "columns": self.columns,
             "query": QUERY,
             "minibatch": self.minibatch,
             "sink": {"topic": self.sink_topic, "partitions": 4, "delivery": "exactly_once"},
         } | self.overrides
+
+    @property
+    def table(self) -> Path:
+        return self.directory / "jobs" / self.name / "epochs"
+
+    @property
+    def cache(self) -> Path:
+        return self.directory / "cache"
 
     def catch_up(self) -> Outcome:
         """Up to the end of the topic as it is now, all of it published."""
@@ -81,9 +92,9 @@ class RetallyJob:
         if not epochs:
             raise self._failed("committed nothing")
         progress = [Progress(epoch.committed_ms, epoch.taken) for epoch in epochs]
-        if "query" not in self.overrides:
+        if self.published_ms is not None:
             # Done is what a reader of the topic can have, not what is committed.
-            published_ms = fold_changelog(self.brokers, self.sink_topic).last_ms
+            published_ms = self.published_ms(self.brokers, self.sink_topic)
             if published_ms > progress[-1].at_ms:
                 progress.append(Progress(published_ms, progress[-1].changes))
         return Outcome(
@@ -104,6 +115,14 @@ class RetallyJob:
             if code != 0:
                 raise self._failed(f"ended with exit code {code} when asked to stop")
 
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Runs until the block ends, and is killed in whatever it does."""
+        with self._process() as process:
+            yield
+            process.kill()
+            process.wait()
+
     def taken(self) -> int:
         """Changes taken into committed epochs so far."""
         epochs = self.epochs()
@@ -112,7 +131,7 @@ class RetallyJob:
     def epochs(self) -> list[Epoch]:
         """As any reader of the table sees them."""
         try:
-            table = DeltaTable(str(self.directory / "jobs" / self.name / "epochs"))
+            table = DeltaTable(str(self.table))
         except TableNotFoundError:
             return []
         columns = ["epoch", "kind", "committed_at", "offsets"]

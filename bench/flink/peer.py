@@ -29,6 +29,7 @@ from jobs.edge.java import java
 
 State = Literal["hashmap", "rocksdb"]
 Delivery = Literal["at-least-once", "exactly-once"]
+Sink = Literal["upsert-kafka", "canal-json"]
 
 RUN_SECONDS_MAX = 1_800
 STOP_SECONDS_MAX = 60
@@ -84,7 +85,17 @@ class FlinkJob:
     latency: str = "5 s"
     checkpoints: str = "10 s"
     tuned: bool = False
+    columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
+    query: str = QUERY
+    results: dict[str, str] = field(default_factory=dict)  # columns behind those of QUERY
+    sink: Sink = "upsert-kafka"
     events: list[Event] = field(default_factory=list)
+
+    @property
+    def engine(self) -> str:
+        """As tables of figures call it."""
+        tuned, sink = ", tuned" if self.tuned else "", ", canal-json" * (self.sink == "canal-json")
+        return f"Flink {self.state}{tuned}{sink}"
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -101,7 +112,7 @@ class FlinkJob:
         return options
 
     def script(self, *, bounded: bool) -> str:
-        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         source = {
             "connector": "kafka",
             "topic": self.topic,
@@ -112,21 +123,25 @@ class FlinkJob:
         if bounded:
             source["scan.bounded.mode"] = "latest-offset"
         sink = {
-            "connector": "upsert-kafka",
             "topic": self.sink_topic,
             "properties.bootstrap.servers": self.brokers,
-            "key.format": "json",
-            "value.format": "json",
             "sink.delivery-guarantee": self.delivery,
         }
+        key = ""
+        if self.sink == "upsert-kafka":
+            sink |= {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
+            key = ", PRIMARY KEY (name) NOT ENFORCED"
+        else:
+            sink |= {"connector": "kafka", "format": "canal-json"}
         if self.delivery == "exactly-once":
             sink["sink.transactional-id-prefix"] = self.sink_topic
             sink["properties.transaction.timeout.ms"] = "600000"
+        results = "".join(f", {name} {kind}" for name, kind in self.results.items())
         return (
             f"CREATE TABLE product ({columns}) WITH ({_with(source)});\n"
-            "CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT, "
-            f"PRIMARY KEY (name) NOT ENFORCED) WITH ({_with(sink)});\n"
-            f"INSERT INTO sink {QUERY};\n"
+            f"CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT{results}{key}) "
+            f"WITH ({_with(sink)});\n"
+            f"INSERT INTO sink {self.query};\n"
         )
 
     def catch_up(self) -> Outcome:
@@ -142,9 +157,8 @@ class FlinkJob:
             if event.event == "sample" and begin.at <= event.at < finished.at
         ]
         progress.append(Progress(finished.at, finished.records))
-        engine = f"Flink {self.state}{', tuned' if self.tuned else ''}"
         return Outcome(
-            engine, started_ms, progress, footprint.memory_bytes_max, footprint.cpu_seconds
+            self.engine, started_ms, progress, footprint.memory_bytes_max, footprint.cpu_seconds
         )
 
     @contextmanager

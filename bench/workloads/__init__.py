@@ -13,7 +13,7 @@ from typing import Protocol
 from bench.frame import Bench
 
 # Those that `make bench` is about come first, in this order; the rest by name.
-FIRST = ("backfill", "epoch")
+FIRST = ("backfill", "epoch", "latency")
 
 
 class Workload(Protocol):

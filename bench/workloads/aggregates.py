@@ -88,6 +88,7 @@ def job_of(bench: Bench, loaded: Loaded, name: str, calls: str) -> RetallyJob:
         directory=bench.directory / f"{loaded.topic}-{name}",
         minibatch={**MINIBATCH, "max_rows": EPOCH_ROWS_MAX},
         overrides={"query": f"SELECT name, {calls} FROM product GROUP BY name"},
+        published_ms=None,
     )
 
 

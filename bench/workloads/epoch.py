@@ -1,8 +1,8 @@
-"""Small epochs: what an epoch of 5,000 changes costs, and how soon a change is readable.
+"""Small epochs: what an epoch of 5,000 changes costs.
 
 The state is that of the backfill. A backlog makes epochs of exactly 5,000 changes follow one
 another without a pause, so the time between two commits is the whole cost of an epoch, publisher
-running; a steady stream at 5,000 changes/s then gives the latency.
+running.
 """
 
 from __future__ import annotations
@@ -12,35 +12,25 @@ import statistics
 import time
 from collections.abc import Callable
 
-from bench.flink.peer import FlinkJob
 from bench.frame import Bench, Figure, Loaded
-from bench.generator import Shape
-from bench.latency import Latency, probe_latency
 from bench.outcome import BenchFailed
 from bench.product import Epoch
 from bench.topic import fill
+from bench.workloads.backfill import shape_of
 
 TITLE = "small epochs"
 EPOCH_CHANGES = 5_000
-BACKLOG_EPOCHS = 60
+BACKLOG_EPOCHS = 150
 # The first ones after a start pay for compiling and for filling the hot state.
-WARM_EPOCHS = 10
+WARM_EPOCHS = 30
 EPOCH_SECONDS_MAX = 0.7
-RATE = 5_000
 READY_SECONDS_MAX = 300
-SETTLE_SECONDS = 3
 
 
 def run(bench: Bench) -> None:
-    shape = Shape(changes=bench.options.changes)
-    if bench.options.retally:
-        run_retally(bench, shape)
-    if bench.options.flink:
-        run_flink(bench, shape)
-
-
-def run_retally(bench: Bench, shape: Shape) -> None:
-    loaded, job, _ = bench.backfilled(shape)
+    if not bench.options.retally:
+        return
+    loaded, job, _ = bench.backfilled(shape_of(bench.options))
     job.minibatch = {"size": EPOCH_CHANGES, "latency": "1s", "max_rows": EPOCH_CHANGES}
     before = job.epochs()[-1].epoch
     backlog = loaded.table.changes(BACKLOG_EPOCHS * EPOCH_CHANGES)
@@ -48,40 +38,12 @@ def run_retally(bench: Bench, shape: Shape) -> None:
     with bench.measuring("retally: small epochs"), job.running():
         wait_until_taken(job.taken, loaded)
         seconds = epoch_seconds([epoch for epoch in job.epochs() if epoch.epoch > before])
-        latency = steady_latency(bench, loaded, job.sink_topic)
-        wait_until_taken(job.taken, loaded)
     bench.check_retally(job, loaded)
     median = statistics.median(seconds)
-    bound = f"< {EPOCH_SECONDS_MAX}"
     bench.add(
-        Figure(TITLE, "retally", "epoch of 5,000, median", median, "s", bound,
+        Figure(TITLE, "retally", "epoch of 5,000, median", median, "s", f"< {EPOCH_SECONDS_MAX}",
                median < EPOCH_SECONDS_MAX)
     )  # fmt: skip
-    add_latency(bench, "retally", latency)
-
-
-def run_flink(bench: Bench, shape: Shape) -> None:
-    """The nearest to the same promise: exactly-once sink, checkpoints and mini-batch of 1 s."""
-    loaded = bench.loaded(shape)
-    sink_topic = bench.new_topic("flink")
-    job = FlinkJob(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        bench.out,
-        bench.directory / sink_topic,
-        delivery="exactly-once",
-        latency="1 s",
-        checkpoints="1 s",
-    )
-    with bench.measuring("Flink: latency at a steady rate"), job.running():
-        wait_until_taken(job.taken, loaded)
-        time.sleep(SETTLE_SECONDS)
-        latency = steady_latency(bench, loaded, sink_topic)
-        wait_until_taken(job.taken, loaded)
-        time.sleep(SETTLE_SECONDS)
-    bench.check_flink(sink_topic, loaded)
-    add_latency(bench, "Flink hashmap", latency)
 
 
 def wait_until_taken(taken: Callable[[], int], loaded: Loaded) -> None:
@@ -102,20 +64,3 @@ def epoch_seconds(epochs: list[Epoch]) -> list[float]:
     if not gaps:
         raise BenchFailed("no two epochs of 5,000 changes followed one another")
     return gaps
-
-
-def steady_latency(bench: Bench, loaded: Loaded, sink_topic: str) -> Latency:
-    return probe_latency(
-        bench.brokers,
-        loaded.topic,
-        sink_topic,
-        loaded.table,
-        rate=RATE,
-        seconds=bench.options.seconds,
-    )
-
-
-def add_latency(bench: Bench, engine: str, latency: Latency) -> None:
-    what = "change to readable at 5,000/s"
-    bench.add(Figure(TITLE, engine, f"{what}, p50", latency.p50_seconds, "s"))
-    bench.add(Figure(TITLE, engine, f"{what}, p99", latency.p99_seconds, "s"))

@@ -5,12 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.generator import Batches, Shape, ShopTable, Truth, steady, stored_stream
+from bench.generator import (
+    Batches,
+    Shape,
+    ShopTable,
+    Truth,
+    in_motion,
+    one_row_each,
+    steady,
+    stored_stream,
+)
 
 SMALL = Shape(changes=6_000, live_rows=1_000, groups=300)
 
@@ -170,3 +180,24 @@ def test_probe_is_alone_in_its_group_for_good() -> None:
     table.changes(4_000)
     assert table.truth()[name] == (1, 1, 1)
     assert table.sequence == 6_001
+
+
+def test_a_state_is_filled_with_one_row_a_group_and_then_any_of_them_change() -> None:
+    table = ShopTable(one_row_each(500))
+    first = parsed(table.changes(500))
+    assert {name: n for name, (_, _, n) in table.truth().items()} == {
+        f"product-{group:06d}": 1 for group in range(500)
+    }
+    table.shape = in_motion(500)
+    second = parsed(table.changes(2_000))
+    rows = replayed([one + two for one, two in zip(first, second, strict=True)])
+    assert aggregated(rows) == table.truth()
+
+
+def test_columns_that_no_query_reads_are_in_every_message_and_change_nothing_else() -> None:
+    shape = replace(SMALL, extra_columns=35)
+    wide, plain = parsed(ShopTable(shape).changes(500)), parsed(ShopTable(SMALL).changes(500))
+    for with_extra, without in zip(itertools.chain(*wide), itertools.chain(*plain), strict=True):
+        assert list(with_extra["data"][0]) == list(shape.columns) == list(with_extra["mysqlType"])
+        kept = {name: with_extra["data"][0][name] for name in without["data"][0]}
+        assert with_extra["type"] == without["type"] and [kept] == without["data"]

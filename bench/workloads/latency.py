@@ -1,0 +1,78 @@
+"""How soon a change is readable at a steady rate, exactly once, in both engines.
+
+retally takes what there is as soon as it is done with the epoch before; Flink has what comes
+nearest to the same promise, an exactly-once sink with a checkpoint and a mini-batch of 1 s.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench.flink.peer import FlinkJob
+from bench.frame import Bench, Figure, Loaded
+from bench.generator import Shape
+from bench.latency import Latency, probe_latency
+from bench.workloads.epoch import wait_until_taken
+
+TITLE = "latency"
+# Changes a second, and what is promised of them in seconds: p50, p99.
+GOALS = {5_000: (0.5, 1.0), 20_000: (0.9, 2.0)}
+MINIBATCH = {"size": 1, "max_rows": 100_000}
+CHANGES_MAX = 1_000_000
+SETTLE_SECONDS = 3.0
+
+
+def run(bench: Bench) -> None:
+    shape = Shape(changes=min(bench.options.changes, CHANGES_MAX))
+    if bench.options.retally:
+        _retally(bench, shape)
+    if bench.options.flink:
+        _flink(bench, shape)
+
+
+def _retally(bench: Bench, shape: Shape) -> None:
+    loaded, job, _ = bench.backfilled(shape)
+    job.minibatch = MINIBATCH
+    with job.running():
+        for rate, (p50, p99) in GOALS.items():
+            wait_until_taken(job.taken, loaded)
+            with bench.measuring(f"retally: latency at {rate:,} changes/s"):
+                latency = _latency(bench, loaded, job.sink_topic, rate)
+            _add(bench, "retally", rate, "p50", latency.p50_seconds, p50)
+            _add(bench, "retally", rate, "p99", latency.p99_seconds, p99)
+        wait_until_taken(job.taken, loaded)
+    bench.check_retally(job, loaded)
+
+
+def _flink(bench: Bench, shape: Shape) -> None:
+    loaded = bench.loaded(shape)
+    sink_topic = bench.new_topic("flink")
+    job = FlinkJob(
+        bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic,
+        delivery="exactly-once", latency="1 s", checkpoints="1 s",
+    )  # fmt: skip
+    with job.running():
+        for rate in GOALS:
+            wait_until_taken(job.taken, loaded)
+            time.sleep(SETTLE_SECONDS)
+            with bench.measuring(f"Flink: latency at {rate:,} changes/s"):
+                latency = _latency(bench, loaded, sink_topic, rate)
+            _add(bench, job.engine, rate, "p50", latency.p50_seconds)
+            _add(bench, job.engine, rate, "p99", latency.p99_seconds)
+        wait_until_taken(job.taken, loaded)
+        time.sleep(SETTLE_SECONDS)
+    bench.check_flink(job, loaded)
+
+
+def _latency(bench: Bench, loaded: Loaded, sink_topic: str, rate: int) -> Latency:
+    return probe_latency(
+        bench.brokers, loaded.topic, sink_topic, loaded.table,
+        rate=rate, seconds=bench.options.seconds,
+    )  # fmt: skip
+
+
+def _add(
+    bench: Bench, engine: str, rate: int, what: str, value: float, goal: float | None = None
+) -> None:
+    bound, holds = ("", None) if goal is None else (f"< {goal}", value < goal)
+    bench.add(Figure(TITLE, engine, f"readable at {rate:,}/s, {what}", value, "s", bound, holds))
