@@ -1,0 +1,216 @@
+"""Sixty kills under load: at every failpoint of a running job, and at any moment.
+
+    changes, all the time ─► topic ─► retally run, killed ─► run again ─► killed ─► ... ─► the truth
+
+A worker, the publisher or the merging process may die as well as the driver; whatever a death
+leaves of the job is ended by kill -9 too. Recovered is who has committed again.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.edge.broker import Broker
+from tests.command.shop import COLUMNS, QUERY, Shop, ordered
+from tests.faults.tally import FaultTally
+from tests.pipeline.running import RunningJob, consumed
+
+pytestmark = [
+    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
+]  # fmt: skip
+
+CYCLES = 60
+FIRE_SECONDS_MAX = 90.0
+DEATH_SECONDS_MAX = 60.0
+LOAD_CHANGES, LOAD_EVERY_SECONDS = 30, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A failpoint, and whether the job ends by it (else it goes on, and is killed by hand)."""
+
+    failpoint: str
+    action: str = "kill"
+    ends: bool = True
+    passings: int = 4  # it acts at one of the first so many
+
+
+KILLS = (
+    Kill("decode_task"),
+    Kill("fold_task"),
+    Kill("after_tasks"),
+    Kill("before_commit"),
+    Kill("after_commit"),
+    Kill("commit_reply_lost", "lost", ends=False),
+    Kill("epoch_sent"),
+    Kill("publish_begun"),
+    Kill("publish_produced"),
+    Kill("publish_flushed"),
+    Kill("publish_committed"),
+    Kill("compaction", ends=False, passings=1),
+    Kill("compaction_commit", passings=1),
+    Kill("", ends=False),  # at any moment
+)
+
+
+def spec(topic: str) -> dict[str, Any]:
+    return {
+        "name": "items",
+        "source": {"topic": topic},
+        "columns": dict(part.split(": ") for part in COLUMNS.strip("{}").split(", ")),
+        "query": QUERY,
+        "minibatch": {"size": 20, "latency": "100ms", "max_rows": 400},
+        "sink": {"topic": f"{topic}-changes", "partitions": 3},
+        "state": {"buckets": 8},
+    }
+
+
+@contextmanager
+def loaded(shop: Shop) -> Iterator[None]:
+    """Changes all the time, one in thirty of them none."""
+    ended = threading.Event()
+
+    def feed() -> None:
+        while not ended.wait(LOAD_EVERY_SECONDS):
+            shop.feed(LOAD_CHANGES)
+
+    thread = threading.Thread(target=feed, name="load")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_sixty_kills_under_load_lose_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:
+    topic = f"shop-{uuid.uuid4().hex[:8]}"
+    shop = Shop(broker.address, topic, seed=60)
+    job = RunningJob(spec(topic), tmp_path, broker.address)
+    tally = FaultTally("kills at every failpoint, real broker and Spark")
+    dice = random.Random(60)
+    died: float | None = None
+    with loaded(shop):
+        for cycle in range(CYCLES):
+            died = one_death(job, KILLS[cycle % len(KILLS)], tally, dice, died)
+    shop.close()
+    job.must_run()
+    recovered(job, died, tally)
+    tell(job, shop, tally)
+
+
+def one_death(
+    job: RunningJob, kill: Kill, tally: FaultTally, dice: random.Random, died: float | None
+) -> float:
+    """Start the job, have it die; when that was."""
+    name = kill.failpoint or "any moment"
+    tally.plan(name)
+    for mark in job.marks.iterdir():
+        mark.unlink()
+    nth = dice.randint(1, kill.passings)
+    points = f"{kill.failpoint}={kill.action}@{nth}" if kill.failpoint else ""
+    log = job.home / "run.log"
+    process = job.start(points, caught_up=False)
+    drain = threading.Thread(target=_drain, args=(process, log), daemon=True)
+    drain.start()
+    try:
+        if kill.failpoint:
+            _until(lambda: job.fired(kill.failpoint), FIRE_SECONDS_MAX, f"{name} never fired", log)
+        else:
+            _until(lambda: _epoch(job) > 0, FIRE_SECONDS_MAX, "no epoch", log)
+            time.sleep(12.0 + 3 * dice.random())
+        if kill.ends:
+            process.wait(DEATH_SECONDS_MAX)
+            assert process.returncode != 0, log.read_text()[-2_000:]
+        else:
+            time.sleep(dice.random())
+    finally:
+        process.kill()
+        process.wait()
+        drain.join()
+    tally.fire(name)
+    recovered(job, died, tally)
+    return time.time()
+
+
+def recovered(job: RunningJob, died: float | None, tally: FaultTally) -> None:
+    """How long after a death the next epoch was committed; a run that died before its first one
+    leaves the wait to the next."""
+    if died is None:
+        return
+    after = [row.committed_at / 1e6 - died for row in job.epochs() if row.committed_at / 1e6 > died]
+    if after:
+        tally.recoveries.append(min(after))
+
+
+def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
+    """Held against each other: the topic, the table's changelog, its results, and the truth."""
+    records = consumed(job.brokers, job.spec["sink"]["topic"])
+    stored = {place(change) for change in job.ask("changes", "items")}
+    published = [place(record["value"]) for record in records]
+    tally.inputs = sum(row.counters.get("read", 0) for row in job.epochs())
+    tally.outputs = len(published)
+    tally.lost = len(stored - set(published))
+    tally.duplicates = len(published) - len(set(published)) + len(set(published) - stored)
+    tally.out_of_order = disordered(records)
+    tally.close()
+    kept = job.part("quarantine")
+    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
+    assert ordered(job.ask("results", "items")) == shop.truth()
+    assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
+
+
+def place(change: Mapping[str, Any]) -> tuple[int, int]:
+    return change["epoch"], change["seq"]
+
+
+def disordered(records: Sequence[Mapping[str, Any]]) -> int:
+    """Records that come before an earlier one in their partition, or that take back what is not
+    there."""
+    wrong = 0
+    last: dict[str, Any] = {}
+    before: dict[int, tuple[int, int]] = {}
+    for record in records:
+        change, key, partition = record["value"], record["key"], record["partition"]
+        wrong += place(change) <= before.get(partition, (-1, -1))
+        before[partition] = place(change)
+        if change["op"] in ("-U", "-D"):
+            wrong += last.pop(key, None) != change["row"]
+        else:
+            wrong += key in last
+            last[key] = change["row"]
+    return wrong
+
+
+def _epoch(job: RunningJob) -> int:
+    with suppress(Exception):  # there is no table yet
+        return job.epochs()[-1].epoch
+    return 0
+
+
+def _until(done: Any, seconds: float, otherwise: str, log: Path) -> None:
+    give_up = time.monotonic() + seconds
+    while not done():
+        said = log.read_text()[-2_000:] if log.exists() else ""
+        assert time.monotonic() < give_up, f"{otherwise}; it said:\n{said}"
+        time.sleep(0.05)
+
+
+def _drain(process: subprocess.Popen[str], log: Path) -> None:
+    """Its output, so that its pipe never fills."""
+    assert process.stdout is not None
+    with log.open("w") as file:
+        for line in process.stdout:
+            file.write(line)
+            file.flush()

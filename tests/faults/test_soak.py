@@ -1,0 +1,214 @@
+"""Half an hour of steady load with a fault a minute: nothing may grow but what the job knows.
+
+    changes, all the time ─► topic ─► job of a service, which starts it again ─► changelog topic
+                  a process killed, stopped for a while, the broker paused ─┘
+
+Every ten seconds the job is looked at: memory of its processes, live files and files on disk, how
+long commits and epochs take, the size of its cache. Each has to be as flat as its table says, by a
+line through all looks of the second half. RETALLY_SOAK_SECONDS makes it shorter or longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.process_tree import anonymous_bytes, descendants
+from jobs.edge.broker import Broker
+from jobs.edge.delta_epochs import live_files, opened
+from service import job_process
+from service.client import Client
+from tests.command.shop import Shop, ordered
+from tests.faults.tally import RESULTS, FaultTally
+from tests.faults.test_kills import loaded, spec, tell
+from tests.pipeline.running import RunningJob
+from tests.service.conftest import end_jobs
+from tests.service.served import Served, eventually
+
+SECONDS = float(os.environ.get("RETALLY_SOAK_SECONDS", "1800"))
+FAULT_EVERY_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 10.0
+BACK_SECONDS_MAX = 120.0
+MIB = 2**20
+
+pytestmark = [
+    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults,
+    pytest.mark.timeout(int(SECONDS) + 600),
+]  # fmt: skip
+
+# What may be added in an hour, going on as in the second half, of the median of that half. The
+# rows of the shop become more all the time, so the cache may grow a little.
+GROWTH_MAX = {
+    "memory_mib": 0.5, "live_files": 0.5, "commit_ms": 1.0, "epoch_ms": 1.0, "cache_mib": 1.0,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Looks:
+    """What was seen, look by look."""
+
+    at: list[float] = field(default_factory=list)
+    seen: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, **values: float) -> None:
+        self.at.append(time.monotonic())
+        for name, value in values.items():
+            self.seen.setdefault(name, []).append(value)
+
+    def growth(self, name: str) -> tuple[float, float]:
+        """The median of the second half, and what it grows by in an hour, as a share of it."""
+        half = len(self.at) // 2
+        values = self.seen[name][half:]
+        slope, _ = np.polyfit(np.array(self.at[half:]) / 3_600, values, 1)
+        median = statistics.median(values)
+        return median, float(slope) / max(median, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    does: Callable[[int, Broker], None]  # to the driver of this pid, or to the broker
+
+
+def _kill(words: str) -> Callable[[int, Broker], None]:
+    def kill(driver: int, _: Broker) -> None:
+        os.kill(_child(driver, words), signal.SIGKILL)
+
+    return kill
+
+
+def _pause(words: str, seconds: float) -> Callable[[int, Broker], None]:
+    def pause(driver: int, broker: Broker) -> None:
+        pid = broker.java_pid if words == "broker" else _child(driver, words)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    return pause
+
+
+FAULTS = (
+    Fault("the driver is killed", lambda driver, _: os.kill(driver, signal.SIGKILL)),
+    Fault("a worker is killed", _kill("python_daemon")),
+    Fault("the broker stands still for 5 s", _pause("broker", 5)),
+    Fault("the JVM is killed", _kill("SparkSubmit")),
+    Fault("a worker stands still for 5 s", _pause("python_daemon", 5)),
+    Fault("the JVM stands still for 5 s", _pause("SparkSubmit", 5)),
+)
+
+
+def _child(driver: int, words: str) -> int:
+    """The newest process of a job whose command has these words."""
+    found = [pid for pid in descendants(driver) if words in _command(pid)]
+    assert found, f"no process of {words}"
+    return found[-1]
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: Path) -> None:
+    topic = f"shop-{uuid.uuid4().hex[:8]}"
+    shop = Shop(broker.address, topic, seed=30)
+    job = RunningJob(spec(topic), tmp_path, broker.address)
+    served = Served.start(job.data, brokers=broker.address)
+    client = Client(served.address)
+    tally, looks = FaultTally("soak: a fault a minute"), Looks()
+    try:
+        client.put("items", job.spec)
+        client.start("items")
+        eventually(lambda: client.job("items").epoch or 0 > 3, BACK_SECONDS_MAX)
+        with loaded(shop):
+            for fault in faults(SECONDS):
+                calm = time.monotonic() + FAULT_EVERY_SECONDS
+                strike(client, job, fault, broker, tally)
+                while time.monotonic() < calm:
+                    look(job, looks)
+                    time.sleep(LOOK_EVERY_SECONDS)
+        shop.close()
+        eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, BACK_SECONDS_MAX)
+        client.stop("items")
+        client.until("items", "STOPPED", seconds=BACK_SECONDS_MAX)
+    finally:
+        client.close()
+        served.stop()
+        end_jobs(job.data)
+    must_be_flat(looks)
+    job.must_run()
+    tell(job, shop, tally)
+    assert ordered(job.ask("results", "items")) == shop.truth()
+
+
+def faults(seconds: float) -> Iterator[Fault]:
+    """All of them in turn, each round in another order, so many as there are minutes."""
+    dice = random.Random(30)
+    left = int(seconds / FAULT_EVERY_SECONDS)
+    while left:
+        for fault in dice.sample(FAULTS, min(left, len(FAULTS))):
+            left -= 1
+            yield fault
+
+
+def strike(
+    client: Client, job: RunningJob, fault: Fault, broker: Broker, tally: FaultTally
+) -> None:
+    """One fault, and how long it takes until the job commits again."""
+    tally.plan(fault.name)
+    driver = eventually(lambda: driver_of(job), BACK_SECONDS_MAX)
+    fault.does(driver, broker)
+    struck, epoch = time.monotonic(), client.job("items").epoch or 0
+    tally.fire(fault.name)
+    eventually(lambda: (client.job("items").epoch or 0) > epoch + 1, BACK_SECONDS_MAX)
+    tally.recoveries.append(time.monotonic() - struck)
+
+
+def driver_of(job: RunningJob) -> int | None:
+    return job_process.writer(job.table.parent / "lock")
+
+
+def look(job: RunningJob, looks: Looks) -> None:
+    pid = driver_of(job)
+    if pid is None:
+        return
+    rows = job.epochs()[-10:]
+    phases = [row.counters["phases_ms"] for row in rows if "phases_ms" in row.counters]
+    cache = job.data / "cache"
+    looks.add(
+        memory_mib=sum(anonymous_bytes(each) for each in descendants(pid)) / MIB,
+        live_files=len(live_files(opened(job.table))),
+        commit_ms=statistics.median(each.get("commit", 0.0) for each in phases),
+        epoch_ms=statistics.median(row.counters["compute_seconds"] * 1_000 for row in rows),
+        cache_mib=sum(path.stat().st_blocks * 512 for path in cache.rglob("*.mdb")) / MIB,
+    )
+
+
+def must_be_flat(looks: Looks) -> None:
+    """Said, kept beside the result lines, and held against what may be."""
+    told = {name: looks.growth(name) for name in GROWTH_MAX}
+    line = {
+        "suite": "soak: slopes",
+        "looks": len(looks.at),
+        **{name: {"median": round(m, 1), "an_hour": round(g, 3)} for name, (m, g) in told.items()},
+    }
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print("\n" + json.dumps(line))
+    grown = {name: told[name][1] for name, most in GROWTH_MAX.items() if told[name][1] > most}
+    assert not grown, f"what grows in an hour, as a share of itself: {grown}"
