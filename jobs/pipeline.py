@@ -76,6 +76,7 @@ from schemas.limits import (
     DROPPED_KEYS_NAMED_MAX,
     FOLD_TASK_ROWS,
     LINE_EPOCHS,
+    SMALL_RANGE_RECORDS,
 )
 
 _CARRIED = (POSITION, WEIGHT, REPORT)
@@ -159,6 +160,9 @@ class Pipeline:
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = source_rules(spec, plan)
         self.phases = Phases()
+        # Columns belong to no frame, and each of their nodes is a call to the JVM: made once.
+        self._bucket = bucket_column(plan, spec.state.buckets)
+        self._reported = F.col(REPORT).isNotNull()
 
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
@@ -272,9 +276,8 @@ class Pipeline:
         weighted = self._decoded(decode, carried)
         if self.plan.primary_key:
             weighted = self._deduped(weighted, ranges, epoch, uuid)
-        projected = project(weighted, self.plan, carried, keep=F.col(REPORT).isNotNull())
-        bucket = bucket_column(self.plan, self.spec.state.buckets)
-        bucketed = projected.withColumn(BUCKET, bucket)
+        projected = project(weighted, self.plan, carried, keep=self._reported)
+        bucketed = projected.withColumn(BUCKET, self._bucket)
         shuffled = self._shuffled(bucketed, BUCKET, ranges)
         outcome = Outcome()
         self.phases.lap("plan")
@@ -289,7 +292,9 @@ class Pipeline:
 
     def _decoded(self, decode: DecodeTask, carried: Sequence[str]) -> DataFrame:
         count = len(decode.ranges)
-        ordinals = self.spark.range(0, count, 1, count)
+        planned = sum(each.end - each.start for each in decode.ranges)
+        tasks = count if planned > count * SMALL_RANGE_RECORDS else min(count, self.cores)
+        ordinals = self.spark.range(0, count, 1, tasks)
         schema = _weighted_schema(self.plan.image, carried)
         return ordinals.mapInArrow(decode, schema)
 

@@ -28,6 +28,9 @@ ROW_MEMO_ENTRIES_MAX = 10_000
 # Logical buckets of a job's state; fixed for its life, so there is room above the default of 32.
 BUCKETS_MAX = 4_096
 
+# Records of an epoch's ranges, on average, below which a core reads several of them in one task.
+SMALL_RANGE_RECORDS = 5_000
+
 # Rows of an epoch that one fold task takes before another task is worth its start-up cost.
 FOLD_TASK_ROWS = 8_000
 
