@@ -17,7 +17,6 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.core.cloning import misfits
 from jobs.core.job_plan import plan_of
@@ -43,9 +42,10 @@ from jobs.rewind import target_of, way_back
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.object_path import ObjectPath, TablePath, source
+from schemas.object_path import ObjectPath, TablePath
 from schemas.places import JobDirectory
 from schemas.spec_file import write_spec
+from schemas.table_file import rows_in
 
 # What the source did wrong stays known: an audit has to say what it cannot decide.
 _CARRIED = ("dropped_retractions", "unmatched_retractions")
@@ -178,7 +178,7 @@ def rows_of_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> I
         return ()
     if part in STATE:
         return current_rows(reader.plan, reader.root, part, files)
-    return (pq.ParquetFile(source(reader.root / file.path)).read() for file in files)
+    return (rows_in(reader.root / file.path) for file in files)
 
 
 def as_rows_of(

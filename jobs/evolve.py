@@ -24,7 +24,6 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import Schema
 
 from jobs.clone import as_rows_of, rows_of_part
@@ -60,9 +59,9 @@ from jobs.edge.table_reading import TableReader
 from jobs.rewind import way
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.object_path import source
 from schemas.places import JobDirectory, discard
 from schemas.spec_file import write_spec
+from schemas.table_file import naming, table_file
 
 
 class CannotEvolve(Exception):
@@ -345,10 +344,13 @@ class _Commit:
         found: dict[LiveFile, AddedFile] = {}
         for number, file in enumerate(f for f in self.reader.files if f.part == CHANGELOG):
             name = file_name(CHANGELOG, self.epoch, self.uuid, f"evolve-{number}")
-            rows = pq.ParquetFile(source(self.root / file.path))
+            path = self.root / file.path
+            rows = table_file(path)
             with FileWriter(self.root, name, new, durable=self.durable) as writer:
                 for group in range(rows.num_row_groups):
-                    writer.write(_shaped(rows.read_row_group(group), new))
+                    with naming(path):
+                        piece = rows.read_row_group(group)
+                    writer.write(_shaped(piece, new))
             found[file] = writer.added
         return found
 

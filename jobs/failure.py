@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jobs.core.laws import BrokenLaw
-from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld, TableDamaged
+from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld
 from jobs.edge.epoch_files import now_ms
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
@@ -22,6 +22,7 @@ from jobs.pipeline import InputRefused
 from schemas.connections import UnknownConnectionError
 from schemas.failure import Failure, write_failure
 from schemas.limits import REASON_CHARACTERS_MAX
+from schemas.table_file import TableDamaged
 
 UNKNOWN = "failed"
 

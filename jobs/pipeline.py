@@ -68,6 +68,7 @@ from jobs.edge.fold_task import (
 from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
 from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
+from jobs.edge.spark import collected
 from jobs.phases import Phases
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
@@ -242,7 +243,7 @@ class Pipeline:
         task = TimeTask(self._fold_task(epoch, uuid, due.now_ms), due.release)
         numbers = self.spark.range(0, buckets, 1, min(self.cores, buckets))
         outcome = Outcome()
-        for _, payload in numbers.mapInArrow(task, _OUTPUT_SCHEMA).collect():
+        for _, payload in collected(numbers.mapInArrow(task, _OUTPUT_SCHEMA)):
             outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
         self.phases.lap("tasks")
         failpoint("after_tasks")
@@ -281,7 +282,7 @@ class Pipeline:
         shuffled = self._shuffled(bucketed, BUCKET, ranges)
         outcome = Outcome()
         self.phases.lap("plan")
-        for kind, payload in shuffled.mapInArrow(fold, _OUTPUT_SCHEMA).collect():
+        for kind, payload in collected(shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)):
             if kind == "report":
                 outcome.take(payload)
             else:

@@ -23,7 +23,6 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs.core.replaying import Place, place_of, why_refused
 from jobs.edge.epoch_files import QUARANTINE, now_ms
@@ -32,9 +31,9 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_record import found_again, record_at, send
 from jobs.edge.kafka_source import same_topics
 from jobs.edge.table_reading import TableReader, reading
-from schemas.object_path import source
 from schemas.places import JobDirectory
 from schemas.replayed import Replay, read_replay, write_replay
+from schemas.table_file import rows_in
 
 
 class CannotReplay(Exception):
@@ -123,7 +122,7 @@ def _rejected(table: TableReader, wanted: Place) -> tuple[TableReader, dict[str,
     )
     for file in table.files:
         if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
-            rows = pq.read_table(source(table.root / file.path), filters=mine, partitioning=None)
+            rows = rows_in(table.root / file.path, filters=mine)
             for row in rows.to_pylist():
                 return table, row
     return None

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -55,7 +54,8 @@ from jobs.edge.savepoints import RESTORED, Savepoint, savepoints
 from jobs.edge.table_reading import TableReader
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
-from schemas.object_path import TablePath, source
+from schemas.object_path import TablePath
+from schemas.table_file import table_file
 
 
 class CannotRewind(Exception):
@@ -197,7 +197,7 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
 
 def _added(root: TablePath, file: LiveFile) -> AddedFile:
     """A file of before as one to add again, with the statistics that readers prune by."""
-    parquet = pq.ParquetFile(source(root / file.path))
+    parquet = table_file(root / file.path)
     columns = [name for name in STATISTICS if name in parquet.schema_arrow.names]
     stats = statistics(parquet.read(columns))
     return AddedFile(file.path, file.part, file.rows, file.size, stats)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs.core.accumulators import Cell, Storage
 from jobs.core.bucket import bucket_in
@@ -22,7 +21,7 @@ from jobs.core.program import Program
 from jobs.core.state import rank
 from jobs.core.turns import Entry, Remembered, reasons, settled_until
 from schemas.epoch import EpochRow
-from schemas.object_path import source
+from schemas.table_file import rows_in
 from schemas.types import Kind
 from service.problems import Problem
 from service.row_shape import RowShape, safe_renderer
@@ -113,8 +112,8 @@ class GroupHistory:
         """The changelog rows of the group, oldest first; the newest `limit` of them."""
         found: list[dict[str, Any]] = []
         for file in reversed(self._table.of_part(CHANGELOG)):
-            rows = self._mine(pq.read_table(
-                source(self._table.root / file.path), partitioning=None, filters=self._filter()
+            rows = self._mine(rows_in(
+                self._table.root / file.path, filters=self._filter()
             ))  # fmt: skip
             results = rows_of(rows, result_columns(self._shape.plan))
             found += [
@@ -151,9 +150,7 @@ class GroupHistory:
         if wanted is not None:
             mine = wanted if mine is None else wanted & mine
         found = [
-            self._mine(
-                pq.read_table(source(self._table.root / file.path), partitioning=None, filters=mine)
-            )
+            self._mine(rows_in(self._table.root / file.path, filters=mine))
             for file in self._table.of_part(part)
         ]
         return [table for table in found if table.num_rows]

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -27,7 +26,8 @@ from jobs.core.change import Row, Value
 from jobs.core.plan import Plan
 from jobs.core.values import NAN
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
-from schemas.object_path import TablePath, source, storage_options
+from schemas.object_path import TablePath, storage_options
+from schemas.table_file import naming, rows_in, table_file
 from schemas.types import COMPOSITE, Kind, SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
@@ -123,11 +123,12 @@ class Table:
         return [file for file in self.files if file.part == part and file.epoch_max > after]
 
     def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
-        return pq.ParquetFile(source(self.root / file.path)).read(columns)
+        return rows_in(self.root / file.path, columns)
 
     def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """A file piece by piece: one that was merged may be larger than the memory."""
-        with pq.ParquetFile(source(self.root / file.path)) as parquet:
+        path = self.root / file.path
+        with naming(path), table_file(path) as parquet:
             for batch in parquet.iter_batches(rows, columns=list(columns)):
                 yield pa.Table.from_batches([batch])
 
@@ -185,7 +186,7 @@ class Table:
         them."""
         wanted = (pc.field("epoch") == epoch) & pc.field("tombstone")
         pieces = [
-            pq.read_table(source(self.root / file.path), filters=wanted, partitioning=None)
+            rows_in(self.root / file.path, filters=wanted)
             for file in self.of_part(ACCUMULATORS, epoch - 1)
             if file.epoch_min <= epoch
         ]
@@ -206,9 +207,7 @@ class Table:
 
 
 def _read_rows(path: TablePath, wanted: list[tuple[str, str, int]] | None) -> pa.Table:
-    if wanted is None:
-        return pq.ParquetFile(source(path)).read()
-    return pq.read_table(source(path), filters=wanted, partitioning=None)
+    return rows_in(path, filters=wanted)
 
 
 def at_newest(root: TablePath, read: Callable[[Table], Answer]) -> Answer:

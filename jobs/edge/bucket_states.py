@@ -26,8 +26,9 @@ from jobs.edge.delta_epochs import opened as opened_table
 from jobs.edge.epoch_files import TableLayout
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
-from schemas.object_path import TablePath, source
+from schemas.object_path import TablePath
 from schemas.places import host_cache
+from schemas.table_file import naming, table_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +135,13 @@ class StateFiles:
 
     def _rows(self, bucket: int, name: str) -> pa.Table:
         if name not in self._files:
-            metadata = pq.read_metadata(source(self.root / name))
+            metadata = table_file(self.root / name).metadata
             self._files[name] = (metadata, _bucket_ranges(metadata))
         metadata, ranges = self._files[name]
         wanted = [number for number, (low, high) in enumerate(ranges) if low <= bucket <= high]
         if name not in self._read or self._read[name][0] != wanted:
-            with pq.ParquetFile(source(self.root / name), metadata=metadata) as file:
+            path = self.root / name
+            with naming(path), table_file(path, metadata) as file:
                 table = file.read_row_groups(wanted)
             self._read[name] = (wanted, table, table["bucket"].to_numpy())
         _, table, buckets = self._read[name]

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from jobs.core.plan import Plan
 from jobs.edge.decode_task import layout_of
-from jobs.edge.delta_epochs import LiveFile, TableDamaged
+from jobs.edge.delta_epochs import LiveFile
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
@@ -54,7 +54,8 @@ from schemas.limits import (
     ROW_GROUP_BYTES_MAX,
     ROW_GROUP_ROWS_MIN,
 )
-from schemas.object_path import TablePath, source
+from schemas.object_path import TablePath
+from schemas.table_file import TableDamaged, table_file
 
 BASE_TIER = 9
 TOP_TIER = 8
@@ -160,7 +161,7 @@ class _Input:
         self._rows: list[pa.Table] = []
         self._next = 0
         with self._named():
-            self._reader: pq.ParquetFile | None = pq.ParquetFile(source(path))
+            self._reader: pq.ParquetFile | None = table_file(path)
 
     @property
     def ended(self) -> bool:

@@ -26,8 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -43,7 +41,8 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 from schemas.limits import OBJECT_REQUESTS_AT_ONCE
-from schemas.object_path import TablePath, source, storage_options
+from schemas.object_path import TablePath, storage_options
+from schemas.table_file import TableDamaged, rows_in
 
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
@@ -69,10 +68,6 @@ class FormatTooNew(Exception):
 
 class FormatTooOld(Exception):
     """The table was written by a retally from before the first release."""
-
-
-class TableDamaged(Exception):
-    """A file of the table is not what it was when it was written; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,10 +447,7 @@ def start_row(root: TablePath, handle: DeltaTable) -> EpochRow | None:
 def rows_of(path: TablePath) -> list[EpochRow]:
     """The rows of a file of epochs."""
     rows = []
-    try:
-        table = pq.ParquetFile(source(path)).read()
-    except pa.ArrowInvalid as error:
-        raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
+    table = rows_in(path)
     stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()
     for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
         for name in JSON_FIELDS:

@@ -54,6 +54,7 @@ from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_col
 from schemas.arrow_types import arrow_type
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.object_path import TablePath, sink
+from schemas.table_file import WRITTEN
 from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
@@ -437,7 +438,7 @@ class FileWriter:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sink = sink(self.path)  # closed by __exit__
         self._writer = pq.ParquetWriter(
-            self._sink, schema, compression=_COMPRESSION, write_statistics=True
+            self._sink, schema, compression=_COMPRESSION, write_statistics=True, **WRITTEN
         )
 
     def __enter__(self) -> FileWriter:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.edge.compaction import TOP_TIER
 from jobs.edge.delta_epochs import EpochTable, LiveFile, rows_of
@@ -28,7 +27,8 @@ from jobs.edge.epoch_files import (
     write_file,
 )
 from schemas.epoch import EpochRow
-from schemas.object_path import TablePath, source
+from schemas.object_path import TablePath
+from schemas.table_file import rows_in
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # What says how things are, or what an epoch is: a sum of it would say nothing.
@@ -75,7 +75,7 @@ def _committed_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int)
     """The last epoch before the first one that was committed at that time or later."""
     last = -1
     for file in epochs:  # oldest first
-        table = pq.ParquetFile(source(root / file.path)).read(["epoch", "committed_at"])
+        table = rows_in(root / file.path, ["epoch", "committed_at"])
         stamps = table["committed_at"].cast(pa.int64()).to_pylist()
         for epoch, stamp in sorted(zip(table["epoch"].to_pylist(), stamps, strict=True)):
             if stamp >= time_us:

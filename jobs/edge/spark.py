@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from jobs.core.laws import BrokenLaw
 from jobs.edge.jars import spark_jars
 from schemas.connections import SPARK_REDACTION
 from schemas.limits import ARROW_BATCH_BYTES_MAX
+from schemas.table_file import TableDamaged
 
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
@@ -76,3 +79,20 @@ def fast_directory(cache: Path) -> Path:
     """Where a throw-away checkpoint goes: memory where there is some, else the cache."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else cache
+
+
+# What a task may say that is more than a failed task, as the end of its traceback has it.
+_SAID: dict[str, type[Exception]] = {"TableDamaged": TableDamaged, "BrokenLaw": BrokenLaw}
+_LAST_WORDS = re.compile(rf"^[\w.]*\b({'|'.join(_SAID)}): (.+)$", re.MULTILINE)
+
+
+def collected(frame: DataFrame) -> list[Row]:
+    """The rows of a frame. What our own code in a task has refused is raised here as there; of
+    everything else that can befall a task, Spark's own exception tells."""
+    try:
+        return frame.collect()
+    except Exception as error:
+        said = _LAST_WORDS.search(str(error))
+        if said is None:
+            raise
+        raise _SAID[said[1]](said[2]) from error

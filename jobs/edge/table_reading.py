@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs.core.bucket import bucket_in
@@ -41,8 +40,9 @@ from jobs.edge.job_directory import JobDirectory
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import OBJECT_LOOK_SECONDS
-from schemas.object_path import TablePath, source
+from schemas.object_path import TablePath
 from schemas.spec_file import load_spec
+from schemas.table_file import rows_in
 
 Read = TypeVar("Read")
 
@@ -362,7 +362,7 @@ class TableReader:
         return [file for file in self.files if file.part == part]
 
     def _read(self, file: LiveFile) -> pa.Table:
-        return pq.ParquetFile(source(self.root / file.path)).read()
+        return rows_in(self.root / file.path)
 
 
 def reading(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:

@@ -29,7 +29,6 @@ from jobs.edge.delta_epochs import (
     Fenced,
     FormatTooNew,
     FormatTooOld,
-    TableDamaged,
     epoch_rows,
     live_files,
     log_entry,
@@ -39,6 +38,7 @@ from jobs.edge.delta_epochs import (
 )
 from jobs.edge.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
 from schemas.epoch import FORMAT_VERSION
+from schemas.table_file import TableDamaged
 from tests.edge.folded_table import FoldedTable, a_plan, epoch_row, insert
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,54 @@
+"""A file of a table: Parquet with a checksum on every page, which is held against it in reading.
+
+Without checksums four of five flipped bits are read as other values, and nobody notices. Files of
+before have none; they are read as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.object_path import TablePath, source
+
+WRITTEN: dict[str, Any] = {"write_page_checksum": True}
+READ: dict[str, Any] = {"page_checksum_verification": True}
+_SEEN_IN = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
+
+
+class TableDamaged(Exception):
+    """Something of the table is not what was written."""
+
+
+def table_file(path: TablePath, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    with naming(path):
+        return pq.ParquetFile(source(path), metadata=metadata, **READ)
+
+
+def rows_in(path: TablePath, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
+    """All rows of a file, or those that `filters` are true for."""
+    with naming(path):
+        if filters is None:
+            return pq.ParquetFile(source(path), **READ).read(columns)
+        return pq.read_table(
+            source(path), columns=columns, filters=filters, partitioning=None, **READ
+        )
+
+
+@contextmanager
+def naming(path: TablePath) -> Iterator[None]:
+    """What is wrong inside a file, said with its name. A file that is not there, and storage that
+    does not answer, are no damage."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        if not isinstance(path, Path) and not any(word in str(error) for word in _SEEN_IN):
+            raise
+        raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
