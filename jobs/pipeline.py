@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -161,9 +162,16 @@ class Pipeline:
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._rules = source_rules(spec, plan)
         self.phases = Phases()
-        # Columns belong to no frame, and each of their nodes is a call to the JVM: made once.
-        self._bucket = bucket_column(plan, spec.state.buckets)
-        self._reported = F.col(REPORT).isNotNull()
+
+    # Columns belong to no frame, and each of their nodes is a call to the JVM: made once.
+
+    @cached_property
+    def _bucket(self) -> Column:
+        return bucket_column(self.plan, self.spec.state.buckets)
+
+    @cached_property
+    def _reported(self) -> Column:
+        return F.col(REPORT).isNotNull()
 
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
