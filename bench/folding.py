@@ -37,12 +37,11 @@ from jobs.core.formats import MessageRules
 from jobs.core.plan import Column, Composite, Expression, KeyValue, Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
-from jobs.core.state import Stamp
 from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.columns import numbered, to_arrow
 from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, SignedRows
 from jobs.edge.delta_epochs import EpochTable
-from jobs.edge.epoch_files import STATE, TableLayout, now_ms
+from jobs.edge.epoch_files import TableLayout, now_ms
 from jobs.edge.fold_task import BUCKET, FoldReport, FoldTask
 from schemas.epoch import EpochRow
 from schemas.types import SqlType
@@ -115,7 +114,7 @@ class EpochsByHand:
         self.cache = directory / "cache"
         self.row = _row(0, plan, {})
         self.table.commit_epoch(self.row, ())
-        self.line: list[CommittedEpoch] = [_committed(self.row)]
+        self.line: list[CommittedEpoch] = [CommittedEpoch.of(self.row)]
         self.uuid = ""
 
     def decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
@@ -170,7 +169,7 @@ class EpochsByHand:
             files.setdefault(file.part, []).append(file.path)
         self.row = _row(self.row.epoch + 1, self.plan, files, self.uuid)
         self.table.commit_epoch(self.row, report.files)
-        self.line.append(_committed(self.row))
+        self.line.append(CommittedEpoch.of(self.row))
 
 
 def _row(epoch: int, plan: Plan, files: dict[str, list[str]], uuid: str = "start") -> EpochRow:
@@ -179,11 +178,6 @@ def _row(epoch: int, plan: Plan, files: dict[str, list[str]], uuid: str = "start
         committed_at=now_ms() * 1_000, plan=plan.fingerprint, offsets={}, topics={},
         counters={}, files=files,
     )  # fmt: skip
-
-
-def _committed(row: EpochRow) -> CommittedEpoch:
-    files = [(part, name) for part in STATE for name in row.files.get(part, ())]
-    return CommittedEpoch(Stamp(row.epoch, row.uuid, row.generation), tuple(files))
 
 
 def _value_of(expression: Expression, names: list[str]) -> Callable[[Row], Value]:

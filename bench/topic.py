@@ -21,6 +21,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.generator import ShopTable, steady
+
 # Messages handed to the client before it is asked to report; its queue holds a few times as many.
 PRODUCE_LINES = 10_000
 QUEUE_MESSAGES_MAX = 200_000
@@ -57,6 +59,18 @@ def producer(brokers: str, linger_ms: int) -> Producer:
             "enable.idempotence": True,
         }
     )
+
+
+def send_steadily(
+    client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
+) -> None:
+    """The table's next changes, so many a second, as they happen."""
+    for tick in steady(table, rate=rate, seconds=seconds):
+        for partition, batch in enumerate(tick.batches):
+            for message in batch:
+                client.produce(topic, message, partition=partition)
+        client.poll(0)
+    client.flush()
 
 
 def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> float:

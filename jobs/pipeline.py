@@ -41,10 +41,9 @@ from jobs.core.plan import Column as PlanColumn
 from jobs.core.plan import Plan
 from jobs.core.row_time import time_column
 from jobs.core.rules import rules_of
-from jobs.core.state import Stamp
 from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column, row_bucket_column
-from jobs.edge.bucket_states import CommittedEpoch
+from jobs.edge.bucket_states import CommittedEpoch, recent_line, stamp_of
 from jobs.edge.decode_task import (
     POSITION,
     REPORT,
@@ -54,8 +53,8 @@ from jobs.edge.decode_task import (
     SourceRules,
 )
 from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
-from jobs.edge.delta_epochs import EpochTable, epoch_rows
-from jobs.edge.epoch_files import STATE, AddedFile, by_part, now_ms
+from jobs.edge.delta_epochs import EpochTable
+from jobs.edge.epoch_files import AddedFile, by_part, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import (
@@ -68,7 +67,7 @@ from jobs.edge.fold_task import (
 )
 from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
-from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
+from jobs.edge.ranges import OffsetRange, moved, planned_records, ranges_between, shared_out
 from jobs.edge.spark import collected
 from jobs.phases import Phases
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
@@ -236,7 +235,7 @@ class Pipeline:
         self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self.line.append(_committed(row))
+        self.line.append(CommittedEpoch.of(row))
         self.committed(row, outcome.files)
         return row
 
@@ -260,7 +259,7 @@ class Pipeline:
     def _fold_task(self, epoch: int, uuid: str, now: int) -> FoldTask:
         return FoldTask(
             self.plan, self.table.root, self.cache, epoch, uuid,
-            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
+            base=stamp_of(self.newest), version=self.table.version, line=tuple(self.line),
             rules=rules_of(
                 self.spec.state, withhold=self.agenda.withholds, closing=self.closing
             ),
@@ -301,8 +300,8 @@ class Pipeline:
 
     def _decoded(self, decode: DecodeTask, carried: Sequence[str]) -> DataFrame:
         count = len(decode.ranges)
-        planned = sum(each.end - each.start for each in decode.ranges)
-        tasks = count if planned > count * SMALL_RANGE_RECORDS else min(count, self.cores)
+        small = planned_records(decode.ranges) <= count * SMALL_RANGE_RECORDS
+        tasks = min(count, self.cores) if small else count
         ordinals = self.spark.range(0, count, 1, tasks)
         schema = _weighted_schema(self.plan.image, carried)
         return ordinals.mapInArrow(decode, schema)
@@ -313,7 +312,7 @@ class Pipeline:
         """What the last changes of rows change: one shuffle more, by primary key."""
         dedupe = DedupeTask(
             self.plan, self.table.root, self.cache, epoch, uuid,
-            base=_stamp(self.newest), version=self.table.version, line=tuple(self.line),
+            base=stamp_of(self.newest), version=self.table.version, line=tuple(self.line),
             durable=self.spec.durable,
         )  # fmt: skip
         bucket = row_bucket_column(self.plan, self.spec.state.buckets)
@@ -344,8 +343,7 @@ class Pipeline:
         self, bucketed: DataFrame, bucket: str, ranges: Sequence[OffsetRange]
     ) -> DataFrame:
         """Few tasks, each with several buckets; the bucket itself says which."""
-        planned = sum(each.end - each.start for each in ranges)
-        tasks = max(1, min(self.cores, -(-planned // FOLD_TASK_ROWS)))
+        tasks = max(1, min(self.cores, -(-planned_records(ranges) // FOLD_TASK_ROWS)))
         target: Column = F.col(bucket)
         return bucketed.repartitionById(tasks, target)
 
@@ -482,26 +480,3 @@ def _one_report_each(reports: Sequence[RangeReport], ranges: Sequence[OffsetRang
     seen = [(r.topic, r.partition, r.start) for r in reports if r.topic is not None]
     if len(set(seen)) != len(seen) or not planned.issuperset(seen):
         raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")
-
-
-def _stamp(row: EpochRow) -> Stamp:
-    return Stamp(row.epoch, row.uuid, row.generation)
-
-
-def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
-    """The recent epochs whose state files are all still there, up to the newest: with them a
-    hot state that was left some epochs ago catches up instead of being built anew."""
-    rows = epoch_rows(table.root, table.handle, since=newest.epoch - LINE_EPOCHS)
-    line = [_committed(row) for row in rows if row.generation == newest.generation]
-    gone = [
-        index
-        for index, epoch in enumerate(line)
-        if any(not (table.root / name).exists() for _, name in epoch.files)
-    ]
-    # From a stamp on the line all later files are needed; the base itself needs none.
-    return line[gone[-1] :] if gone else line
-
-
-def _committed(row: EpochRow) -> CommittedEpoch:
-    state = [(part, name) for part in STATE for name in row.files.get(part, ())]
-    return CommittedEpoch(_stamp(row), tuple(state))

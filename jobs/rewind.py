@@ -55,7 +55,7 @@ from jobs.edge.table_reading import TableReader
 from jobs.savepoint import keep_newest
 from schemas.epoch import EpochRow
 from schemas.object_path import TablePath
-from schemas.table_file import table_file
+from schemas.table_file import rows_in, table_file
 
 
 class CannotRewind(Exception):
@@ -197,9 +197,9 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
 
 def _added(root: TablePath, file: LiveFile) -> AddedFile:
     """A file of before as one to add again, with the statistics that readers prune by."""
-    parquet = table_file(root / file.path)
-    columns = [name for name in STATISTICS if name in parquet.schema_arrow.names]
-    stats = statistics(parquet.read(columns))
+    path = root / file.path
+    columns = [name for name in STATISTICS if name in table_file(path).schema_arrow.names]
+    stats = statistics(rows_in(path, columns))
     return AddedFile(file.path, file.part, file.rows, file.size, stats)
 
 

@@ -30,14 +30,21 @@ def table_file(path: TablePath, metadata: pq.FileMetaData | None = None) -> pq.P
         return pq.ParquetFile(source(path), metadata=metadata, **READ)
 
 
-def rows_in(path: TablePath, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
+def rows_in(
+    path: TablePath,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+    *,
+    threads: bool = True,
+) -> pa.Table:
     """All rows of a file, or those that `filters` are true for."""
     with naming(path):
         if filters is None:
-            return pq.ParquetFile(source(path), **READ).read(columns)
+            return table_file(path).read(columns, use_threads=threads)
         return pq.read_table(
-            source(path), columns=columns, filters=filters, partitioning=None, **READ
-        )
+            source(path), columns=columns, filters=filters, partitioning=None,
+            use_threads=threads, **READ,
+        )  # fmt: skip
 
 
 @contextmanager

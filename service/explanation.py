@@ -111,10 +111,9 @@ class GroupHistory:
     def changes(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The changelog rows of the group, oldest first; the newest `limit` of them."""
         found: list[dict[str, Any]] = []
+        mine = self._filter()
         for file in reversed(self._table.of_part(CHANGELOG)):
-            rows = self._mine(rows_in(
-                self._table.root / file.path, filters=self._filter()
-            ))  # fmt: skip
+            rows = self._mine(rows_in(self._table.root / file.path, filters=mine))
             results = rows_of(rows, result_columns(self._shape.plan))
             found += [
                 {"op": op, "epoch": epoch, "seq": seq, "row": self._shape.row(self._key, result)}

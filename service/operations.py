@@ -46,9 +46,10 @@ class Operations:
         register: Register,
         settings: Settings,
         evolving: Evolving,
-        done: Callable[[OperationRecord], None],
+        done: Callable[[OperationRecord, str], None],
     ) -> None:
-        """`done` is told of what has been done, before it is DONE, and may be told again."""
+        """`done` is told of what has been done and its result, before it is DONE, and may be told
+        again."""
         self._register = register
         self._settings = settings
         self._evolving = evolving
@@ -197,7 +198,7 @@ class Operations:
         result, reason = outcome
         if result is not None:
             try:
-                self._done(record)  # before it is DONE: a kill in between does it again
+                self._done(record, result)  # before it is DONE: a kill in between does it again
             except Problem as problem:
                 result, reason = None, problem.detail
         self._register.change_operation(

@@ -14,7 +14,7 @@ from fastapi import Request
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import FOLLOWERS_MAX, SETTLE_SECONDS_MAX
+from schemas.limits import FOLLOWERS_MAX, INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
 from service.access import Access
 from service.course import Behind
 from service.evolving import Evolving
@@ -124,13 +124,27 @@ class Runtime:
         # Its follower may have made the index's directory anew while it was removed.
         shutil.rmtree(self.jobs.places(name).own, ignore_errors=True)
 
-    def _done(self, operation: OperationRecord) -> None:
-        """An operation has done its work; what that makes of jobs and followers."""
+    def _done(self, operation: OperationRecord, result: str) -> None:
+        """An operation has done its work; what that makes of jobs and followers. Who is told that
+        it is done sees it, in all answers, and can go on from it."""
         if operation.kind == "clone":  # it becomes a job
             name = msgspec.json.decode(operation.arguments)["name"]
             self._follow(self.jobs.take_up(name))
         elif operation.kind == "evolve":
             self._follow(self.jobs.record(operation.job))
+        told = msgspec.json.decode(result)
+        if isinstance(told, dict) and told.get("epoch") is not None:
+            self._await_epoch(told.get("job", operation.job), told["epoch"])
+
+    def _await_epoch(self, job: str, epoch: int) -> None:
+        """Not for ever: a table that cannot be followed is no reason to hold up others."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while time.monotonic() < deadline:
+            with self._lock:
+                follower = self._followers.get(job)
+            if follower is None or (follower.newest is not None and follower.newest.epoch >= epoch):
+                return
+            time.sleep(INDEX_LOOK_SECONDS)
 
     def _follow(self, record: JobRecord) -> None:
         spec = self.jobs.spec(record)

@@ -174,7 +174,7 @@ class Table:
                 continue
             whole = file.epoch_min > after and file.epoch_max <= up_to
             wanted = None if whole else [("epoch", ">", after), ("epoch", "<=", up_to)]
-            pieces.append(_read_rows(self.root / file.path, wanted))
+            pieces.append(rows_in(self.root / file.path, filters=wanted))
         pieces = [piece for piece in pieces if piece.num_rows]
         if not pieces:
             return None
@@ -204,10 +204,6 @@ class Table:
                 if entry["values"] > after:
                     counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
         return counts
-
-
-def _read_rows(path: TablePath, wanted: list[tuple[str, str, int]] | None) -> pa.Table:
-    return rows_in(path, filters=wanted)
 
 
 def at_newest(root: TablePath, read: Callable[[Table], Answer]) -> Answer:

@@ -21,10 +21,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from bench.frame import Bench, Figure, Loaded
-from bench.generator import in_motion, one_row_each, steady
+from bench.generator import in_motion, one_row_each
 from bench.outcome import BenchFailed
 from bench.product import RetallyJob
-from bench.topic import producer
+from bench.topic import producer, send_steadily
 from bench.workloads.epoch import wait_until_taken
 
 TITLE = "against MERGE"
@@ -125,12 +125,7 @@ def _retally(bench: Bench, groups: int) -> float:
 def _feed(bench: Bench, loaded: Loaded, groups: int) -> None:
     loaded.table.shape = in_motion(groups)
     sending = producer(bench.brokers, 5)
-    for tick in steady(loaded.table, rate=RATE, seconds=bench.options.seconds):
-        for partition, batch in enumerate(tick.batches):
-            for message in batch:
-                sending.produce(loaded.topic, message, partition=partition)
-        sending.poll(0)
-    sending.flush()
+    send_steadily(sending, loaded.topic, loaded.table, rate=RATE, seconds=bench.options.seconds)
     time.sleep(1)
 
 

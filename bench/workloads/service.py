@@ -20,11 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
 from bench.frame import Bench, Figure, Loaded
-from bench.generator import Shape, group_name, steady
+from bench.generator import Shape, group_name
 from bench.outcome import BenchFailed
 from bench.product import RetallyJob
-from bench.topic import fill, producer
+from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_taken
 from service.client import Client, Progress
 from service.documents import Change
@@ -92,7 +94,7 @@ def _service(job: RetallyJob) -> Iterator[Client]:
             stderr=log,
             text=True,
             start_new_session=True,
-        ) as process,  # fmt: skip
+        ) as process,
     ):
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -158,20 +160,15 @@ def _steady(
     bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str]
 ) -> dict[str, Any]:
     sending = producer(bench.brokers, 5)
-    _send(sending, loaded, 5)  # past its first small epochs
+    _send(sending, loaded, seconds=5)  # past its first small epochs
     clients = _Clients(bench, client, keys)
-    _send(sending, loaded, bench.options.seconds)
+    _send(sending, loaded, seconds=bench.options.seconds)
     wait_until_taken(job.taken, loaded)
     return clients.end()
 
 
-def _send(sending: Any, loaded: Loaded, seconds: float) -> None:
-    for tick in steady(loaded.table, rate=RATE, seconds=seconds):
-        for partition, batch in enumerate(tick.batches):
-            for message in batch:
-                sending.produce(loaded.topic, message, partition=partition)
-        sending.poll(0)
-    sending.flush()
+def _send(sending: Producer, loaded: Loaded, seconds: float) -> None:
+    send_steadily(sending, loaded.topic, loaded.table, rate=RATE, seconds=seconds)
 
 
 def _cost(
@@ -194,7 +191,7 @@ def _cost(
 
 
 def _paced(bench: Bench, loaded: Loaded) -> None:
-    _send(producer(bench.brokers, 5), loaded, PACED_SECONDS)
+    _send(producer(bench.brokers, 5), loaded, seconds=PACED_SECONDS)
 
 
 def _backlog(bench: Bench, loaded: Loaded) -> None:

@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.core.state import Stamp, Upserts
-from jobs.edge.delta_epochs import live_files
+from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
 from jobs.edge.delta_epochs import opened as opened_table
-from jobs.edge.epoch_files import TableLayout
+from jobs.edge.epoch_files import STATE, TableLayout
 from jobs.edge.hot_records import Layout
 from jobs.edge.hot_state import HotState, Steps, catch_up, opened
+from schemas.epoch import EpochRow
+from schemas.limits import LINE_EPOCHS
 from schemas.object_path import TablePath
 from schemas.places import host_cache
 from schemas.table_file import naming, table_file
@@ -37,6 +39,29 @@ class CommittedEpoch:
 
     stamp: Stamp
     files: tuple[tuple[str, str], ...]  # (part, name)
+
+    @classmethod
+    def of(cls, row: EpochRow) -> CommittedEpoch:
+        state = [(part, name) for part in STATE for name in row.files.get(part, ())]
+        return cls(stamp_of(row), tuple(state))
+
+
+def stamp_of(row: EpochRow) -> Stamp:
+    return Stamp(row.epoch, row.uuid, row.generation)
+
+
+def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
+    """The recent epochs whose state files are all still there, up to the newest: with them a
+    hot state that was left some epochs ago catches up instead of being built anew."""
+    rows = epoch_rows(table.root, table.handle, since=newest.epoch - LINE_EPOCHS)
+    line = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
+    gone = [
+        index
+        for index, epoch in enumerate(line)
+        if any(not (table.root / name).exists() for _, name in epoch.files)
+    ]
+    # From a stamp on the line all later files are needed; the base itself needs none.
+    return line[gone[-1] :] if gone else line
 
 
 class Told(Protocol):

@@ -33,8 +33,8 @@ from jobs.core.publish_format import (
 from jobs.core.values import renderer
 from jobs.edge.columns import from_arrow
 from schemas import limits
-from schemas.object_path import TablePath, table_path
-from schemas.table_file import naming, table_file
+from schemas.object_path import table_path
+from schemas.table_file import rows_in
 from schemas.types import FLOATING, Kind, SqlType
 
 NamedType = tuple[str, SqlType]
@@ -73,7 +73,7 @@ class Records:
 def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: int) -> pa.Table:
     """The epoch's rows with a seq above `after`, in seq order whatever files they lie in."""
     wanted = list(dict.fromkeys((_OP, _EPOCH, _SEQ, *columns)))
-    tables = [_columns(table_path(file), wanted) for file in files]
+    tables = [rows_in(table_path(file), wanted, threads=False) for file in files]
     if not tables:
         return pa.table({_OP: pa.array([], pa.string()), _SEQ: pa.array([], pa.int64())})
     table = pa.concat_tables(tables)
@@ -88,11 +88,6 @@ def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: 
         if (np.diff(seqs) == 0).any():
             raise BrokenChangelog(f"epoch {epoch}: two changelog rows have the same seq")
     return table.combine_chunks()
-
-
-def _columns(path: TablePath, wanted: Sequence[str]) -> pa.Table:
-    with naming(path):
-        return table_file(path).read(wanted, use_threads=False)
 
 
 def chunks(table: pa.Table, rows_max: int = limits.PUBLISH_CHUNK_ROWS) -> Iterator[pa.RecordBatch]:

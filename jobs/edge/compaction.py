@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +54,7 @@ from schemas.limits import (
     ROW_GROUP_ROWS_MIN,
 )
 from schemas.object_path import TablePath
-from schemas.table_file import TableDamaged, table_file
+from schemas.table_file import naming, table_file
 
 BASE_TIER = 9
 TOP_TIER = 8
@@ -160,8 +159,7 @@ class _Input:
         self.file = file
         self._rows: list[pa.Table] = []
         self._next = 0
-        with self._named():
-            self._reader: pq.ParquetFile | None = table_file(path)
+        self._reader: pq.ParquetFile | None = table_file(path)
 
     @property
     def ended(self) -> bool:
@@ -176,7 +174,7 @@ class _Input:
         """Read the next row group."""
         assert self._reader is not None
         if self._next < self._reader.num_row_groups:
-            with self._named():
+            with naming(self.path):
                 table = self._reader.read_row_group(self._next)
             self._next += 1
             if table.num_rows:
@@ -198,14 +196,6 @@ class _Input:
                 left.append(table.slice(end))
         self._rows = left
         return taken
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Arrow does not say of which file it speaks."""
-        try:
-            yield
-        except (pa.ArrowInvalid, OSError) as error:
-            raise TableDamaged(f"{self.path} cannot be read: {error}") from error
 
     def all(self) -> Iterator[pa.Table]:
         while not self.ended:

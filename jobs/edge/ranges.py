@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -35,11 +36,15 @@ def ranges_between(starts: Offsets, ends: Offsets) -> tuple[OffsetRange, ...]:
     return tuple(sorted(ranges))
 
 
+def planned_records(ranges: Sequence[OffsetRange]) -> int:
+    """At most so many: a log has gaps."""
+    return sum(each.end - each.start for each in ranges)
+
+
 def shared_out(ranges: tuple[OffsetRange, ...], tasks: int) -> tuple[OffsetRange, ...]:
     """The same offsets in pieces, so that one long range does not keep one core busy alone; their
     order, which gives rows their positions, stays."""
-    planned = sum(each.end - each.start for each in ranges)
-    most = max(RANGE_PIECE_RECORDS_MIN, -(-planned // max(1, tasks)))
+    most = max(RANGE_PIECE_RECORDS_MIN, -(-planned_records(ranges) // max(1, tasks)))
     return tuple(piece for each in ranges for piece in _pieces(each, most))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -13,7 +16,8 @@ from jobs.edge.kafka_admin import KafkaAdmin
 
 PARTITIONS = 4
 QUERY = "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
-COLUMNS = "{id: BIGINT, name: STRING, cnt: INT}"
+COLUMN_TYPES = {"id": "BIGINT", "name": "STRING", "cnt": "INT"}
+COLUMNS = "{" + ", ".join(f"{name}: {kind}" for name, kind in COLUMN_TYPES.items()) + "}"
 NAMES = ["apple", "pear", "Grüße", "", "x" * 50, None, "[bold]b[/bold]", "\x1b[31mred"]
 Result = list[dict[str, Any]]
 
@@ -38,6 +42,23 @@ class Shop:
         self._producer.send(self.topic, b"{not canal", partition=1)
         self.rejected += 1
         self._producer.flush()
+
+    @contextmanager
+    def feeding(self, changes: int, every_seconds: float) -> Iterator[None]:
+        """Meanwhile so many changes, again and again."""
+        ended = threading.Event()
+
+        def feed() -> None:
+            while not ended.wait(every_seconds):
+                self.feed(changes)
+
+        thread = threading.Thread(target=feed, name="load")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def close(self) -> None:
         self._producer.close()

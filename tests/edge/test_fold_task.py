@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.core.rules import Rules
-from jobs.core.state import Stamp
 from jobs.core.timers import Clock
 from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.compaction import BASE_TIER, Merge
@@ -30,17 +29,12 @@ from tests.edge.folded_table import BUCKETS, FoldedTable, delete, insert
 TTL_MS = 1_000
 
 
-def committed(row: EpochRow) -> CommittedEpoch:
-    files = [(part, name) for part in STATE for name in row.files.get(part, ())]
-    return CommittedEpoch(Stamp(row.epoch, row.uuid, row.generation), tuple(files))
-
-
 def run_time(made: FoldedTable, line: list[EpochRow], cache: Path, release: bool) -> FoldReport:
     """The next epoch without data, in one task, as it would be before it is committed."""
-    base = committed(line[-1])
+    base = CommittedEpoch.of(line[-1])
     fold = FoldTask(
         made.plan, made.root, cache, made.newest.epoch + 1, "next", base.stamp,
-        made.table.version, tuple(map(committed, line)), made.rules, made.now_ms,
+        made.table.version, tuple(map(CommittedEpoch.of, line)), made.rules, made.now_ms,
     )  # fmt: skip
     numbers = pa.RecordBatch.from_pydict({"id": list(range(BUCKETS))})
     (batch,) = TimeTask(fold, release)(iter([numbers]))

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs import maintenance
 from jobs.clock import JobClock
+from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.compaction import TOP_TIER, Merge, tier_of
 from jobs.edge.delta_epochs import (
     EpochTable,
@@ -523,10 +524,8 @@ def test_files_of_the_line_are_kept_for_hot_states_that_lag(job: MaintainedJob) 
     job.made.table._removed = {}
     row = job.made.newest
     lines = [epoch_row(1, files={ACCUMULATORS: sorted(names)}), row]
-    from jobs.pipeline import _committed
-
     job.pipeline.line.clear()
-    job.pipeline.line.extend(_committed(each) for each in lines)
+    job.pipeline.line.extend(CommittedEpoch.of(each) for each in lines)
     job.maintenance.sweep()
     assert names <= left(job)
     job.pipeline.line.clear()

@@ -18,8 +18,8 @@ import pytest
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import live_files, opened
 from tests.command.shop import Shop, ordered
+from tests.faults.load import spec
 from tests.faults.tally import FaultTally
-from tests.faults.test_kills import spec
 from tests.pipeline.running import RunningJob
 
 pytestmark = [

@@ -13,8 +13,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from typing import Any
 import pytest
 
 from jobs.edge.broker import Broker
-from tests.command.shop import COLUMNS, QUERY, Shop, ordered
+from tests.command.shop import Shop
+from tests.faults.load import spec, tell, under_load
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob, consumed
+from tests.pipeline.running import RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
@@ -33,7 +33,6 @@ pytestmark = [
 CYCLES = 60
 FIRE_SECONDS_MAX = 90.0
 DEATH_SECONDS_MAX = 60.0
-LOAD_CHANGES, LOAD_EVERY_SECONDS = 30, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,36 +63,6 @@ KILLS = (
 )
 
 
-def spec(topic: str) -> dict[str, Any]:
-    return {
-        "name": "items",
-        "source": {"topic": topic},
-        "columns": dict(part.split(": ") for part in COLUMNS.strip("{}").split(", ")),
-        "query": QUERY,
-        "minibatch": {"size": 20, "latency": "100ms", "max_rows": 400},
-        "sink": {"topic": f"{topic}-changes", "partitions": 3},
-        "state": {"buckets": 8},
-    }
-
-
-@contextmanager
-def loaded(shop: Shop) -> Iterator[None]:
-    """Changes all the time, one in thirty of them none."""
-    ended = threading.Event()
-
-    def feed() -> None:
-        while not ended.wait(LOAD_EVERY_SECONDS):
-            shop.feed(LOAD_CHANGES)
-
-    thread = threading.Thread(target=feed, name="load")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_sixty_kills_under_load_lose_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:
     topic = f"shop-{uuid.uuid4().hex[:8]}"
     shop = Shop(broker.address, topic, seed=60)
@@ -101,7 +70,7 @@ def test_sixty_kills_under_load_lose_and_repeat_nothing(broker: Broker, tmp_path
     tally = FaultTally("kills at every failpoint, real broker and Spark")
     dice = random.Random(60)
     died: float | None = None
-    with loaded(shop):
+    with under_load(shop):
         for cycle in range(CYCLES):
             died = one_death(job, KILLS[cycle % len(KILLS)], tally, dice, died)
     shop.close()
@@ -152,45 +121,6 @@ def recovered(job: RunningJob, died: float | None, tally: FaultTally) -> None:
     after = [row.committed_at / 1e6 - died for row in job.epochs() if row.committed_at / 1e6 > died]
     if after:
         tally.recoveries.append(min(after))
-
-
-def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
-    """Held against each other: the topic, the table's changelog, its results, and the truth."""
-    records = consumed(job.brokers, job.spec["sink"]["topic"])
-    stored = {place(change) for change in job.ask("changes", "items")}
-    published = [place(record["value"]) for record in records]
-    tally.inputs = sum(row.counters.get("read", 0) for row in job.epochs())
-    tally.outputs = len(published)
-    tally.lost = len(stored - set(published))
-    tally.duplicates = len(published) - len(set(published)) + len(set(published) - stored)
-    tally.out_of_order = disordered(records)
-    tally.close()
-    kept = job.part("quarantine")
-    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
-    assert ordered(job.ask("results", "items")) == shop.truth()
-    assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
-
-
-def place(change: Mapping[str, Any]) -> tuple[int, int]:
-    return change["epoch"], change["seq"]
-
-
-def disordered(records: Sequence[Mapping[str, Any]]) -> int:
-    """Records that come before an earlier one in their partition, or that take back what is not
-    there."""
-    wrong = 0
-    last: dict[str, Any] = {}
-    before: dict[int, tuple[int, int]] = {}
-    for record in records:
-        change, key, partition = record["value"], record["key"], record["partition"]
-        wrong += place(change) <= before.get(partition, (-1, -1))
-        before[partition] = place(change)
-        if change["op"] in ("-U", "-D"):
-            wrong += last.pop(key, None) != change["row"]
-        else:
-            wrong += key in last
-            last[key] = change["row"]
-    return wrong
 
 
 def _epoch(job: RunningJob) -> int:

@@ -11,8 +11,6 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,11 +20,10 @@ from jobs.edge.broker import Broker
 from service import job_process
 from service.client import Client
 from tests.command.shop import Shop
+from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell
 from tests.faults.tally import FaultTally
-from tests.faults.test_kills import spec, tell
 from tests.pipeline.running import RunningJob
-from tests.service.conftest import end_jobs
-from tests.service.served import Served, eventually
+from tests.service.served import eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
@@ -34,24 +31,7 @@ pytestmark = [
 
 ROUNDS = 10
 GONE_SECONDS = 4.0
-BACK_SECONDS_MAX = 150.0
 CHANGES = 300
-
-
-@contextmanager
-def running(job: RunningJob, brokers: str) -> Iterator[Client]:
-    served = Served.start(job.data, brokers=brokers)
-    client = Client(served.address)
-    try:
-        client.put("items", job.spec)
-        client.start("items")
-        yield client
-        client.stop("items")
-        client.until("items", "STOPPED", seconds=BACK_SECONDS_MAX)
-    finally:
-        client.close()
-        served.stop()
-        end_jobs(job.data)
 
 
 def goes_on(client: Client, shop: Shop, tally: FaultTally) -> None:
@@ -68,7 +48,7 @@ def test_a_broker_that_is_killed_or_stands_still_costs_nothing_but_time(tmp_path
     with Broker(tmp_path / "broker") as broker:
         shop = Shop(broker.address, f"shop-{uuid.uuid4().hex[:8]}", seed=9)
         job = RunningJob(spec(shop.topic), tmp_path / "job", broker.address)
-        with running(job, broker.address) as client:
+        with served_job(job) as client:
             goes_on(client, shop, tally)
             for number in range(ROUNDS):
                 fault = "killed" if number % 2 else "paused"

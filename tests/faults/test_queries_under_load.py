@@ -4,10 +4,7 @@ topic of its changes, folded, is its results."""
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pytest
 
 from jobs.edge.broker import Broker
 from service.client import Client
-from tests.command.shop import COLUMNS, Shop
+from tests.command.shop import COLUMN_TYPES, Shop
 from tests.pipeline.running import consumed
 from tests.service.conftest import end_jobs
 from tests.service.served import Served, eventually
@@ -53,29 +50,11 @@ def spec(topic: str, sink: str, query: str) -> dict[str, Any]:
     return {
         "name": "items",
         "source": {"topic": topic},
-        "columns": dict(part.split(": ") for part in COLUMNS.strip("{}").split(", ")),
+        "columns": COLUMN_TYPES,
         "query": query,
         "minibatch": {"size": 200, "latency": "200ms", "max_rows": 2_000},
         "sink": {"topic": sink},
     }
-
-
-@contextmanager
-def fed(shop: Shop) -> Iterator[None]:
-    """Changes all the time, some hundred a second."""
-    ended = threading.Event()
-
-    def feed() -> None:
-        while not ended.wait(0.1):
-            shop.feed(40)
-
-    thread = threading.Thread(target=feed, name="load")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def goes_on(client: Client) -> None:
@@ -113,7 +92,7 @@ def test_a_running_job_takes_other_queries_under_load(broker: Broker, tmp_path: 
     try:
         client.put("items", spec(name, sink, FIRST))
         client.start("items")
-        with fed(shop):
+        with shop.feeding(40, every_seconds=0.1):  # some hundred a second
             goes_on(client)
             for told, (way, query) in CHANGES.items():
                 client.put("items", spec(name, sink, query), replace=True)

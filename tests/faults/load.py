@@ -1,0 +1,93 @@
+"""What suites with a real job under load share: the job, the load, and what is told at the end.
+
+changes, all the time ─► topic ─► job ─► its table, its results, its changelog topic
+                                          └────── all the same, and the truth ──────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from service.client import Client
+from tests.command.shop import COLUMN_TYPES, QUERY, Shop, ordered
+from tests.faults.tally import FaultTally
+from tests.pipeline.running import RunningJob, consumed
+from tests.service.conftest import end_jobs
+from tests.service.served import Served
+
+BACK_SECONDS_MAX = 150.0
+
+
+def spec(topic: str) -> dict[str, Any]:
+    return {
+        "name": "items",
+        "source": {"topic": topic},
+        "columns": COLUMN_TYPES,
+        "query": QUERY,
+        "minibatch": {"size": 20, "latency": "100ms", "max_rows": 400},
+        "sink": {"topic": f"{topic}-changes", "partitions": 3},
+        "state": {"buckets": 8},
+    }
+
+
+def under_load(shop: Shop) -> AbstractContextManager[None]:
+    """Changes all the time, one message in thirty none."""
+    return shop.feeding(30, every_seconds=0.2)
+
+
+@contextmanager
+def served_job(job: RunningJob) -> Iterator[Client]:
+    """The job, run by a service; stopped at the end."""
+    served = Served.start(job.data, brokers=job.brokers)
+    client = Client(served.address)
+    try:
+        client.put("items", job.spec)
+        client.start("items")
+        yield client
+        client.stop("items")
+        client.until("items", "STOPPED", seconds=BACK_SECONDS_MAX)
+    finally:
+        client.close()
+        served.stop()
+        end_jobs(job.data)
+
+
+def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
+    """Held against each other: the topic, the table's changelog, its results, and the truth."""
+    records = consumed(job.brokers, job.spec["sink"]["topic"])
+    stored = {place(change) for change in job.ask("changes", "items")}
+    published = [place(record["value"]) for record in records]
+    tally.inputs = sum(row.counters.get("read", 0) for row in job.epochs())
+    tally.outputs = len(published)
+    tally.lost = len(stored - set(published))
+    tally.duplicates = len(published) - len(set(published)) + len(set(published) - stored)
+    tally.out_of_order = disordered(records)
+    tally.close()
+    kept = job.part("quarantine")
+    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
+    assert ordered(job.ask("results", "items")) == shop.truth()
+    assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
+
+
+def place(change: Mapping[str, Any]) -> tuple[int, int]:
+    return change["epoch"], change["seq"]
+
+
+def disordered(records: Sequence[Mapping[str, Any]]) -> int:
+    """Records that come before an earlier one in their partition, or that take back what is not
+    there."""
+    wrong = 0
+    last: dict[str, Any] = {}
+    before: dict[int, tuple[int, int]] = {}
+    for record in records:
+        change, key, partition = record["value"], record["key"], record["partition"]
+        wrong += place(change) <= before.get(partition, (-1, -1))
+        before[partition] = place(change)
+        if change["op"] in ("-U", "-D"):
+            wrong += last.pop(key, None) != change["row"]
+        else:
+            wrong += key in last
+            last[key] = change["row"]
+    return wrong
