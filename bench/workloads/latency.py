@@ -12,6 +12,7 @@ from bench.flink.peer import FlinkJob
 from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
 from bench.latency import Latency, probe_latency
+from bench.topic import producer, send_steadily
 from bench.workloads.epoch import wait_until_taken
 
 TITLE = "latency"
@@ -19,6 +20,7 @@ TITLE = "latency"
 GOALS = {5_000: (0.5, 1.0), 20_000: (0.9, 2.0)}
 MINIBATCH = {"size": 1, "max_rows": 100_000}
 CHANGES_MAX = 1_000_000
+WARM_UP_SECONDS = 20.0
 SETTLE_SECONDS = 3.0
 
 
@@ -34,6 +36,7 @@ def _retally(bench: Bench, shape: Shape) -> None:
     loaded, job, _ = bench.backfilled(shape)
     job.minibatch = MINIBATCH
     with job.running():
+        _warm_up(bench, loaded)
         for rate, (p50, p99) in GOALS.items():
             wait_until_taken(job.taken, loaded)
             with bench.measuring(f"retally: latency at {rate:,} changes/s"):
@@ -52,6 +55,7 @@ def _flink(bench: Bench, shape: Shape) -> None:
         delivery="exactly-once", latency="1 s", checkpoints="1 s",
     )  # fmt: skip
     with job.running():
+        _warm_up(bench, loaded)
         for rate in GOALS:
             wait_until_taken(job.taken, loaded)
             time.sleep(SETTLE_SECONDS)
@@ -62,6 +66,14 @@ def _flink(bench: Bench, shape: Shape) -> None:
         wait_until_taken(job.taken, loaded)
         time.sleep(SETTLE_SECONDS)
     bench.check_flink(job, loaded)
+
+
+def _warm_up(bench: Bench, loaded: Loaded) -> None:
+    """Past the start and the first epochs, of both engines."""
+    send_steadily(
+        producer(bench.brokers, 5), loaded.topic, loaded.table, rate=min(GOALS),
+        seconds=WARM_UP_SECONDS,
+    )  # fmt: skip
 
 
 def _latency(bench: Bench, loaded: Loaded, sink_topic: str, rate: int) -> Latency:
