@@ -29,21 +29,23 @@ import pyarrow as pa
 from bench.generator import COLUMNS, Shape, ShopTable
 from bench.workloads.aggregates import CALLS, EPOCH_ROWS_MAX, GROUPS, ROWS, ROWS_OF_A_GROUP
 from jobs.core.bucket import bucket_of
-from jobs.core.change import Changes, Row, Value
+from jobs.core.change import Row, Value
 from jobs.core.consolidate import consolidated, group_places
+from jobs.core.decode import CanalDecoder
 from jobs.core.evaluation import evaluator
 from jobs.core.expressions import replaced
-from jobs.core.formats import MessageRules
 from jobs.core.plan import Column, Composite, Expression, KeyValue, Plan
 from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.columns import numbered, to_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, SignedRows
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import TableLayout, now_ms
 from jobs.edge.fold_task import BUCKET, FoldReport, FoldTask
+from jobs.edge.signed_rows import SignedRows
 from schemas.epoch import EpochRow
+from schemas.limits import PLAIN_MESSAGES_AT_ONCE
 from schemas.types import SqlType
 
 BUCKETS = 32
@@ -108,7 +110,7 @@ class EpochsByHand:
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan = plan
-        self.decode = MessageRules("canal-json").decoder(plan.columns, plan.used).decode
+        self.decoder = CanalDecoder(plan.columns, plan.used)
         self.layout = TableLayout(Program(plan))
         self.table = EpochTable.create(directory / "epochs", self.layout)
         self.cache = directory / "cache"
@@ -120,12 +122,10 @@ class EpochsByHand:
     def decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         """One range: its rows consolidated, as the decode task does it."""
         rows = SignedRows(self.plan.used)
-        found: list[tuple[int, Row]] = []
-        for line in lines:
-            decoded = self.decode(line)
-            assert isinstance(decoded, Changes), decoded
-            found += decoded.changes
-        rows.add(found)
+        for start in range(0, len(lines), PLAIN_MESSAGES_AT_ONCE):
+            plain = self.decoder.together(lines[start : start + PLAIN_MESSAGES_AT_ONCE])
+            assert plain is not None
+            rows.add_plain(plain)
         columns, signs = rows.joined()
         places = group_places(self.plan)
         groups = None if places is None else numbered([columns[i] for i in places], len(signs))

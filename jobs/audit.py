@@ -36,13 +36,13 @@ from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.dedupe_audit import PLACE, keys_that_move, last_images, place_of
 from jobs.edge.columns import from_arrow, to_arrow
-from jobs.edge.decode_task import FUTURE
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import topic_identities
+from jobs.edge.range_reading import FUTURE
 from jobs.edge.spark import session
 from jobs.edge.table_reading import TableReader
 from jobs.recomputation import of_total, recomputed

@@ -20,8 +20,8 @@ from jobs.core.generators import Generator, later
 from jobs.core.job_time import JobTime, Place
 from jobs.core.time_view import PartitionTime
 from jobs.edge.alignment_group import AlignmentGroup
-from jobs.edge.decode_task import RangeReport
 from jobs.edge.epoch_files import now_ms
+from jobs.edge.range_reading import RangeReport
 from jobs.edge.ranges import moved
 from schemas.epoch import EpochRow, Offsets
 from schemas.job import JobSpec

@@ -44,14 +44,7 @@ from jobs.core.rules import rules_of
 from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column, row_bucket_column
 from jobs.edge.bucket_states import CommittedEpoch, recent_line, stamp_of
-from jobs.edge.decode_task import (
-    POSITION,
-    REPORT,
-    WEIGHT,
-    DecodeTask,
-    RangeReport,
-    SourceRules,
-)
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, DecodeTask
 from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import AddedFile, by_part, now_ms
@@ -67,6 +60,7 @@ from jobs.edge.fold_task import (
 )
 from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
+from jobs.edge.range_reading import RangeReport, SourceRules
 from jobs.edge.ranges import OffsetRange, moved, planned_records, ranges_between, shared_out
 from jobs.edge.spark import collected
 from jobs.phases import Phases

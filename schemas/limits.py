@@ -344,6 +344,12 @@ RANGE_RECORDS_AT_ONCE = 4_000
 RANGE_FETCH_BYTES = 1024 * 1024
 RANGE_QUEUE_KIB = 2_048
 
+# Messages that are decoded column by column: few enough that their objects stay in a processor's
+# cache, and that one odd message holds up few others. And how many pieces of them are decoded
+# message by message at most before the faster way is tried again.
+PLAIN_MESSAGES_AT_ONCE = 800
+ODD_PIECES_MAX = 32
+
 # A range is cut into pieces for several tasks, but not into smaller ones than so many offsets.
 RANGE_PIECE_RECORDS_MIN = 20_000
 

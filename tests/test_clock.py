@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from jobs.clock import JobClock
 from jobs.edge.alignment_group import AlignmentGroup
-from jobs.edge.decode_task import RangeReport
+from jobs.edge.range_reading import RangeReport
 from schemas.epoch import EpochRow, Offsets
 from schemas.spec_file import load_spec
 

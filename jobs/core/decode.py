@@ -11,13 +11,15 @@ which reads every message, exactly, and says what is wrong with it and where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from jobs.core.change import Changes, Decoded, Filtered, Row, Skipped
 from jobs.core.json_text import UnreadableError, acceptable, read, shown
+from jobs.core.plain_messages import PlainMessages, PlainReader
 from jobs.core.plan import Column
 from jobs.core.row_fields import (
     HEAD_LINES,
@@ -70,7 +72,14 @@ class CanalDecoder:
         )
         self._filter = TableFilter(database, table)
         self._read_header = msgspec.json.Decoder(_struct("Header", self._filter.fields())).decode
-        self.decode = self._generated() if self._fields.nameable else self.explain
+        self.decode: Decode = self.explain
+        self._plain: PlainReader | None = None
+        if self._fields.nameable:
+            read_envelope = msgspec.json.Decoder(self._envelope()).decode
+            self.decode = self._generated(read_envelope)
+            self._plain = PlainReader(
+                self._fields, self._filter, self._read_header, read_envelope, WEIGHTS, bytes_max
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (self._made_of, self._bytes_max)
@@ -132,8 +141,12 @@ class CanalDecoder:
 
     # --- the fast way -----------------------------------------------------------------------
 
-    def _generated(self) -> Decode:
-        envelope = _struct(
+    def together(self, values: Sequence[bytes | None]) -> PlainMessages | None:
+        """Many messages at once, if they all are plain ones."""
+        return None if self._plain is None else self._plain.read(values)
+
+    def _envelope(self) -> type[msgspec.Struct]:
+        return _struct(
             "Envelope",
             [
                 *self._filter.fields(),
@@ -145,8 +158,10 @@ class CanalDecoder:
                 ("ts", Int64 | None, None),
             ],
         )
+
+    def _generated(self, read_envelope: Callable[[bytes], Any]) -> Decode:
         names = self._fields.names() | {
-            "read_envelope": msgspec.json.Decoder(envelope).decode,
+            "read_envelope": read_envelope,
             "acceptable": acceptable,
             "bytes_max": self._bytes_max,
             "foreign": self._foreign,

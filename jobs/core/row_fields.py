@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
@@ -126,11 +128,25 @@ class RowFields:
 
     def names(self) -> dict[str, object]:
         """What the generated lines refer to: a memo for each column."""
-        entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(self.columns)))
         names: dict[str, object] = {"UNSET": UNSET}
-        for place, convert in enumerate(self.converters):
-            names[f"memo{place}"] = Memo(convert, entries_max)
-        return names
+        return names | {f"memo{place}": memo for place, memo in enumerate(self._memos)}
+
+    @cached_property
+    def _memos(self) -> list[Memo]:
+        entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(self.columns)))
+        return [Memo(convert, entries_max) for convert in self.converters]
+
+    def column(self, place: int) -> Callable[[list[Any]], list[Value]]:
+        """How many fields of a column are read at once; of one that is not used they are only
+        checked. The function raises where one of them is not as it should be."""
+        sql_type, memo = self.columns[place].type, self._memos[place]
+        if sql_type.kind is Kind.STRING:  # msgspec has checked it
+            return _as_they_are
+        if sql_type.integer:
+            return _integers(integer_range(sql_type), memo)
+        if sql_type.kind is Kind.DECIMAL:
+            return _decimals(sql_type, memo)
+        return lambda fields: list(map(memo.__getitem__, fields))
 
     def read_lines(self, row: str, value: str) -> Iterator[str]:
         """Lines that check `row` and set `{value}N` for each used column N."""
@@ -256,6 +272,56 @@ def _of_bytes(convert: Converter) -> Converter:
         return convert(read(raw, len(raw)))
 
     return of_bytes
+
+
+def _as_they_are(fields: list[Any]) -> list[Value]:
+    return fields
+
+
+def _integers(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list[Value]]:
+    """Almost always all of them are plain digits, which is told by one look."""
+    low, high = bounds
+    digits_max = len(str(high)) - 1
+
+    def integers(fields: list[Any]) -> list[Value]:
+        try:
+            plain = "".join(fields).isdecimal() and max(map(len, fields)) <= digits_max
+        except TypeError:  # a NULL, or a number of JSON
+            plain = False
+        if plain:
+            return list(map(int, fields))  # which refuses an empty one
+        return [
+            field if field.__class__ is int and low <= field <= high else memo[field]
+            for field in fields
+        ]
+
+    return integers
+
+
+def _decimals(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value]]:
+    """As databases write them, with just the digits behind the point that the type has."""
+    assert sql_type.precision is not None
+    assert sql_type.scale is not None
+    digits_max, scale = sql_type.precision, sql_type.scale
+
+    def decimals(fields: list[Any]) -> list[Value]:
+        plain = False
+        with suppress(TypeError):  # a NULL
+            digits = fields
+            if scale:
+                digits = [field[: -scale - 1] + field[-scale:] for field in fields]
+            plain = (
+                "".join(digits).isdecimal()
+                and "".join(digits).isascii()
+                and max(map(len, digits)) <= digits_max
+                and min(map(len, digits)) > scale
+                and (not scale or {field[-scale - 1] for field in fields} == {"."})
+            )
+        if plain:
+            return list(map(int, digits))
+        return list(map(memo.__getitem__, fields))
+
+    return decimals
 
 
 def compiled(lines: Iterable[str], names: dict[str, object]) -> Callable[..., Decoded]:

@@ -62,13 +62,15 @@ class TableFilter:
         for name in self._matches:
             yield f"if not is_wanted_{name}[{node}.{name}]: return filtered"
 
+    def wants(self, node: object) -> bool:
+        """Whether a struct's message is read; one without the names is no case for the fast way."""
+        return all(matches[getattr(node, name)] for name, matches in self._matches.items())
+
     def foreign(self, read_node: Callable[[bytes], object], value: bytes) -> Filtered | None:
         """Whether a message is of another table, whose rows need not look like ours."""
         try:
-            node = read_node(value)
-            for name, matches in self._matches.items():
-                if not matches[getattr(node, name)]:
-                    return FILTERED
+            if not self.wants(read_node(value)):
+                return FILTERED
         except (*UNEXPECTED, AttributeError):
             pass
         return None

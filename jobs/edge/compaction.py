@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.core.plan import Plan
-from jobs.edge.decode_task import layout_of
 from jobs.edge.delta_epochs import LiveFile
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -42,6 +41,7 @@ from jobs.edge.epoch_files import (
     FileWriter,
     TableLayout,
     file_name,
+    layout_of,
 )
 from jobs.edge.failpoints import failpoint
 from schemas.limits import (

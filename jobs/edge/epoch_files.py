@@ -26,7 +26,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -381,6 +381,12 @@ class TableLayout:
         for position, (name, key, multiplicity) in enumerate(rows):
             argument = index_of[name]
             yield argument, key, columns[slot_of[argument]][position], multiplicity
+
+
+@lru_cache(maxsize=8)
+def layout_of(plan: Plan) -> TableLayout:
+    """Program and layout of a plan, built once in a worker."""
+    return TableLayout(Program(plan))
 
 
 def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:

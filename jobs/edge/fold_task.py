@@ -38,7 +38,7 @@ from jobs.core.state import Key, Stamp, State
 from jobs.core.timers import Clock
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.columns import from_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off, layout_of
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
@@ -49,6 +49,7 @@ from jobs.edge.epoch_files import (
     AddedFile,
     TableLayout,
     file_name,
+    layout_of,
     write_file,
 )
 from jobs.edge.epoch_files import (

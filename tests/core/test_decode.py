@@ -12,8 +12,10 @@ from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, R
 from jobs.core.ddl import lost_columns
 from jobs.core.decode import CanalDecoder
 from jobs.core.json_text import too_deep
+from jobs.core.plain_messages import PlainMessages
 from jobs.core.plan import Column
 from jobs.core.row_fields import Memo
+from jobs.core.table_filter import FILTERED
 from schemas import limits
 from schemas.types import SqlType
 
@@ -37,11 +39,19 @@ def decoder(**options: Any) -> CanalDecoder:
 
 
 def decode(value: bytes | None, **options: Any) -> Decoded:
-    """Both ways at once: whatever the fast one says, the exact one says as well."""
+    """All ways at once: whatever the fast ones say, the exact one says as well."""
     made = decoder(**options)
     decoded = made.decode(value)
     assert decoded == made.explain(value)
+    plain = made.together([value])
+    if plain is not None:
+        assert decoded == (FILTERED if plain.filtered else as_changes(plain))
     return decoded
+
+
+def as_changes(plain: PlainMessages) -> Changes:
+    """Of one message that is plain."""
+    return Changes(plain.changes(), *plain.es, *plain.ts)
 
 
 def changes(value: bytes, **options: Any) -> list[tuple[int, Row]]:

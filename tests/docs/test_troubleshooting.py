@@ -172,7 +172,7 @@ WRITTEN = {
     "…: division by zero": "jobs/edge/expressions.py",
     "…: the time is NULL": "jobs/core/windows.py",
     "…: the window is not within the years 1 to 9999": "jobs/core/windows.py",
-    "the row's time lies in the future: …": "jobs/edge/decode_task.py",
+    "the row's time lies in the future: …": "jobs/edge/range_reading.py",
 }
 
 

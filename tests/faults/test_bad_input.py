@@ -31,7 +31,8 @@ from jobs.core import json_text
 from jobs.core.job_plan import plan_of
 from jobs.edge import decode_task
 from jobs.edge.broker import Broker
-from jobs.edge.decode_task import REPORT, WEIGHT, DecodeTask, RangeReport
+from jobs.edge.decode_task import REPORT, WEIGHT, DecodeTask
+from jobs.edge.range_reading import FUTURE, RangeReport
 from jobs.edge.ranges import OffsetRange
 from jobs.pipeline import InputRefused, Outcome, Pipeline, source_rules
 from schemas.limits import (
@@ -253,7 +254,7 @@ def test_a_clock_a_year_ahead_is_refused_and_the_rows_behind_it_are_not(
         monkeypatch, tmp_path, [[record(at, each) for at, each in enumerate(contents)]], 3
     )
     assert told.groups == wanted([1, 3])
-    assert told.rejects[0]["reason"].startswith(decode_task.FUTURE)
+    assert told.rejects[0]["reason"].startswith(FUTURE)
     assert told.report.event_time_max == 1_700_000_000_003  # and nothing is late because of it
 
 

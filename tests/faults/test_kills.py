@@ -55,7 +55,6 @@ KILLS = (
     Kill("epoch_sent"),
     Kill("publish_begun"),
     Kill("publish_produced"),
-    Kill("publish_flushed"),
     Kill("publish_committed"),
     Kill("compaction", ends=False, passings=1),
     Kill("compaction_commit", passings=1),

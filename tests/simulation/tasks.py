@@ -17,7 +17,6 @@ from jobs.core.consolidate import Consolidation, plain_group
 from jobs.core.sessions import fold_of
 from jobs.core.state import Upserts
 from jobs.edge.bucket_states import BucketStates
-from jobs.edge.decode_task import RangeReport
 from jobs.edge.delta_epochs import LiveFile
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -29,6 +28,7 @@ from jobs.edge.epoch_files import (
     file_name,
 )
 from jobs.edge.fold_task import FoldReport, FoldTask
+from jobs.edge.range_reading import RangeReport
 from jobs.edge.ranges import OffsetRange
 from jobs.pipeline import Outcome, Pipeline
 from schemas.epoch import EpochRow
