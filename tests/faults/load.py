@@ -7,7 +7,7 @@ changes, all the time ─► topic ─► job ─► its table, its results, its
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from service.client import Client
@@ -69,6 +69,12 @@ def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
     assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
     assert ordered(job.ask("results", "items")) == shop.truth()
     assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
+
+
+def newest_epoch(job: RunningJob) -> int:
+    with suppress(Exception):  # there is no table yet
+        return job.epochs()[-1].epoch
+    return 0
 
 
 def place(change: Mapping[str, Any]) -> tuple[int, int]:

@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 
 from jobs.edge.broker import Broker
 from tests.command.shop import Shop
-from tests.faults.load import spec, tell, under_load
+from tests.faults.load import newest_epoch, spec, tell, under_load
 from tests.faults.tally import FaultTally
 from tests.pipeline.running import RunningJob
 
@@ -96,7 +95,7 @@ def one_death(
         if kill.failpoint:
             _until(lambda: job.fired(kill.failpoint), FIRE_SECONDS_MAX, f"{name} never fired", log)
         else:
-            _until(lambda: _epoch(job) > 0, FIRE_SECONDS_MAX, "no epoch", log)
+            _until(lambda: newest_epoch(job) > 0, FIRE_SECONDS_MAX, "no epoch", log)
             time.sleep(12.0 + 3 * dice.random())
         if kill.ends:
             process.wait(DEATH_SECONDS_MAX)
@@ -120,12 +119,6 @@ def recovered(job: RunningJob, died: float | None, tally: FaultTally) -> None:
     after = [row.committed_at / 1e6 - died for row in job.epochs() if row.committed_at / 1e6 > died]
     if after:
         tally.recoveries.append(min(after))
-
-
-def _epoch(job: RunningJob) -> int:
-    with suppress(Exception):  # there is no table yet
-        return job.epochs()[-1].epoch
-    return 0
 
 
 def _until(done: Any, seconds: float, otherwise: str, log: Path) -> None:

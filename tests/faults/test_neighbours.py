@@ -20,7 +20,7 @@ from jobs.edge.broker import Broker
 from service import job_process
 from service.client import Client
 from tests.command.shop import Shop
-from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell
+from tests.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
 from tests.faults.tally import FaultTally
 from tests.pipeline.running import RunningJob
 from tests.service.served import eventually
@@ -32,6 +32,7 @@ pytestmark = [
 ROUNDS = 10
 GONE_SECONDS = 4.0
 CHANGES = 300
+EPOCH_CHANGES = 500  # more than an epoch of these jobs takes
 
 
 def goes_on(client: Client, shop: Shop, tally: FaultTally) -> None:
@@ -77,8 +78,8 @@ def test_of_two_drivers_one_goes_on(broker: Broker, tmp_path: Path) -> None:
     job = RunningJob(spec(shop.topic), tmp_path, broker.address)
     for number in range(ROUNDS):
         tally.plan("overtaken")
-        shop.feed(CHANGES)
-        first = job.start(f"before_commit=stall:3@{1 + number % 3}", caught_up=False)
+        shop.feed(2 * EPOCH_CHANGES)
+        first = job.start(f"before_commit=stall:3@{1 + number % 2}", caught_up=False)
         # It must not be found by its lock, as that of another host would not be.
         eventually(lambda: job.fired("before_commit"), BACK_SECONDS_MAX)
         stopped = _family(first)
@@ -121,7 +122,7 @@ def test_a_driver_is_found_by_its_lock(broker: Broker, tmp_path: Path) -> None:
     shop.feed(CHANGES)
     first = job.start(caught_up=False)
     try:
-        eventually(lambda: job.table.exists() and job.epochs(), BACK_SECONDS_MAX)
+        eventually(lambda: newest_epoch(job) > 0, BACK_SECONDS_MAX)
         assert job_process.writer(job.table.parent / "lock") == first.pid
         code, said = job.run()
         assert code != 0
