@@ -39,7 +39,7 @@ from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.columns import numbered, to_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT
+from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import TableLayout, now_ms
 from jobs.edge.fold_task import BUCKET, FoldReport, FoldTask
@@ -121,6 +121,10 @@ class EpochsByHand:
 
     def decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         """One range: its rows consolidated, as the decode task does it."""
+        with collector_off():
+            return self._decoded(lines)
+
+    def _decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         rows = SignedRows(self.plan.used)
         for start in range(0, len(lines), PLAIN_MESSAGES_AT_ONCE):
             plain = self.decoder.together(lines[start : start + PLAIN_MESSAGES_AT_ONCE])

@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -390,7 +392,10 @@ def test_run_without_a_broker_fails_in_a_sentence(lab: Lab, tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].startswith("retally: Kafka: ")
 
 
-def test_changes_follow_what_is_committed_and_end_quietly(lab: Lab, copied: Path) -> None:
+def test_changes_follow_what_is_committed_and_end_quietly(
+    lab: Lab, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")  # one that does not end says where it is
     newest = newest_epoch(copied)
     following = lab.command.start(
         "changes", JOB, "--data", str(copied), "--since", str(newest - 1), "--follow", "--json"
@@ -404,7 +409,10 @@ def test_changes_follow_what_is_committed_and_end_quietly(lab: Lab, copied: Path
             pass
         assert (line["epoch"], line["op"], line["row"]["name"]) == (newest + 1, "+I", "plum")
         following.send_signal(signal.SIGINT)
-        out, err = following.communicate(timeout=20)
+        with suppress(subprocess.TimeoutExpired):
+            following.wait(timeout=20)
+        following.send_signal(signal.SIGABRT)
+        out, err = following.communicate()
         assert (following.returncode, out, err) == (0, "", "")
     finally:
         following.kill()

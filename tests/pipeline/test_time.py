@@ -67,7 +67,7 @@ def await_row(
             for row in job.epochs():
                 if seen(row):
                     return row
-        time.sleep(0.1)
+        time.sleep(0.3)
     newest = job.epochs()[-1]
     pytest.fail(f"not seen; the newest epoch is {newest}")
 

@@ -27,14 +27,17 @@ state: {buckets: 4}
 
 
 def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `look` gives once it is true; the last it gave is in the failure."""
+    """What `look` gives once it is true; the last it gave is in the failure. Looks become rarer,
+    for what is waited for needs the processor too."""
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while True:
         found = look()
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {seconds} s; the last was {found!r}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.25)
 
 
 @dataclass(slots=True)
