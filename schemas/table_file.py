@@ -25,6 +25,11 @@ class TableDamaged(Exception):
     """Something of the table is not what was written."""
 
 
+class TableFileGone(TableDamaged, FileNotFoundError):
+    """A file that the table names is not there. Who reads may have looked at a version whose files
+    were swept away meanwhile, and looks again; whose table it is has lost it."""
+
+
 def table_file(path: TablePath, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     with naming(path):
         return pq.ParquetFile(source(path), metadata=metadata, **READ)
@@ -49,12 +54,13 @@ def rows_in(
 
 @contextmanager
 def naming(path: TablePath) -> Iterator[None]:
-    """What is wrong inside a file, said with its name. A file that is not there, and storage that
-    does not answer, are no damage."""
+    """What is wrong with a file, said with its name. Storage that does not answer is no damage."""
     try:
         yield
-    except FileNotFoundError:
+    except TableFileGone:
         raise
+    except FileNotFoundError as error:
+        raise TableFileGone(f"{path} is gone; restore it from a backup") from error
     except (pa.ArrowException, OSError) as error:
         if not isinstance(path, Path) and not any(word in str(error) for word in _SEEN_IN):
             raise

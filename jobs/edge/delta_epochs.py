@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ from schemas.table_file import TableDamaged, rows_in
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
 _VERSION_PROPERTY = "retally.formatVersion"
+_CHECKPOINT_DAMAGED = re.compile(r"Invalid Checkpoint|Parquet error")
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -306,6 +308,12 @@ def opened(root: TablePath, version: int | None = None) -> DeltaTable:
         handle = DeltaTable(str(root), version=version, storage_options=storage_options(root))
     except TableNotFoundError as error:
         raise FileNotFoundError(f"there is no job table at {root}") from error
+    except DeltaError as error:
+        if _CHECKPOINT_DAMAGED.search(str(error)) is None:
+            raise  # storage that does not answer
+        raise TableDamaged(
+            f"a checkpoint in {root / '_delta_log'} is damaged ({error}); restore it from a backup"
+        ) from error
     written = int(handle.metadata().configuration.get(_VERSION_PROPERTY) or FORMAT_VERSION)
     if written > FORMAT_VERSION:
         raise FormatTooNew(

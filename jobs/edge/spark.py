@@ -13,7 +13,7 @@ from jobs.core.laws import BrokenLaw
 from jobs.edge.jars import spark_jars
 from schemas.connections import SPARK_REDACTION
 from schemas.limits import ARROW_BATCH_BYTES_MAX
-from schemas.table_file import TableDamaged
+from schemas.table_file import TableDamaged, TableFileGone
 
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files, and
 # only the first compiler: the JVM carries rows between workers and plans epochs, and what the
@@ -84,7 +84,9 @@ def fast_directory(cache: Path) -> Path:
 
 
 # What a task may say that is more than a failed task, as the end of its traceback has it.
-_SAID: dict[str, type[Exception]] = {"TableDamaged": TableDamaged, "BrokenLaw": BrokenLaw}
+_SAID: dict[str, type[Exception]] = {
+    each.__name__: each for each in (TableDamaged, TableFileGone, BrokenLaw)
+}
 _LAST_WORDS = re.compile(rf"^[\w.]*\b({'|'.join(_SAID)}): (.+)$", re.MULTILINE)
 
 

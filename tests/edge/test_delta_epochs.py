@@ -38,7 +38,7 @@ from jobs.edge.delta_epochs import (
 )
 from jobs.edge.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
 from schemas.epoch import FORMAT_VERSION
-from schemas.table_file import TableDamaged
+from schemas.table_file import TableDamaged, rows_in
 from tests.edge.folded_table import FoldedTable, a_plan, epoch_row, insert
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -377,6 +377,30 @@ def test_a_damaged_hint_at_the_checkpoint_costs_nothing(made: FoldedTable, conte
         assert "_last_checkpoint" in str(error)
     else:
         assert found.newest() == made.newest
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "half"])
+def test_a_damaged_checkpoint_is_told_as_such(made: FoldedTable, damage: str) -> None:
+    made.epoch(insert("a", 4))
+    opened(made.root).create_checkpoint()
+    made.epoch(insert("a", 5))
+    (path,) = (made.root / "_delta_log").glob("*.checkpoint.parquet")
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[: len(whole) // 2] if damage == "half" else b"")
+    with pytest.raises(TableDamaged, match=r"checkpoint in .*_delta_log is damaged"):
+        EpochTable.open(made.root, made.layout)
+
+
+@pytest.mark.parametrize("part", [EPOCHS, ACCUMULATORS])
+def test_a_file_that_the_table_has_lost_is_named(made: FoldedTable, part: str) -> None:
+    made.epoch(insert("a", 4))
+    path = made.root / next(file for file in made.table.live_files() if file.part == part).path
+    path.unlink()
+    with pytest.raises(TableDamaged, match=f"{path.name} is gone; restore"):
+        rows_in(path)
 
 
 def test_a_damaged_epoch_file_is_named(made: FoldedTable) -> None:

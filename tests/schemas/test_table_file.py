@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,11 +52,20 @@ def test_a_file_that_was_cut_is_refused_by_its_name(path: Path, left: int) -> No
         table_file(path)
 
 
-def test_a_file_that_is_gone_is_no_damage(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        rows_in(tmp_path / "swept.parquet")
-    with pytest.raises(FileNotFoundError):
-        rows_in(tmp_path / "swept.parquet", filters=pc.field("epoch") == 1)
+def test_a_file_that_is_gone_was_swept_for_a_reader_and_is_lost_for_its_writer(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "gone.parquet"
+    looks: list[Callable[[], object]] = [
+        lambda: rows_in(path),
+        lambda: rows_in(path, filters=pc.field("epoch") == 1),
+        lambda: table_file(path),
+    ]
+    for look in looks:
+        with pytest.raises(FileNotFoundError):
+            look()
+        with pytest.raises(TableDamaged, match=r"gone\.parquet is gone; restore it from a backup"):
+            look()
 
 
 def test_filters_and_columns_choose_rows(path: Path) -> None:
