@@ -26,6 +26,9 @@ settings.register_profile("steady", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("EXPLORE") else "steady")
 
+# Jobs of tests live for seconds, and what the JVM's second compiler does for them comes too late.
+os.environ.setdefault("RETALLY_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -15,10 +15,10 @@ from schemas.connections import SPARK_REDACTION
 from schemas.limits import ARROW_BATCH_BYTES_MAX
 from schemas.table_file import TableDamaged, TableFileGone
 
-# JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files, and
-# only the first compiler: the JVM carries rows between workers and plans epochs, and what the
-# second one spends (a fifth of a backfill's processor time) does not come back.
-_JVM = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Duser.timezone=UTC"
+# JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
+_JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
+# More of them, from whoever runs it; see docs/operations.md.
+_MORE = "RETALLY_JAVA_OPTIONS"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -67,7 +67,8 @@ def session(
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     # Executors come to the driver by the address that Spark finds, or that SPARK_LOCAL_IP names.
     # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
-    options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING}"
+    more = os.environ.get(_MORE, "")
+    options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", options)
     builder = builder.config("spark.executor.extraJavaOptions", options)
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
