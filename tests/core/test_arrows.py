@@ -29,7 +29,6 @@ FILE_LINES_MAX = 500
 # below the bound again has to leave this list.
 OUTGROWN = {
     "jobs/core/values.py": 510,
-    "jobs/edge/publisher_process.py": 700,
 }
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "tools"}
 

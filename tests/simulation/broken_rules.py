@@ -20,9 +20,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jobs import pipeline
 from jobs.core.state import Stamp, Upserts
-from jobs.edge import bucket_states, kafka_source, publisher_process
+from jobs.edge import bucket_states, kafka_source, publisher_process, publisher_session
 from jobs.edge.delta_epochs import APPLICATION, CommitFailed, EpochTable
-from jobs.edge.publisher_process import PublisherProcess, Session
+from jobs.edge.publisher_process import PublisherProcess
+from jobs.edge.publisher_session import Session
 from jobs.edge.publishing import Publishing
 from jobs.pipeline import Outcome, Pipeline
 from schemas.epoch import EpochRow, Offsets
@@ -238,7 +239,7 @@ def _progress_apart(stack: ExitStack) -> None:
 
 def _read_before_fencing(stack: ExitStack) -> None:
     """How far a predecessor got is read while it can still go on."""
-    read = publisher_process.read_progress
+    read = publisher_session.read_progress
     known: dict[int, Any] = {}
 
     def session(self: Session, configuration: Any, inbox: Any) -> None:

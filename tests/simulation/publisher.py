@@ -14,7 +14,9 @@ import msgspec
 from jobs.core.publisher_lines import Answer, Configuration, EpochToPublish, Fatal, Ready
 from jobs.edge.changelog_records import Records
 from jobs.edge.kafka_publisher import PublisherFailed
-from jobs.edge.publisher_process import Hopeless, ParentGone, PublisherProcess
+from jobs.edge.publisher_pipes import ParentGone
+from jobs.edge.publisher_process import PublisherProcess
+from jobs.edge.publisher_session import Hopeless
 from tests.simulation.neighbours import Disk
 
 if TYPE_CHECKING:

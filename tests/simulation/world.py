@@ -38,7 +38,13 @@ from jobs.core.laws import BrokenLaw
 from jobs.core.order_key import encoder
 from jobs.core.program import Program
 from jobs.core.state import Upserts
-from jobs.edge import bucket_states, delta_epochs, publisher_process, publishing
+from jobs.edge import (
+    bucket_states,
+    delta_epochs,
+    publisher_process,
+    publisher_session,
+    publishing,
+)
 from jobs.edge.delta_epochs import CommitFailed, EpochTable, Fenced
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, AddedFile, file_name
 from jobs.edge.hot_state import HotStateError, ZombieTask
@@ -442,9 +448,12 @@ def patched(world: World) -> Iterator[None]:
             "live_files": tasks.live_files, "failpoint": world.point, "opened": tasks.opened,
             "Publisher": lambda configuration: publisher.Publisher(world, configuration),
         }),
-        (publisher_process, {
+        (publisher_session, {
             "Producer": lambda options: Producer(world.broker, options),
             "Consumer": lambda options: Consumer(world.broker, options),
+            "failpoint": world.point,
+        }),
+        (publisher_process, {
             "KafkaAdmin": lambda _options: Admin(world.broker),
             "RecordWriter": publisher.RecordWriter, "chunks": publisher.chunks,
             "read_epoch": lambda *asked: publisher.read_epoch(world.disk, *asked),
