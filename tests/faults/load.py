@@ -24,7 +24,7 @@ def spec(topic: str) -> dict[str, Any]:
     return {
         "name": "items",
         "source": {"topic": topic},
-        "columns": COLUMN_TYPES,
+        "columns": dict(sorted(COLUMN_TYPES.items())),  # as RunningJob writes them to its file
         "query": QUERY,
         "minibatch": {"size": 20, "latency": "100ms", "max_rows": 400},
         "sink": {"topic": f"{topic}-changes", "partitions": 3},

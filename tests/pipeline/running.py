@@ -57,7 +57,7 @@ class RunningJob:
     def start(self, failpoints: str = "", *, caught_up: bool = True) -> subprocess.Popen[str]:
         path = self.home / "spec.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(self.spec, sort_keys=False))  # columns have an order
+        path.write_text(yaml.safe_dump(self.spec))
         environment = {
             **os.environ,
             "RETALLY_FAILPOINTS": failpoints,
