@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from jobs.core.change import Row, Value
+from jobs.core.consolidate import Integers
 from jobs.core.plan import Plan
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Key = tuple[Value, ...]
 Images = Callable[[Sequence[Key]], Sequence[Row | None]]  # the last ones of these keys, by key
 

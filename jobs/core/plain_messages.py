@@ -20,12 +20,12 @@ import numpy as np
 from msgspec import UNSET
 
 from jobs.core.change import Row, Value
+from jobs.core.consolidate import Integers
 from jobs.core.json_text import acceptable
 from jobs.core.row_fields import UNEXPECTED, RowFields
 from jobs.core.table_filter import TableFilter
 from schemas.limits import SHORT_MESSAGE_BYTES_MAX
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 _KIND, _IS_DDL, _DATA = attrgetter("type"), attrgetter("isDdl"), attrgetter("data")
 _ES, _TS = attrgetter("es"), attrgetter("ts")
 

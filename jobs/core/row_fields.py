@@ -137,8 +137,8 @@ class RowFields:
         return [Memo(convert, entries_max) for convert in self.converters]
 
     def column(self, place: int) -> Callable[[list[Any]], list[Value]]:
-        """How many fields of a column are read at once; of one that is not used they are only
-        checked. The function raises where one of them is not as it should be."""
+        """How many fields of a column are checked and read at once. The function raises where one
+        of them is not as it should be."""
         sql_type, memo = self.columns[place].type, self._memos[place]
         if sql_type.kind is Kind.STRING:  # msgspec has checked it
             return _as_they_are
@@ -290,10 +290,12 @@ def _integers(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list
             plain = False
         if plain:
             return list(map(int, fields))  # which refuses an empty one
-        return [
-            field if field.__class__ is int and low <= field <= high else memo[field]
-            for field in fields
-        ]
+        return list(map(integer, fields))
+
+    def integer(field: Any) -> Value:
+        if field.__class__ is str and len(field) <= digits_max and field.isdecimal():
+            return int(field)  # an id has too many values to be remembered
+        return field if field.__class__ is int and low <= field <= high else memo[field]
 
     return integers
 
@@ -310,11 +312,11 @@ def _decimals(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value
             digits = fields
             if scale:
                 digits = [field[: -scale - 1] + field[-scale:] for field in fields]
+            text, sizes = "".join(digits), set(map(len, digits))
             plain = (
-                "".join(digits).isdecimal()
-                and "".join(digits).isascii()
-                and max(map(len, digits)) <= digits_max
-                and min(map(len, digits)) > scale
+                text.isdecimal()
+                and text.isascii()
+                and scale < min(sizes) <= max(sizes) <= digits_max
                 and (not scale or {field[-scale - 1] for field in fields} == {"."})
             )
         if plain:

@@ -184,10 +184,13 @@ class RangeReading:
         if latest is not None:
             if self.task.horizon_ms is not None and latest > self.task.horizon_ms:
                 return False
-            before = self.report.event_time_max
-            self.report.event_time_max = latest if before is None else max(latest, before)
+            self._reached(latest)
         self.report.event_times_missing += plain.count - len(known)
         return True
+
+    def _reached(self, time: int) -> None:
+        latest = self.report.event_time_max
+        self.report.event_time_max = time if latest is None else max(time, latest)
 
     def _take_each(self, decoder: MessageDecoder, records: list[Message]) -> None:
         task, report = self.task, self.report
@@ -302,8 +305,7 @@ class RangeReading:
                 if at is None:
                     self.report.event_times_missing += 1
                 else:
-                    latest = self.report.event_time_max
-                    self.report.event_time_max = at if latest is None else max(at, latest)
+                    self._reached(at)
                 marks = _marks(self.task.rules, self.task.plan.image)
                 if marks is not None and _any_marked(marks, decoded):
                     self.report.event_time_marked = self.report.event_time_max

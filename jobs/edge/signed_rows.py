@@ -9,12 +9,12 @@ Objects a row live no longer than their batch.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from jobs.core.change import Row
+from jobs.core.consolidate import Integers
 from jobs.core.plain_messages import PlainMessages
 from jobs.core.plan import Column
 from jobs.edge.columns import to_arrow
@@ -26,7 +26,7 @@ class SignedRows:
     def __init__(self, used: tuple[Column, ...]) -> None:
         self._used = used
         self._columns: list[list[pa.Array]] = [[] for _ in used]
-        self.signs: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self.signs: list[Integers] = []
         self.count = 0
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
@@ -49,6 +49,6 @@ class SignedRows:
         self.signs.append(messages.signs)
         self.count += len(messages.signs)
 
-    def joined(self) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.int64]]]:
+    def joined(self) -> tuple[list[pa.Array], Integers]:
         """All columns, and the signs beside them."""
         return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)
