@@ -39,11 +39,12 @@ from jobs.core.program import Program
 from jobs.core.query import parse_query
 from jobs.edge.bucket_states import CommittedEpoch
 from jobs.edge.columns import numbered, to_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off
+from jobs.edge.decode_task import collector_off
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import TableLayout, now_ms
-from jobs.edge.fold_task import BUCKET, FoldReport, FoldTask
+from jobs.edge.fold_task import FoldReport, FoldTask
 from jobs.edge.signed_rows import SignedRows
+from jobs.edge.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
 from schemas.epoch import EpochRow
 from schemas.limits import PLAIN_MESSAGES_AT_ONCE
 from schemas.types import SqlType

@@ -5,6 +5,7 @@
        ├─ DecodeTask: Kafka's records, decode, consolidate ─► weighted rows, one report a range
        │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask ─► what they change)
        ├─ project: casts, WHERE, group and argument expressions, as Columns
+       │    (where these are columns of the source: parcels, one for each fold task)
        ▼ shuffle by bucket
        ├─ FoldTask: per bucket, fold over the hot state ─► files of changelog and state
        ▼ driver
@@ -44,25 +45,27 @@ from jobs.core.rules import rules_of
 from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column, row_bucket_column
 from jobs.edge.bucket_states import CommittedEpoch, recent_line, stamp_of
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, DecodeTask
+from jobs.edge.decode_task import DecodeTask
 from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import AddedFile, by_part, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
-from jobs.edge.fold_task import (
-    BUCKET,
-    FAILURE,
-    OUTPUT,
-    FoldReport,
-    FoldTask,
-    TimeTask,
-)
+from jobs.edge.fold_task import FAILURE, OUTPUT, FoldReport, FoldTask, TimeTask
 from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
 from jobs.edge.range_reading import RangeReport, SourceRules
 from jobs.edge.ranges import OffsetRange, moved, planned_records, ranges_between, shared_out
 from jobs.edge.spark import collected
+from jobs.edge.weighted_rows import (
+    BUCKET,
+    POSITION,
+    REPORT,
+    SPARK_PARCELS,
+    TARGET,
+    WEIGHT,
+    parcelling_of,
+)
 from jobs.phases import Phases
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
@@ -165,6 +168,10 @@ class Pipeline:
     @cached_property
     def _reported(self) -> Column:
         return F.col(REPORT).isNotNull()
+
+    @cached_property
+    def _target(self) -> Column:
+        return F.col(TARGET)
 
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
@@ -273,14 +280,9 @@ class Pipeline:
             self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
             durable=self.spec.durable, horizon_ms=horizon_ms, deadline=fold.deadline,
             failing=failing,
+            parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._targets(ranges)),
         )  # fmt: skip
-        carried = _CARRIED if fold.deadline is None else (*_CARRIED, LATE)
-        weighted = self._decoded(decode, carried)
-        if self.plan.primary_key:
-            weighted = self._deduped(weighted, ranges, epoch, uuid)
-        projected = project(weighted, self.plan, carried, keep=self._reported)
-        bucketed = projected.withColumn(BUCKET, self._bucket)
-        shuffled = self._shuffled(bucketed, BUCKET, ranges)
+        shuffled = self._parcels(decode) if decode.parcelling else self._rows(decode)
         outcome = Outcome()
         self.phases.lap("plan")
         for kind, payload in collected(shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)):
@@ -292,25 +294,40 @@ class Pipeline:
         failpoint("after_tasks")
         return outcome
 
-    def _decoded(self, decode: DecodeTask, carried: Sequence[str]) -> DataFrame:
-        count = len(decode.ranges)
-        small = planned_records(decode.ranges) <= count * SMALL_RANGE_RECORDS
-        tasks = min(count, self.cores) if small else count
-        ordinals = self.spark.range(0, count, 1, tasks)
-        schema = _weighted_schema(self.plan.image, carried)
-        return ordinals.mapInArrow(decode, schema)
+    def _parcels(self, decode: DecodeTask) -> DataFrame:
+        """The rows of each fold task, which nobody has to look into before it."""
+        sent = self._ordinals(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
+        return sent.repartitionById(self._targets(decode.ranges), self._target)
 
-    def _deduped(
-        self, images: DataFrame, ranges: Sequence[OffsetRange], epoch: int, uuid: str
-    ) -> DataFrame:
+    def _rows(self, decode: DecodeTask) -> DataFrame:
+        """The rows of each fold task, evaluated on the way."""
+        carried = _CARRIED if decode.deadline is None else (*_CARRIED, LATE)
+        weighted = self._decoded(decode, carried)
+        if self.plan.primary_key:
+            weighted = self._deduped(weighted, decode)
+        projected = project(weighted, self.plan, carried, keep=self._reported)
+        return self._shuffled(projected.withColumn(BUCKET, self._bucket), BUCKET, decode.ranges)
+
+    def _decoded(self, decode: DecodeTask, carried: Sequence[str]) -> DataFrame:
+        schema = _weighted_schema(self.plan.image, carried)
+        return self._ordinals(decode.ranges).mapInArrow(decode, schema)
+
+    def _ordinals(self, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The numbers of the ranges, so many in a task as make one worth it."""
+        count = len(ranges)
+        small = planned_records(ranges) <= count * SMALL_RANGE_RECORDS
+        return self.spark.range(0, count, 1, min(count, self.cores) if small else count)
+
+    def _deduped(self, images: DataFrame, decode: DecodeTask) -> DataFrame:
         """What the last changes of rows change: one shuffle more, by primary key."""
         dedupe = DedupeTask(
-            self.plan, self.table.root, self.cache, epoch, uuid,
+            self.plan, self.table.root, self.cache, decode.epoch, decode.uuid,
             base=stamp_of(self.newest), version=self.table.version, line=tuple(self.line),
             durable=self.spec.durable,
         )  # fmt: skip
         bucket = row_bucket_column(self.plan, self.spec.state.buckets)
-        shuffled = self._shuffled(images.withColumn(ROW_BUCKET, bucket), ROW_BUCKET, ranges)
+        rows = images.withColumn(ROW_BUCKET, bucket)
+        shuffled = self._shuffled(rows, ROW_BUCKET, decode.ranges)
         return shuffled.mapInArrow(dedupe, _weighted_schema(self.plan.used, _CARRIED))
 
     def _all_failing(
@@ -337,9 +354,12 @@ class Pipeline:
         self, bucketed: DataFrame, bucket: str, ranges: Sequence[OffsetRange]
     ) -> DataFrame:
         """Few tasks, each with several buckets; the bucket itself says which."""
-        tasks = max(1, min(self.cores, -(-planned_records(ranges) // FOLD_TASK_ROWS)))
         target: Column = F.col(bucket)
-        return bucketed.repartitionById(tasks, target)
+        return bucketed.repartitionById(self._targets(ranges), target)
+
+    def _targets(self, ranges: Sequence[OffsetRange]) -> int:
+        """How many tasks share the buckets."""
+        return max(1, min(self.cores, -(-planned_records(ranges) // FOLD_TASK_ROWS)))
 
     def _judge(self, outcome: Outcome, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
         """The epoch's counters, or an exception and no commit."""

@@ -211,6 +211,9 @@ EXPIRY_LATE_PARTS = 100
 # Bytes in one batch of rows on their way to Python.
 ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 
+# Bytes of rows that go to a fold task as one value; a row that is larger goes alone.
+PARCEL_BYTES_MAX = 16 * 1024 * 1024
+
 # A job of an alignment group that has told nothing for so many rounds, and for at least so many
 # milliseconds, has ended or hangs; the group goes on without it.
 ALIGNMENT_SILENCE_EVERIES = 10

@@ -6,8 +6,10 @@ any other engine can too: per column \\x00 for NULL, else \\x01 and the value's 
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from zlib import crc32
 
 from jobs.core.change import Row, Value
 from jobs.core.plan import Plan, WindowBound
@@ -15,8 +17,23 @@ from schemas.types import Kind, SqlType
 
 
 def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
-    parts = [_encoded(value, kind) for value, kind in zip(group, types, strict=True)]
-    return zlib.crc32(b"".join(parts)) % buckets
+    (bucket,) = buckets_of([[value] for value in group], types, 1, buckets)
+    return bucket
+
+
+def buckets_of(
+    columns: Sequence[Sequence[Value]], types: Sequence[SqlType], count: int, buckets: int
+) -> list[int]:
+    """The buckets of so many groups, of which each column has a value for every one."""
+    hashes = [crc32(b"")] * count
+    for values, kind in zip(columns, types, strict=True):
+        text = _text_of(kind)
+        hashes = [
+            crc32(b"\x00", hashed) if value is None
+            else crc32(text(value), crc32(b"\x01", hashed))
+            for value, hashed in zip(values, hashes, strict=True)
+        ]  # fmt: skip
+    return [hashed % buckets for hashed in hashes]
 
 
 def bucket_in(plan: Plan, group: Row, buckets: int) -> int:
@@ -30,40 +47,43 @@ def bucket_in(plan: Plan, group: Row, buckets: int) -> int:
     return bucket_of(tuple(placed), types, buckets)
 
 
-def _encoded(value: Value, sql_type: SqlType) -> bytes:
-    if value is None:
-        return b"\x00"
-    return b"\x01" + _text(value, sql_type)
+def _text_of(sql_type: SqlType) -> Callable[[Any], bytes]:
+    """How to write the values of a type."""
+    kind = sql_type.kind
+    if kind is Kind.STRING:
+        return str.encode
+    if kind is Kind.BINARY:
+        return bytes
+    if kind is Kind.BOOLEAN:
+        return lambda value: b"true" if value else b"false"
+    if kind is Kind.DECIMAL:
+        return partial(_decimal_text, scale=sql_type.scale or 0)
+    if sql_type.floating:
+        return _hexadecimal
+    return _plain_text
 
 
-def _text(value: Value, sql_type: SqlType) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, int) and sql_type.kind is Kind.DECIMAL:
-        return _decimal_text(value, sql_type.scale or 0).encode()
-    if isinstance(value, float):
-        return _hexadecimal(value).encode()
+def _plain_text(value: object) -> bytes:
     return str(value).encode()
 
 
-def _decimal_text(units: int, scale: int) -> str:
+def _decimal_text(units: int, scale: int) -> bytes:
     digits = str(abs(units)).rjust(scale + 1, "0")
     sign = "-" if units < 0 else ""
-    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+    text = f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+    return text.encode()
 
 
-def _hexadecimal(value: float) -> str:
+def _hexadecimal(value: float) -> bytes:
     """As Java's %a prints a double, which is how Spark writes it too."""
     if value != value:
-        return "NaN"
+        return b"NaN"
     if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
+        return b"Infinity" if value > 0 else b"-Infinity"
     mantissa, exponent = value.hex().split("p")
     if "." in mantissa:
         mantissa = mantissa.rstrip("0")
         mantissa += "0" if mantissa.endswith(".") else ""
     else:
         mantissa += ".0"
-    return f"{mantissa}p{int(exponent)}"
+    return f"{mantissa}p{int(exponent)}".encode()

@@ -130,6 +130,20 @@ def group_places(plan: Plan) -> tuple[int, ...] | None:
     return tuple(names.index(column.name) for column in expressions if isinstance(column, Column))
 
 
+def plain_places(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Which of the used columns are a row's group and which its arguments, where a row is folded
+    once and just as it is read: no expression, no window, no grouping sets, no image to look up."""
+    group = group_places(plan)
+    expressions = [named.expression for named in plan.arguments]
+    if group is None or plan.copies > 1 or plan.window is not None or plan.primary_key:
+        return None
+    if not all(isinstance(expression, Column) for expression in expressions):
+        return None
+    names = [column.name for column in plan.used]
+    found = (names.index(each.name) for each in expressions if isinstance(each, Column))
+    return group, tuple(found)
+
+
 def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:
     """How to read a row's group off the row itself, where `group_places` says that one can."""
     places = group_places(plan)

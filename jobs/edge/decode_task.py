@@ -32,7 +32,7 @@ from jobs.core.consolidate import (
     group_places,
 )
 from jobs.core.dedupe import key_places, latest
-from jobs.core.plan import Column, Plan
+from jobs.core.plan import Plan
 from jobs.core.window_closing import Late
 from jobs.edge.columns import numbered
 from jobs.edge.failpoints import failpoint
@@ -40,10 +40,16 @@ from jobs.edge.kafka_range import RangeSilent, RangeUnreadable, records_of
 from jobs.edge.late_rows import LATE, Deadline, late_rows
 from jobs.edge.range_reading import RangeReading, RangeReport, SourceRules
 from jobs.edge.ranges import OffsetRange
+from jobs.edge.weighted_rows import (
+    POSITION,
+    REPORT,
+    WEIGHT,
+    Parcelling,
+    report_parcel,
+    rows_schema,
+)
 from schemas.arrow_types import arrow_type
 from schemas.object_path import TablePath
-
-POSITION, WEIGHT, REPORT = "__position", "__weight", "__report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class DecodeTask:
     # Rows whose expressions failed the first time: their positions, and why.
     failing: tuple[tuple[int, str], ...] = ()
     probing: bool = False  # with dedupe: ship every row to be evaluated, not the last ones
+    parcelling: Parcelling | None = None  # of rows that nobody has to evaluate
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
@@ -97,9 +104,9 @@ class DecodeTask:
                 return
             late = self.deadline.late(self.plan, columns) if self.deadline else None
             if late is None or not late.partly.any():
-                yield self._weighted(run, columns, signs)
+                yield from self._weighted(run, columns, signs)
             else:
-                yield self._weighted(run, columns, signs, np.flatnonzero(~late.whole))
+                yield from self._weighted(run, columns, signs, np.flatnonzero(~late.whole))
                 yield self._late(run, columns, signs, late)
         yield self._reported(run.report)
 
@@ -122,7 +129,7 @@ class DecodeTask:
         columns: list[pa.Array],
         signs: Integers,
         only: Integers | None = None,
-    ) -> pa.RecordBatch:
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of a range, or some of them, consolidated; positions are those in the range."""
         if only is not None:
             columns, signs = [column.take(pa.array(only)) for column in columns], signs[only]
@@ -130,7 +137,11 @@ class DecodeTask:
         groups = None if places is None else numbered([columns[i] for i in places], len(signs))
         numbers = numbered(columns, len(signs))
         weighted = consolidated(run.number, numbers, signs, groups, only)
-        return self._shipped(run, columns, weighted)
+        if self.parcelling is None or groups is None:
+            yield self._shipped(run, columns, weighted)
+        else:
+            run.report.shipped += len(weighted.places)
+            yield from self.parcelling.parcels(columns, weighted, groups)
 
     def _late(
         self, run: RangeReading, columns: list[pa.Array], signs: Integers, late: Late
@@ -162,15 +173,19 @@ class DecodeTask:
         return self._batch(len(shipped), [column.take(shipped) for column in columns], told)
 
     def _reported(self, report: RangeReport) -> pa.RecordBatch:
+        payload = msgspec.json.encode(report)
+        if self.parcelling is not None:
+            return report_parcel(payload)
         columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.image]
-        told = {REPORT: pa.array([msgspec.json.encode(report)], pa.binary())}
+        told = {REPORT: pa.array([payload], pa.binary())}
         return self._batch(1, columns, told)
 
     def _batch(
         self, rows: int, columns: Sequence[pa.Array], told: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
         """Columns of the source, and of ours what there is to tell."""
-        schema = rows_schema(self.plan.image, closes=self.deadline is not None)
+        late = () if self.deadline is None else ((LATE, pa.binary()),)
+        schema = rows_schema(self.plan.image, late)
         own = [schema.field(place) for place in range(len(columns), len(schema))]
         found = [told.get(field.name, pa.nulls(rows, field.type)) for field in own]
         return pa.RecordBatch.from_arrays([*columns, *found], schema=schema)
@@ -185,11 +200,3 @@ def collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def rows_schema(columns: Sequence[Column], *, closes: bool = False) -> pa.Schema:
-    """Columns of rows, and behind them ours."""
-    own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary())]
-    if closes:
-        own.append((LATE, pa.binary()))
-    return pa.schema([*((column.name, arrow_type(column.type)) for column in columns), *own])

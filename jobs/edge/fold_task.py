@@ -38,7 +38,7 @@ from jobs.core.state import Key, Stamp, State
 from jobs.core.timers import Clock
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.columns import from_arrow
-from jobs.edge.decode_task import POSITION, REPORT, WEIGHT, collector_off
+from jobs.edge.decode_task import collector_off
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
@@ -58,10 +58,11 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
+from jobs.edge.weighted_rows import BUCKET, PARCEL, POSITION, REPORT, WEIGHT, unpacked
 from schemas.object_path import TablePath
 from schemas.types import Kind, SqlType
 
-BUCKET, FAILURE = "__bucket", "failure"
+FAILURE = "failure"
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
@@ -112,7 +113,8 @@ class FoldTask:
         reported = table.filter(table[REPORT].is_valid())
         for payload in reported[REPORT].to_pylist():
             yield _output("report", payload)
-        rows = table.filter(table[REPORT].is_null())
+        parcelled = PARCEL in table.column_names
+        rows = unpacked(table) if parcelled else table.filter(table[REPORT].is_null())
         report, writer = _begun(rows.num_rows)
         report.failing = _failing(rows)
         if not report.failing and rows.num_rows:

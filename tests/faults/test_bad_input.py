@@ -31,9 +31,10 @@ from jobs.core import json_text
 from jobs.core.job_plan import plan_of
 from jobs.edge import decode_task
 from jobs.edge.broker import Broker
-from jobs.edge.decode_task import REPORT, WEIGHT, DecodeTask
+from jobs.edge.decode_task import DecodeTask
 from jobs.edge.range_reading import FUTURE, RangeReport
 from jobs.edge.ranges import OffsetRange
+from jobs.edge.weighted_rows import REPORT, WEIGHT
 from jobs.pipeline import InputRefused, Outcome, Pipeline, source_rules
 from schemas.limits import (
     MESSAGE_BYTES_MAX,
