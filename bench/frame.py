@@ -124,5 +124,8 @@ class Bench:
         check("retally", fold_changelog(self.brokers, job.sink_topic).table, loaded.table.truth())
 
     def check_flink(self, job: FlinkJob, loaded: Loaded) -> None:
+        """Of what goes into a black hole nobody can say whether it is right."""
+        if job.sink == "blackhole":
+            return
         fold = fold_upserts if job.sink == "upsert-kafka" else fold_canal
         check("Flink", fold(self.brokers, job.sink_topic).table, loaded.table.truth())

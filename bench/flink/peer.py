@@ -29,7 +29,7 @@ from jobs.edge.java import java
 
 State = Literal["hashmap", "rocksdb"]
 Delivery = Literal["at-least-once", "exactly-once"]
-Sink = Literal["upsert-kafka", "canal-json"]
+Sink = Literal["upsert-kafka", "canal-json", "blackhole"]
 
 RUN_SECONDS_MAX = 1_800
 STOP_SECONDS_MAX = 60
@@ -94,7 +94,8 @@ class FlinkJob:
     @property
     def engine(self) -> str:
         """As tables of figures call it."""
-        tuned, sink = ", tuned" if self.tuned else "", ", canal-json" * (self.sink == "canal-json")
+        tuned = ", tuned" if self.tuned else ""
+        sink = "" if self.sink == "upsert-kafka" else f", {self.sink}"
         return f"Flink {self.state}{tuned}{sink}"
 
     @property
@@ -122,27 +123,31 @@ class FlinkJob:
         }
         if bounded:
             source["scan.bounded.mode"] = "latest-offset"
-        sink = {
-            "topic": self.sink_topic,
-            "properties.bootstrap.servers": self.brokers,
-            "sink.delivery-guarantee": self.delivery,
-        }
-        key = ""
-        if self.sink == "upsert-kafka":
-            sink |= {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
-            key = ", PRIMARY KEY (name) NOT ENFORCED"
-        else:
-            sink |= {"connector": "kafka", "format": "canal-json"}
-        if self.delivery == "exactly-once":
-            sink["sink.transactional-id-prefix"] = self.sink_topic
-            sink["properties.transaction.timeout.ms"] = "600000"
+        key = ", PRIMARY KEY (name) NOT ENFORCED" if self.sink == "upsert-kafka" else ""
         results = "".join(f", {name} {kind}" for name, kind in self.results.items())
         return (
             f"CREATE TABLE product ({columns}) WITH ({_with(source)});\n"
             f"CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT{results}{key}) "
-            f"WITH ({_with(sink)});\n"
+            f"WITH ({_with(self._sink_options())});\n"
             f"INSERT INTO sink {self.query};\n"
         )
+
+    def _sink_options(self) -> dict[str, str]:
+        if self.sink == "blackhole":
+            return {"connector": "blackhole"}
+        options = {
+            "topic": self.sink_topic,
+            "properties.bootstrap.servers": self.brokers,
+            "sink.delivery-guarantee": self.delivery,
+        }
+        if self.sink == "upsert-kafka":
+            options |= {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
+        else:
+            options |= {"connector": "kafka", "format": "canal-json"}
+        if self.delivery == "exactly-once":
+            options["sink.transactional-id-prefix"] = self.sink_topic
+            options["properties.transaction.timeout.ms"] = "600000"
+        return options
 
     def catch_up(self) -> Outcome:
         """Reads to the end of the topic as it is now, then ends."""

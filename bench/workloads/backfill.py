@@ -1,16 +1,16 @@
 """Catching up with a long topic: changes a second once the engine is warm, and memory.
 
-The peer is Flink three times: as it comes with its state on the heap and upsert-kafka, the same
-tuned, and with RocksDB, incremental checkpoints and canal-json. retally's rate runs from the commit
+The peer is Flink: as it comes with its state on the heap and upsert-kafka, the same tuned, with
+RocksDB, incremental checkpoints and canal-json, and both without publishing. retally's rate runs from the commit
 of its first epoch to the last record published; Flink's from the moment it had read as many changes
 to the end of its job.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
-from bench.flink.peer import FlinkJob
+from bench.flink.peer import FlinkJob, Sink, State
 from bench.frame import MIB, Bench, Figure, Loaded, Options
 from bench.generator import Shape
 from bench.outcome import Outcome
@@ -19,9 +19,27 @@ TITLE = "backfill"
 WARM_SHARE = 0.25  # of the changes, where retally's first epoch does not say it
 MEMORY_MIB_MAX = 4_096
 LIVE_ROWS, GROUPS = 1_000_000, 180_000
-Peer = Literal["heap", "heap, tuned", "RocksDB"]
-PEERS: dict[Peer, float | None] = {"heap": 2.0, "heap, tuned": None, "RocksDB": 4.0}  # our rate
 MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Flink in one of its set-ups, and how many times its rate ours has to be."""
+
+    name: str
+    state: State
+    sink: Sink
+    tuned: bool = False
+    times_min: float | None = None
+
+
+PEERS = (
+    Peer("heap", "hashmap", "upsert-kafka", times_min=2.0),
+    Peer("heap, tuned", "hashmap", "upsert-kafka", tuned=True),
+    Peer("RocksDB", "rocksdb", "canal-json", times_min=4.0),
+    Peer("heap, unpublished", "hashmap", "blackhole"),
+    Peer("RocksDB, unpublished", "rocksdb", "blackhole"),
+)
 
 
 def shape_of(options: Options) -> Shape:
@@ -41,17 +59,17 @@ def run(bench: Bench) -> None:
     if bench.options.flink:
         loaded = loaded or bench.loaded(shape)
         for peer in PEERS:
-            rates[peer] = _peer(bench, loaded, warm, peer)
+            rates[peer.name] = _peer(bench, loaded, warm, peer)
     if outcome is None:
         return
     rate = outcome.rate_after(warm)
     add_figures(bench, outcome, rate)
-    for peer, times_min in PEERS.items():
-        if peer in rates and times_min is not None:
-            times = rate / rates[peer]
+    for peer in PEERS:
+        if peer.name in rates and peer.times_min is not None:
+            times = rate / rates[peer.name]
             bench.add(
-                Figure(TITLE, "retally", f"rate, of that of Flink {peer}", times, "times",
-                       f">= {times_min:.0f}", times >= times_min)
+                Figure(TITLE, "retally", f"rate, of that of Flink {peer.name}", times, "times",
+                       f">= {peer.times_min:.0f}", times >= peer.times_min)
             )  # fmt: skip
 
 
@@ -59,11 +77,9 @@ def _peer(bench: Bench, loaded: Loaded, warm: int, peer: Peer) -> float:
     sink_topic = bench.new_topic("flink")
     job = FlinkJob(
         bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic,
-        tuned=peer == "heap, tuned",
-        state="rocksdb" if peer == "RocksDB" else "hashmap",
-        sink="canal-json" if peer == "RocksDB" else "upsert-kafka",
+        tuned=peer.tuned, state=peer.state, sink=peer.sink,
     )  # fmt: skip
-    with bench.measuring(f"Flink {peer}: backfill"):
+    with bench.measuring(f"Flink {peer.name}: backfill"):
         outcome = job.catch_up()
     bench.check_flink(job, loaded)
     rate = outcome.rate_after(warm)
