@@ -9,6 +9,7 @@ committed and not yet published, `send` waits until one is.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -67,6 +68,9 @@ class Publisher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_CHECKOUT,
+            # A copy: this runs beside the start of Spark, which sets variables, and a process that
+            # is started with the environment itself while that moves fails with EFAULT.
+            env=dict(os.environ),
             start_new_session=True,
         )
         assert process.stdin is not None

@@ -7,12 +7,14 @@ each really happens; the mark that it leaves is looked at.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -663,3 +665,31 @@ def test_an_unreachable_broker_is_told_in_time() -> None:
     publisher = Publisher(configuration("127.0.0.1:1", "t"))
     with pytest.raises(PublisherFailed, match="unreachable"):
         publisher.start(2)
+
+
+def test_it_starts_whatever_others_set_in_the_environment_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark's session sets variables while the publisher is started by a thread beside it."""
+    monkeypatch.setattr(kafka_publisher, "COMMAND", ["true"])
+    ended = threading.Event()
+
+    def set_variables() -> None:
+        for number in itertools.count():
+            if ended.is_set():
+                return
+            os.environ[f"RETALLY_TEST_{number % 300}"] = "x" * (number % 50)
+            os.environ.pop(f"RETALLY_TEST_{number * 7 % 300}", None)
+
+    before = dict(os.environ)
+    thread = threading.Thread(target=set_variables)
+    thread.start()
+    try:
+        for _ in range(60):
+            with pytest.raises(PublisherFailed, match="ended with status 0"):
+                Publisher(configuration("nowhere:1", "t")).start()
+    finally:
+        ended.set()
+        thread.join()
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
