@@ -12,6 +12,7 @@ from rich.table import Table
 from bench.flink import peer
 from bench.frame import Bench
 from bench.machine import machine, versions
+from bench.picture import drawn
 
 SMALL = 100
 
@@ -52,4 +53,6 @@ def write(bench: Bench, path: Path, seconds: float) -> None:
         "figures": [dataclasses.asdict(figure) for figure in bench.figures],
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
-    bench.say(f"written to {path}")
+    picture = path.with_suffix(".svg")
+    picture.write_text(drawn(bench.figures))
+    bench.say(f"written to {path}, drawn in {picture.name}")
