@@ -31,6 +31,7 @@ from jobs.core.window_rules import closing_of
 from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
+from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import WriterLock
 from jobs.edge.generator_class import GeneratorRefused, maker_of
 from jobs.edge.job_directory import JobDirectory
@@ -146,6 +147,7 @@ class Job:
                     "offsets were moved by hand at epoch %d: results are not the query over the "
                     "topic any more", newest.moved,
                 )  # fmt: skip
+            failpoint("start_checked")
             starts = checked_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
             write_spec(place.spec, self.spec)

@@ -45,6 +45,7 @@ from jobs.edge.epoch_files import (
     now_ms,
     write_file,
 )
+from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import WriterLock
 from jobs.edge.file_statistics import STATISTICS, statistics
 from jobs.edge.job_directory import JobDirectory
@@ -81,6 +82,7 @@ def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
             return Rewound(target.row, None, None)
         _check(reader, target, admin)
         kept = keep_newest(place)
+        failpoint("rewind_kept")
         return Rewound(target.row, _commit(reader, target), kept)
     finally:
         lock.release()

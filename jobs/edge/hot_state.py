@@ -28,6 +28,7 @@ import lmdb
 import msgspec
 
 from jobs.core.state import Stamp, Upserts
+from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Databases, Keys, Layout, Records, Snapshot, decode_records, encode
 from jobs.edge.lmdb_frame import sound
 from schemas import limits
@@ -45,16 +46,10 @@ LOCK_POLL_SECONDS = 0.005
 LOOKS_MAX = 5  # how often a task looks again at a state that other processes keep moving
 
 DAMAGE = (
-    lmdb.CorruptedError,
-    lmdb.InvalidError,
-    lmdb.PageNotFoundError,
-    lmdb.VersionMismatchError,
-    lmdb.PanicError,
-    lmdb.IncompatibleError,
-    lmdb.BadTxnError,
-    lmdb.NotFoundError,
+    lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.VersionMismatchError,
+    lmdb.PanicError, lmdb.IncompatibleError, lmdb.BadTxnError, lmdb.NotFoundError,
     msgspec.DecodeError,
-)
+)  # fmt: skip
 
 # What an epoch changed, as upserts or as the records that `remember` made of them.
 Steps = Iterable[tuple[Stamp, "Upserts | Records"]]
@@ -186,9 +181,9 @@ class HotState:
             if not self._empty:
                 self.reset()
             reached: Stamp | None = None
-            for last, parts in self._chunks(steps, whole_epochs=False):
+            for reached, parts in self._chunks(steps, whole_epochs=False):
                 self._commit(parts, None, None)
-                reached = last
+                failpoint("hot_state_half_built")
             self._commit((), None, reached)
 
     def reset(self) -> None:
@@ -268,6 +263,7 @@ class HotState:
                             part = Snapshot(self._keys, txn, self._databases, before).after(part)
                         for database, records in zip(self._databases, part.kinds, strict=True):
                             _write(txn, database, records)
+                    failpoint("hot_state_written")
                     if after is not None:
                         txn.put(STAMP_KEY, encode(_StampRecord(*after, self._identity)))
                 break

@@ -90,6 +90,7 @@ class Session:
             self._producer = Producer(options)
             if self._transactional:
                 self._producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
+                failpoint("publisher_fenced")
         except KafkaException as error:
             raise self._consequence(error) from None
 

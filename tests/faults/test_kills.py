@@ -9,6 +9,7 @@ leaves of the job is ended by kill -9 too. Recovered is who has committed again.
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.broker import Broker
+from jobs.edge.job_directory import JobDirectory
 from tests.command.shop import Shop
 from tests.faults.load import newest_epoch, spec, tell, under_load
 from tests.faults.tally import FaultTally
@@ -42,9 +44,14 @@ class Kill:
     action: str = "kill"
     ends: bool = True
     passings: int = 4  # it acts at one of the first so many
+    loses_cache: bool = False  # of the hot state, before that start
 
 
 KILLS = (
+    Kill("start_checked", passings=1),
+    Kill("publisher_fenced", passings=1),
+    Kill("hot_state_written"),
+    Kill("hot_state_half_built", loses_cache=True),
     Kill("decode_task"),
     Kill("fold_task"),
     Kill("after_tasks"),
@@ -85,6 +92,8 @@ def one_death(
     tally.plan(name)
     for mark in job.marks.iterdir():
         mark.unlink()
+    if kill.loses_cache:
+        shutil.rmtree(JobDirectory(job.data, str(job.spec["name"])).cache)
     nth = dice.randint(1, kill.passings)
     points = f"{kill.failpoint}={kill.action}@{nth}" if kill.failpoint else ""
     log = job.home / "run.log"
