@@ -1,9 +1,9 @@
 """Catching up with a long topic: changes a second once the engine is warm, and memory.
 
 The peer is Flink: as it comes with its state on the heap and upsert-kafka, the same tuned, with
-RocksDB, incremental checkpoints and canal-json, and both without publishing. retally's rate runs from the commit
-of its first epoch to the last record published; Flink's from the moment it had read as many changes
-to the end of its job.
+RocksDB, incremental checkpoints and canal-json, and both without publishing. retally's rate runs
+from the commit of its first epoch to the last record published; Flink's from the moment it had read
+as many changes to the end of its job.
 """
 
 from __future__ import annotations

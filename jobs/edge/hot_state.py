@@ -181,9 +181,10 @@ class HotState:
             if not self._empty:
                 self.reset()
             reached: Stamp | None = None
-            for reached, parts in self._chunks(steps, whole_epochs=False):
+            for last, parts in self._chunks(steps, whole_epochs=False):
                 self._commit(parts, None, None)
                 failpoint("hot_state_half_built")
+                reached = last
             self._commit((), None, reached)
 
     def reset(self) -> None:
