@@ -22,7 +22,7 @@ SMALL = 100
 _HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
     'font-family="system-ui, sans-serif" font-size="13" fill="#0f172a">\n'
-    '<rect width="100%" height="100%" fill="#ffffff"/>\n'
+    '<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
 )
 
 
