@@ -19,9 +19,10 @@ import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
 /**
  * Runs a SQL script in Flink's local cluster and tells its progress on standard output.
  *
- * <p>Usage: FlinkBench SCRIPT key=value... The script's last statement is the INSERT that is timed.
- * Each line of output is {"event", "at" (ms of the wall clock), "records" (read by the sources)}. The
- * job ends with its input, or when standard input is closed.
+ * <p>Usage: FlinkBench SCRIPT key=value... The script's last statement is the INSERT that is timed,
+ * or a statement set of several. Its own lines of output are {"event", "at" (ms of the wall clock),
+ * "records" (read by the sources)}; sinks that print have others. The job ends with its input, or
+ * when standard input is closed.
  */
 public final class FlinkBench {
   private static final long SAMPLE_MS = 100;
@@ -48,7 +49,9 @@ public final class FlinkBench {
     }
     JobClient job = result.getJobClient().orElseThrow();
     cancelWhenInputCloses(job);
-    while (job.getJobStatus().get() != JobStatus.RUNNING) {
+    for (JobStatus now = job.getJobStatus().get();
+        now != JobStatus.RUNNING && !now.isGloballyTerminalState();
+        now = job.getJobStatus().get()) {
       Thread.sleep(10);
     }
     report("running");

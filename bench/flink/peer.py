@@ -8,49 +8,27 @@ fastest here on top (`TUNED_OPTIONS`, `TUNED_JVM`), which its documents warn of:
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
-import msgspec
-
-from bench.flink.jars import flink_classpath
+from bench.flink.process import STOP_SECONDS_MAX, Event, FlinkProcess
 from bench.fold import QUERY
 from bench.generator import COLUMNS
-from bench.outcome import BenchFailed, Outcome, Progress
+from bench.outcome import Outcome, Progress
 from bench.process_tree import sampled_footprint
-from jobs.edge.java import java
 
 State = Literal["hashmap", "rocksdb"]
 Delivery = Literal["at-least-once", "exactly-once"]
 Sink = Literal["upsert-kafka", "canal-json", "blackhole"]
 
-RUN_SECONDS_MAX = 1_800
-STOP_SECONDS_MAX = 60
-LOG_LINES_SHOWN = 30
-
 JVM = ("-Xms1g", "-Xmx3g")  # ample
 TUNED_JVM = ("-XX:+UseParallelGC",)
-_OPENED = (
-    "java.lang",
-    "java.lang.reflect",
-    "java.net",
-    "java.io",
-    "java.nio",
-    "java.text",
-    "java.time",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "java.util.concurrent.locks",
-    "sun.nio.ch",
-)
 
 OPTIONS = {
     "parallelism.default": "2",
@@ -63,14 +41,6 @@ OPTIONS = {
     "table.exec.mini-batch.size": "5000",
 }
 TUNED_OPTIONS = {"pipeline.object-reuse": "true"}
-
-
-class Event(msgspec.Struct, frozen=True):
-    """A line of the Java main."""
-
-    event: str
-    at: int
-    records: int
 
 
 @dataclass(slots=True)
@@ -113,22 +83,12 @@ class FlinkJob:
         return options
 
     def script(self, *, bounded: bool) -> str:
-        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
-        source = {
-            "connector": "kafka",
-            "topic": self.topic,
-            "properties.bootstrap.servers": self.brokers,
-            "scan.startup.mode": "earliest-offset",
-            "format": "canal-json",
-        }
-        if bounded:
-            source["scan.bounded.mode"] = "latest-offset"
         key = ", PRIMARY KEY (name) NOT ENFORCED" if self.sink == "upsert-kafka" else ""
         results = "".join(f", {name} {kind}" for name, kind in self.results.items())
         return (
-            f"CREATE TABLE product ({columns}) WITH ({_with(source)});\n"
-            f"CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT{results}{key}) "
-            f"WITH ({_with(self._sink_options())});\n"
+            source_table(self.columns, self.brokers, self.topic, bounded=bounded)
+            + f"CREATE TABLE sink (name STRING, total BIGINT, top INT, n BIGINT{results}{key}) "
+            f"WITH ({with_options(self._sink_options())});\n"
             f"INSERT INTO sink {self.query};\n"
         )
 
@@ -151,11 +111,12 @@ class FlinkJob:
 
     def catch_up(self) -> Outcome:
         """Reads to the end of the topic as it is now, then ends."""
-        with self._process(bounded=True) as process, sampled_footprint(process.pid) as footprint:
+        run = self._run(bounded=True)
+        with run.started() as process, sampled_footprint(process.pid) as footprint:
             started_ms = time.time() * 1_000
-            self._follow(process)
-        begin = self._event("running")
-        finished = self._event("finished")
+            run.follow(process)
+        begin = run.event("running")
+        finished = run.event("finished")
         progress = [
             Progress(event.at, event.records)
             for event in self.events
@@ -169,8 +130,9 @@ class FlinkJob:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Reads on and on; `taken` says how far it is."""
-        with self._process(bounded=False) as process:
-            thread = threading.Thread(target=self._follow, args=(process,), daemon=True)
+        run = self._run(bounded=False)
+        with run.started() as process:
+            thread = threading.Thread(target=run.follow, args=(process,), daemon=True)
             thread.start()
             try:
                 yield
@@ -183,46 +145,38 @@ class FlinkJob:
         """Changes read so far."""
         return self.events[-1].records if self.events else 0
 
-    @contextmanager
-    def _process(self, *, bounded: bool) -> Iterator[subprocess.Popen[str]]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        script = self.directory / "job.sql"
-        script.write_text(self.script(bounded=bounded))
-        (self.directory / "options.json").write_text(json.dumps(self.configuration, indent=2))
-        command = [str(java()), *JVM, *(TUNED_JVM if self.tuned else ())]
-        command += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
-        command += ["-cp", flink_classpath(self.out), "FlinkBench", str(script)]
-        command += [f"{key}={value}" for key, value in self.configuration.items()]
-        with (
-            (self.directory / "flink.log").open("w") as log,
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            ) as process,
-        ):
-            # The main ends when its input is closed, so it ends with us however we end.
-            watchdog = threading.Timer(RUN_SECONDS_MAX, process.kill)
-            watchdog.start()
-            try:
-                yield process
-            finally:
-                watchdog.cancel()
-                process.kill()
-
-    def _follow(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        decode = msgspec.json.Decoder(Event).decode
-        for line in process.stdout:
-            if line.startswith('{"event"'):
-                self.events.append(decode(line))
-        process.wait(STOP_SECONDS_MAX)
-
-    def _event(self, name: str) -> Event:
-        for event in self.events:
-            if event.event == name:
-                return event
-        log = (self.directory / "flink.log").read_text().splitlines()[-LOG_LINES_SHOWN:]
-        raise BenchFailed(f"Flink never said {name!r}:\n" + "\n".join(log))
+    def _run(self, *, bounded: bool) -> FlinkProcess:
+        return FlinkProcess(
+            self.script(bounded=bounded),
+            self.configuration,
+            (*JVM, *(TUNED_JVM if self.tuned else ())),
+            self.out,
+            self.directory,
+            self.events,
+        )
 
 
-def _with(options: dict[str, str]) -> str:
+def source_table(
+    columns: Mapping[str, str],
+    brokers: str,
+    topic: str,
+    *,
+    bounded: bool,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The table `product` over a topic of canal-json; bounded, it ends where the topic ends now."""
+    declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    source = {
+        "connector": "kafka",
+        "topic": topic,
+        "properties.bootstrap.servers": brokers,
+        "scan.startup.mode": "earliest-offset",
+        "format": "canal-json",
+    }
+    if bounded:
+        source["scan.bounded.mode"] = "latest-offset"
+    return f"CREATE TABLE product ({declared}) WITH ({with_options({**source, **options})});\n"
+
+
+def with_options(options: Mapping[str, str]) -> str:
     return ", ".join(f"'{key}' = '{value}'" for key, value in options.items())

@@ -131,7 +131,9 @@ def create_topic(brokers: str, topic: str, partitions: int) -> None:
 
 def produce(brokers: str, topic: str, messages: Iterable[tuple[int, bytes | None]]) -> None:
     """Write messages, each to its partition, and wait until they are there."""
-    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5})
+    # Idempotent, for otherwise a batch that is sent again comes behind the next ones.
+    settings = {"bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True}
+    producer = Producer(settings)
     for partition, value in messages:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(60) == 0

@@ -90,7 +90,8 @@ def record(number: int, message: dict[str, Any]) -> Record:
 
 
 def send(broker: Broker, topic: str, records: Iterable[Record]) -> None:
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 5})
+    settings = {"bootstrap.servers": broker.address, "linger.ms": 5, "enable.idempotence": True}
+    producer = Producer(settings)
     for partition, value, key in records:
         producer.produce(topic, value, key, partition)
     assert producer.flush(60) == 0
