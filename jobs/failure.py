@@ -19,6 +19,7 @@ from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
 from jobs.edge.publishing import HistoryMissing, SinkAhead
 from jobs.pipeline import InputRefused
+from schemas.broker_address import AddressRefused
 from schemas.connections import UnknownConnectionError
 from schemas.failure import Failure, write_failure
 from schemas.limits import REASON_CHARACTERS_MAX
@@ -42,10 +43,13 @@ _FOR_GOOD: dict[type[Exception], str] = {
     HistoryMissing: "history-missing",
     SinkAhead: "sink-ahead",
     UnknownConnectionError: "connection-unknown",
+    AddressRefused: "address-refused",
     Fenced: "fenced",
 }
 # The publisher's own words; "unreachable" and "crashed" may pass.
-_PUBLISHER_FOR_GOOD = frozenset({"fenced", "refused", "sink_changed", "gap", "broken_changelog"})
+_PUBLISHER_FOR_GOOD = frozenset(
+    {"fenced", "refused", "address_refused", "sink_changed", "gap", "broken_changelog"}
+)
 
 
 def kind_of(error: BaseException) -> tuple[str, bool]:

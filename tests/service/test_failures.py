@@ -18,6 +18,7 @@ from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
 from jobs.pipeline import InputRefused
+from schemas.broker_address import AddressRefused
 from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure
 from schemas.spec_file import load_spec
@@ -38,6 +39,8 @@ from tests.service.tables import WatchedTable
         (BrokenLaw("U- without U+"), "law-broken", False),
         (PublisherFailed(Fatal("sink_changed", "made again")), "publisher-sink-changed", False),
         (PublisherFailed(Fatal("fenced", "another")), "fenced", False),
+        (AddressRefused("169.254.169.254"), "address-refused", False),
+        (PublisherFailed(Fatal("address_refused", "no")), "publisher-address-refused", False),
         (PublisherFailed(Fatal("unreachable", "no broker")), "publisher-unreachable", True),
         (CommitFailed("disk full"), "failed", True),
         (CommitUnknown("the storage is away"), "failed", True),
