@@ -114,7 +114,7 @@ def _memory() -> str:
 
 
 def _shared_memory() -> str:
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - it is only looked at
     if not os.access(memory, os.W_OK):
         raise _Bad(f"{memory} cannot be written; epochs take some 0.03 s longer without it")
     free = shutil.disk_usage(memory).free

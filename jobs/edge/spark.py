@@ -80,7 +80,7 @@ def session(
 
 def fast_directory(cache: Path) -> Path:
     """Where a throw-away checkpoint goes: memory where there is some, else the cache."""
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - what is made in it is made by mkdtemp
     return memory if os.access(memory, os.W_OK) else cache
 
 
