@@ -11,6 +11,7 @@ from jobs.core.laws import BrokenLaw
 from jobs.core.publisher_lines import Fatal
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import CommitFailed, CommitUnknown, Fenced, FormatTooNew
+from jobs.edge.disk import DiskRefused
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_range import RangeSilent
@@ -47,6 +48,7 @@ from tests.service.tables import WatchedTable
         (TopicMissing("no topic"), "failed", True),
         (JobFailed("the streaming query ended"), "failed", True),
         (OSError(28, "no space"), "failed", True),
+        (DiskRefused("the disk of DIR is full"), "disk-refused", True),
     ],
 )
 def test_a_failure_says_whether_another_start_may_heal_it(
