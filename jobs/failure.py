@@ -2,29 +2,33 @@
 
     exception ──► code, retryable ──► DIR/jobs/<name>/failure.json ──► whoever supervises
 
-What is not in the table is taken for something that passes (a broker, a full disk, a worker that
-was killed): to start in vain costs little, and to stop for good wakes somebody.
+What is not in the table is taken for something that passes (a broker, a worker that was killed): to
+start in vain costs little, and to stop for good wakes somebody. A full disk passes as well, but has
+a code of its own: somebody has to make room.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from jobs.core.laws import BrokenLaw
 from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld
+from jobs.edge.disk import DiskRefused, disk_refused
 from jobs.edge.epoch_files import now_ms
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
 from jobs.edge.publishing import HistoryMissing, SinkAhead
 from jobs.pipeline import InputRefused
+from schemas.broker_address import AddressRefused
 from schemas.connections import UnknownConnectionError
 from schemas.failure import Failure, write_failure
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.table_file import TableDamaged
 
-UNKNOWN = "failed"
+UNKNOWN, DISK_REFUSED = "failed", "disk-refused"
 
 
 class SpecMisfit(Exception):
@@ -42,10 +46,13 @@ _FOR_GOOD: dict[type[Exception], str] = {
     HistoryMissing: "history-missing",
     SinkAhead: "sink-ahead",
     UnknownConnectionError: "connection-unknown",
+    AddressRefused: "address-refused",
     Fenced: "fenced",
 }
 # The publisher's own words; "unreachable" and "crashed" may pass.
-_PUBLISHER_FOR_GOOD = frozenset({"fenced", "refused", "sink_changed", "gap", "broken_changelog"})
+_PUBLISHER_FOR_GOOD = frozenset(
+    {"fenced", "refused", "address_refused", "sink_changed", "gap", "broken_changelog"}
+)
 
 
 def kind_of(error: BaseException) -> tuple[str, bool]:
@@ -57,7 +64,16 @@ def kind_of(error: BaseException) -> tuple[str, bool]:
     for kind, code in _FOR_GOOD.items():
         if isinstance(error, kind):
             return code, False
-    return UNKNOWN, True
+    return (DISK_REFUSED if isinstance(error, DiskRefused) else UNKNOWN), True
+
+
+def explained(error: Exception, places: Sequence[Path]) -> Exception:
+    """The failure itself, or what it says about a disk that the job writes to."""
+    refused = disk_refused(error, places) if kind_of(error)[0] == UNKNOWN else None
+    if refused is None:
+        return error
+    refused.__cause__ = error
+    return refused
 
 
 def leave_word(path: Path, error: BaseException) -> None:

@@ -32,7 +32,7 @@ from jobs.edge.alignment_group import AlignmentGroup
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.failpoints import failpoint
-from jobs.edge.fence import WriterLock
+from jobs.edge.fence import OwnedElsewhere, WriterLock
 from jobs.edge.generator_class import GeneratorRefused, maker_of
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
@@ -45,9 +45,9 @@ from jobs.edge.kafka_source import (
     topic_identities,
 )
 from jobs.edge.publishing import Publishing
-from jobs.edge.spark import session
+from jobs.edge.spark import session, written_places
 from jobs.edge.table_place import settle
-from jobs.failure import SpecMisfit, leave_word
+from jobs.failure import SpecMisfit, explained, leave_word
 from jobs.maintenance import Maintenance
 from jobs.mirror import Mirror
 from jobs.pipeline import Pipeline
@@ -58,6 +58,7 @@ from schemas.connections import (
     librdkafka_options,
 )
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
+from schemas.failure import forget_failure
 from schemas.job import JobSpec
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.object_path import ObjectPath
@@ -104,15 +105,20 @@ class Job:
         place = JobDirectory(self.data.absolute(), self.spec.name)
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
-        lock = WriterLock(place.lock, self.spec.name)
+        lock: WriterLock | None = None
         try:
-            place.failure.unlink(missing_ok=True)
+            lock = WriterLock(place.lock, self.spec.name)
+            forget_failure(place.failure)
             self._run_locked(place, plan, layout)
-        except Exception as failure:
-            leave_word(place.failure, failure)
+        except OwnedElsewhere:
             raise
+        except Exception as failure:
+            told = explained(failure, (place.home, place.cache, *written_places()))
+            leave_word(place.failure, told)
+            raise told from told.__cause__
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
     def stop(self) -> None:
         """Finish the epoch that runs, then end."""

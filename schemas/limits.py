@@ -15,6 +15,9 @@ QUARANTINE_BYTES_MAX = 1024 * 1024
 # A reason is for people and stays readable.
 REASON_CHARACTERS_MAX = 500
 
+# A reason with all around it, in any alphabet; kept free on the disk for when it is full.
+FAILURE_BYTES_MAX = 4 * 1024
+
 # Schemas inside messages that a decoder knows at once: a table has one, and another after an ALTER.
 MESSAGE_SCHEMAS_MAX = 100
 
@@ -30,6 +33,9 @@ BUCKETS_MAX = 4_096
 
 # Records of an epoch's ranges, on average, below which a core reads several of them in one task.
 SMALL_RANGE_RECORDS = 5_000
+
+# Room for the throw-away checkpoint of a run; what has less free is not written to.
+SCRATCH_BYTES_MIN = 8 * 1024 * 1024
 
 # Rows of an epoch that one fold task takes before another task is worth its start-up cost.
 FOLD_TASK_ROWS = 8_000

@@ -6,6 +6,8 @@ before have none; they are read as they are.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,12 @@ from schemas.object_path import TablePath, source
 WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 READ: dict[str, Any] = {"page_checksum_verification": True}
 _SEEN_IN = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
+
+
+# What the kernel says of the machine, or of whoever reads, and not of what is in the file.
+_NO_DAMAGE = frozenset(
+    {errno.EIO, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ESTALE}
+)
 
 
 class TableDamaged(Exception):
@@ -54,7 +62,8 @@ def rows_in(
 
 @contextmanager
 def naming(path: TablePath) -> Iterator[None]:
-    """What is wrong with a file, said with its name. Storage that does not answer is no damage."""
+    """What is wrong with a file, said with its name. Storage that does not answer is no damage, and
+    neither is a disk that fails to be read: another start may go better."""
     try:
         yield
     except TableFileGone:
@@ -62,6 +71,9 @@ def naming(path: TablePath) -> Iterator[None]:
     except FileNotFoundError as error:
         raise TableFileGone(f"{path} is gone; restore it from a backup") from error
     except (pa.ArrowException, OSError) as error:
+        code = getattr(error, "errno", None)
+        if isinstance(path, Path) and code in _NO_DAMAGE:
+            raise OSError(code, os.strerror(code), str(path)) from error
         if not isinstance(path, Path) and not any(word in str(error) for word in _SEEN_IN):
             raise
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -17,6 +17,7 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import OffsetSpec
 
+from schemas.broker_address import require_allowed_brokers
 from schemas.connections import Connections, UnknownConnectionError, kafka_python_options
 from schemas.epoch import EpochRow, Offsets
 from schemas.job import JobSpec
@@ -116,6 +117,7 @@ class Lags:
                     bootstrap_timeout_ms=_ANSWER_MS_MAX,
                     request_timeout_ms=_ANSWER_MS_MAX,
                 )
+                require_allowed_brokers(client._client.cluster)
         return client
 
 

@@ -69,8 +69,8 @@ class Listing:
             values += place
         names = ", ".join(name for name, _ in columns)
         order = ", ".join(f"{name} DESC" if descending else name for name, descending in columns)
-        return (
-            f"SELECT document, {names} FROM rows WHERE {' AND '.join(parts)} "
+        return (  # columns have numbers, values are parameters
+            f"SELECT document, {names} FROM rows WHERE {' AND '.join(parts)} "  # noqa: S608
             f"ORDER BY {order} LIMIT ?",
             [*values, limit + 1],
         )

@@ -31,6 +31,7 @@ MEDIA_TYPE = "application/problem+json"
 # What each code means, in the words that never change with the case.
 TITLES = {
     "accept-unsupported": "None of the accepted media types is served here",
+    "address-refused": "The brokers send clients to an address that is not allowed",
     "approval-needed": "A pending spec has to be approved first",
     "body-invalid": "The body is not what is expected here",
     "body-too-large": "The body is too large",

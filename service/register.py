@@ -217,6 +217,7 @@ class Register:
         return OperationRecord(**dict(rows[0])) if rows else None
 
     # --- rows -----------------------------------------------------------------------------------
+    # Names of tables and columns are ours; values are parameters.
 
     def _read(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
@@ -227,14 +228,14 @@ class Register:
         marks = ", ".join("?" for _ in fields)
         with self._lock:
             self._connection.execute(
-                f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({marks})",
+                f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({marks})",  # noqa: S608
                 list(fields.values()),
             )
 
     def _change(self, table: str, key: str, value: str, fields: dict[str, Any]) -> None:
-        """Names of tables and columns are ours; values are parameters."""
         assignments = ", ".join(f"{name} = ?" for name in fields)
         with self._lock:
             self._connection.execute(
-                f"UPDATE {table} SET {assignments} WHERE {key} = ?", [*fields.values(), value]
+                f"UPDATE {table} SET {assignments} WHERE {key} = ?",  # noqa: S608
+                [*fields.values(), value],
             )

@@ -36,7 +36,7 @@ class RowStore:
         self.shape = shape
         self._columns = [f"c{index}" for index in range(len(shape.columns))]
         marks = ", ".join("?" for _ in range(len(self._columns) + 4))
-        self._insertion = f"INSERT INTO rows VALUES ({marks})"
+        self._insertion = f"INSERT INTO rows VALUES ({marks})"  # noqa: S608 - columns have numbers
 
     def create(self) -> None:
         columns = "".join(f", {name} BLOB" for name in self._columns)
@@ -74,7 +74,7 @@ class RowStore:
             wanted = ["epoch", "tombstone", *self.shape.columns]
             for state in table.batches(file, wanted, _SLICE_ROWS):
                 self.connection.executemany(
-                    f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET "
+                    f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET "  # noqa: S608
                     "epoch = excluded.epoch, tombstone = excluded.tombstone, "
                     "document = excluded.document, "
                     + ", ".join(f"{name} = excluded.{name}" for name in self._columns)
@@ -83,7 +83,7 @@ class RowStore:
                 )
         self.connection.execute("DELETE FROM rows")
         self.connection.execute(
-            f"INSERT INTO rows SELECT key, ?, {STILL}, document, {names} FROM fresh "
+            f"INSERT INTO rows SELECT key, ?, {STILL}, document, {names} FROM fresh "  # noqa: S608
             "WHERE NOT tombstone ORDER BY key",
             [epoch],
         )
@@ -110,7 +110,7 @@ class RowStore:
         last = told.last()
         gone = sorted({*last, *buried})
         self.connection.executemany(
-            f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}",
+            f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}",  # noqa: S608
             ((epoch, key) for key in gone),
         )
         places = [place for _, place in sorted(last.items()) if not told.changes[place].ends]

@@ -9,6 +9,7 @@ that does not answer costs the one who asked some seconds, and nobody else.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from schemas.broker_address import AddressRefused, require_allowed_brokers
 from schemas.connections import Connections, kafka_python_options
 from schemas.limits import (
     SAMPLE_BYTES_MAX,
@@ -29,6 +31,8 @@ from schemas.limits import (
     SAMPLE_SECONDS_MAX,
 )
 from service.problems import Problem
+
+log = logging.getLogger(__name__)
 
 _FETCH_BYTES = 256 * 1024
 _POLL_MS = 500
@@ -79,7 +83,15 @@ class Samples:
         options = kafka_python_options(self._connections.named(connection))
         try:
             with closing(_consumer(options)) as consumer:
+                require_allowed_brokers(consumer._client.cluster)
                 return _newest(consumer, topics)
+        except AddressRefused as refused:
+            log.warning("connection %s: %s", connection, refused)
+            detail = (
+                f"the brokers of connection {connection!r} send clients on to an address that none "
+                "is let go to; the service's log has it"
+            )
+            raise Problem("address-refused", 502, detail) from None
         except (KafkaError, OSError, ValueError) as error:
             detail = (
                 f"the brokers of connection {connection!r} did not give any message "

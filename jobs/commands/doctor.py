@@ -114,7 +114,7 @@ def _memory() -> str:
 
 
 def _shared_memory() -> str:
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - it is only looked at
     if not os.access(memory, os.W_OK):
         raise _Bad(f"{memory} cannot be written; epochs take some 0.03 s longer without it")
     free = shutil.disk_usage(memory).free
@@ -137,6 +137,7 @@ def _data(data: Path) -> str:
 
 def _broker(options: argparse.Namespace) -> str:
     from jobs.edge.kafka_admin import KafkaAdmin
+    from schemas.broker_address import AddressRefused
     from schemas.connections import kafka_python_options
 
     connection = load_connections(options.connections, options.brokers).named("default")
@@ -144,6 +145,8 @@ def _broker(options: argparse.Namespace) -> str:
     try:
         with KafkaAdmin(kafka_python_options(connection), seconds_max=BROKER_SECONDS_MAX) as admin:
             admin.topic("retally-doctor")
+    except AddressRefused:
+        raise
     except Exception as error:
         raise _Bad(
             f"no answer from {addresses} ({type(error).__name__}); start one with retally broker, "

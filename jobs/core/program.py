@@ -121,7 +121,8 @@ class Program:
         functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
         scope: dict[str, Any] = {"NEVER": NEVER, "NO_KEY": NO_KEY, "beats": beats, **RUNTIME}
-        exec(compile(self.source, f"<program {', '.join(plan.output)}>", "exec"), scope)
+        code = compile(self.source, f"<program {', '.join(plan.output)}>", "exec")
+        exec(code, scope)  # noqa: S102 - made of a plan, in which names are letters and digits
         self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
         self.restore: Callable[..., None] = scope["restore"]
         self.merge: Callable[[Cells | None, Delta], Cells] = scope["merge"]

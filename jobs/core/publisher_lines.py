@@ -97,7 +97,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 class Fatal(msgspec.Struct, frozen=True):
     """Why a publisher ended: `fenced`, `sink_changed`, `gap`, `broken_changelog`, `refused`,
-    `unreachable`, `crashed`; and `died`, where it could not say."""
+    `address_refused`, `unreachable`, `crashed`; and `died`, where it could not say."""
 
     code: str
     reason: str

@@ -330,7 +330,8 @@ def compiled(lines: Iterable[str], names: dict[str, object]) -> Callable[..., De
     """The function `decode` that the lines define."""
     source = "\n".join(lines)
     namespace = dict(names)
-    exec(compile(source, "<generated decode>", "exec"), namespace)
+    code = compile(source, "<generated decode>", "exec")
+    exec(code, namespace)  # noqa: S102 - made of types and places; no name is in it
     decode: Callable[..., Decoded] = namespace["decode"]  # type: ignore[assignment]
     return decode
 

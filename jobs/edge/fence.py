@@ -32,8 +32,12 @@ class WriterLock:
                 f"job {job!r} is owned by {holder}; stop that one first, or wait until it ends"
             ) from None
         note = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, note, 0)
+        try:
+            os.pwrite(self._file, note, 0)  # over the old one, which has room on a full disk
+            os.ftruncate(self._file, len(note))
+        except OSError as error:
+            os.close(self._file)
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
     def release(self) -> None:
         os.close(self._file)

@@ -30,7 +30,7 @@ import msgspec
 from jobs.core.state import Stamp, Upserts
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Databases, Keys, Layout, Records, Snapshot, decode_records, encode
-from jobs.edge.lmdb_frame import sound
+from jobs.edge.lmdb_frame import make_room, sound
 from schemas import limits
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -374,15 +374,11 @@ class HotState:
             ) from error
 
     def _open_environment(self) -> None:
+        make_room(self.directory / "lock.mdb")
         self._env = lmdb.open(
-            str(self.directory),
-            map_size=self._map_bytes,
-            max_dbs=len(Databases._fields),
-            mode=0o600,
-            sync=False,
-            metasync=False,
-            readahead=READAHEAD,
-        )
+            str(self.directory), map_size=self._map_bytes, max_dbs=len(Databases._fields),
+            mode=0o600, sync=False, metasync=False, readahead=READAHEAD,
+        )  # fmt: skip
         self._env.reader_check()
         self._databases = Databases(*map(self._env.open_db, map(str.encode, Databases._fields)))
         with self._transaction() as txn:

@@ -24,6 +24,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 from schemas import limits
+from schemas.broker_address import require_allowed_brokers
 from schemas.epoch import TopicIdentity
 
 Answer = TypeVar("Answer")
@@ -66,7 +67,9 @@ def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any
 class KafkaAdmin:
     """One connection for administration. Errors of Kafka pass through as kafka.errors.KafkaError.
 
-    `options` are kafka-python's (see schemas.connections.kafka_python_options).
+    `options` are kafka-python's (see schemas.connections.kafka_python_options). Whoever uses Kafka
+    begins here: from the bootstrap addresses alone it is known where the brokers say that they are,
+    and AddressRefused comes before any client is sent there.
     """
 
     def __init__(
@@ -80,6 +83,11 @@ class KafkaAdmin:
         self._client = KafkaAdminClient(
             **options, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
         )
+        try:
+            require_allowed_brokers(self._client._client.cluster)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
 """The frame of an LMDB file: what LMDB trusts without looking.
 
-LMDB maps its file into memory, so that a file which was cut short kills the process that reads it.
-`sound` reads four pages before LMDB does.
+LMDB maps its files into memory, so that one which was cut short kills the process that reads it, as
+does one without room the process that writes. `sound` reads four pages before LMDB does, and
+`make_room` asks for what a write to a map cannot be refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from operator import itemgetter
 from pathlib import Path
 
+_LOCK_BYTES = 8 * 1024  # for 126 readers, which is what LMDB takes by itself
 _META_PAGES = 2
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
@@ -19,6 +21,12 @@ _PAGE_HEADER = struct.Struct("=QHHHH")  # number, pad, flags, bounds of the free
 _ROOT_FLAGS = (0x01, 0x02)  # a branch, a leaf
 # Magic, version, address, map size; two databases; the last page and the transaction.
 _META = struct.Struct("=IIQQ" + 2 * "IHHQQQQQ" + "QQ")
+
+
+def make_room(lock: Path) -> None:
+    """For the file of locks, which LMDB writes through its map only."""
+    with lock.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, _LOCK_BYTES)
 
 
 def sound(path: Path) -> bool:

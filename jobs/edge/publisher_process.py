@@ -57,6 +57,7 @@ from jobs.edge.publisher_session import (
     read_progress,
 )
 from schemas import limits
+from schemas.broker_address import AddressRefused
 from schemas.changelog import progress_topic
 from schemas.epoch import TopicIdentity
 from schemas.types import SqlType
@@ -128,6 +129,8 @@ class PublisherProcess:
                 self._take_over()
                 self._last_success = awake_seconds()
                 return
+            except AddressRefused as refused:
+                raise Hopeless("address_refused", str(refused)) from None
             except (Unsettled, KafkaError, TopicMissing) as doubt:
                 if awake_seconds() - self._last_success > limits.PUBLISH_GIVE_UP_SECONDS:
                     reason = f"Kafka could not be written to for too long: {doubt}"

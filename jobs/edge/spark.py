@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from jobs.core.laws import BrokenLaw
+from jobs.edge.disk import room_in
 from jobs.edge.jars import spark_jars
 from schemas.connections import SPARK_REDACTION
-from schemas.limits import ARROW_BATCH_BYTES_MAX
+from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.table_file import TableDamaged, TableFileGone
 
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
 # More of them, from whoever runs it; see docs/operations.md.
 _MORE = "RETALLY_JAVA_OPTIONS"
+_MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it is made by mkdtemp
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -79,9 +82,16 @@ def session(
 
 
 def fast_directory(cache: Path) -> Path:
-    """Where a throw-away checkpoint goes: memory where there is some, else the cache."""
-    memory = Path("/dev/shm")
-    return memory if os.access(memory, os.W_OK) else cache
+    """Where a throw-away checkpoint goes: memory where there is some with room in it, else the
+    cache."""
+    able = os.access(_MEMORY, os.W_OK) and room_in(_MEMORY) >= SCRATCH_BYTES_MIN
+    return _MEMORY if able else cache
+
+
+def written_places() -> list[Path]:
+    """Where Spark writes to on the driver's host: what it shuffles, and the checkpoint."""
+    local = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+    return [*map(Path, local.split(",")), *([_MEMORY] if _MEMORY.is_dir() else [])]
 
 
 # What a task may say that is more than a failed task, as the end of its traceback has it.

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,10 @@ class RunningJob:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "jobs.command", *words]
 
-    def start(self, failpoints: str = "", *, caught_up: bool = True) -> subprocess.Popen[str]:
+    def start(
+        self, failpoints: str = "", *, caught_up: bool = True, under: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """The job as a process; `under` another one, such as a tracer, which takes its command."""
         path = self.home / "spec.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(self.spec))
@@ -65,7 +68,7 @@ class RunningJob:
         }
         words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
         return subprocess.Popen(
-            self.command(*words, *(["--until-caught-up"] if caught_up else [])),
+            [*under, *self.command(*words, *(["--until-caught-up"] if caught_up else []))],
             cwd=CHECKOUT,
             env=environment,
             text=True,

@@ -11,6 +11,7 @@ from jobs.core.laws import BrokenLaw
 from jobs.core.publisher_lines import Fatal
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import CommitFailed, CommitUnknown, Fenced, FormatTooNew
+from jobs.edge.disk import DiskRefused
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_range import RangeSilent
@@ -18,6 +19,7 @@ from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
 from jobs.pipeline import InputRefused
+from schemas.broker_address import AddressRefused
 from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure
 from schemas.spec_file import load_spec
@@ -38,12 +40,15 @@ from tests.service.tables import WatchedTable
         (BrokenLaw("U- without U+"), "law-broken", False),
         (PublisherFailed(Fatal("sink_changed", "made again")), "publisher-sink-changed", False),
         (PublisherFailed(Fatal("fenced", "another")), "fenced", False),
+        (AddressRefused("169.254.169.254"), "address-refused", False),
+        (PublisherFailed(Fatal("address_refused", "no")), "publisher-address-refused", False),
         (PublisherFailed(Fatal("unreachable", "no broker")), "publisher-unreachable", True),
         (CommitFailed("disk full"), "failed", True),
         (CommitUnknown("the storage is away"), "failed", True),
         (TopicMissing("no topic"), "failed", True),
         (JobFailed("the streaming query ended"), "failed", True),
         (OSError(28, "no space"), "failed", True),
+        (DiskRefused("the disk of DIR is full"), "disk-refused", True),
     ],
 )
 def test_a_failure_says_whether_another_start_may_heal_it(
