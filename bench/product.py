@@ -51,6 +51,7 @@ class RetallyJob:
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
     # When the last record of the result topic was written; None: it has no say.
     published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
+    _running: subprocess.Popen[bytes] | None = None
 
     @property
     def sink_topic(self) -> str:
@@ -106,7 +107,9 @@ class RetallyJob:
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Runs until the block ends, then is asked to stop and has to do so cleanly."""
         with self._process() as process:
+            self._running = process
             yield process
+            self._running = None
             process.send_signal(signal.SIGTERM)
             try:
                 code = process.wait(STOP_SECONDS_MAX)
@@ -124,7 +127,10 @@ class RetallyJob:
             process.wait()
 
     def taken(self) -> int:
-        """Changes taken into committed epochs so far."""
+        """Changes taken into committed epochs so far. Who waits for more of a job that has ended
+        by itself is told so."""
+        if self._running is not None and self._running.poll() is not None:
+            raise self._failed(f"ended by itself with exit code {self._running.returncode}")
         epochs = self.epochs()
         return epochs[-1].taken if epochs else 0
 
