@@ -103,6 +103,8 @@ class Job:
     def run(self) -> None:
         """Everything, in order; the caller turns exceptions into exit codes."""
         place = JobDirectory(self.data.absolute(), self.spec.name)
+        if place.spec.exists():
+            self.spec = self.spec.ordered_as(load_spec(place.spec))
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
         lock: WriterLock | None = None

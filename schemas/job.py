@@ -223,6 +223,13 @@ class JobSpec(Section):
     durable: bool = False
     version: Literal[1] = 1  # of this format; a retally that does not know it refuses the spec
 
+    def ordered_as(self, other: JobSpec) -> JobSpec:
+        """The same with its columns in the order of another spec, where they are the same columns:
+        who writes them in another order says nothing by it, but a plan has one."""
+        if self.columns != other.columns:
+            return self
+        return self.model_copy(update={"columns": dict(other.columns)})
+
     @field_validator("source")
     @classmethod
     def _group_of_job(cls, source: Source, info: ValidationInfo) -> Source:

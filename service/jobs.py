@@ -85,9 +85,12 @@ class Jobs:
         """The job as it is now, and whether it is new. With `replace` a spec that does not fit the
         job's state is kept as pending."""
         checked = self.check(body, name)
-        document = msgspec.json.encode(checked.spec.document()).decode()
         with self._register.transaction():
             known = self._register.job(name)
+            recorded = self._recorded(name, known)
+            if recorded is not None:
+                checked = checked.ordered_as(recorded)
+            document = msgspec.json.encode(checked.spec.document()).decode()
             _check_conditions(known, if_match, if_none_match)
             if known is not None and document not in (known.spec, known.pending):
                 self._require_no_evolution(name)
@@ -120,6 +123,13 @@ class Jobs:
                 self._register.change_job(name, revision=revision, spec=document)
                 self._settled(known)
         return self.record(name), known is None
+
+    def _recorded(self, name: str, known: JobRecord | None) -> JobSpec | None:
+        """The spec that the job has, or the one that its data was made with."""
+        if known is not None:
+            return self.spec(known)
+        spec = self.places(name).spec
+        return load_spec(spec) if spec.exists() else None
 
     # --- a spec that does not fit the state -----------------------------------------------------
 

@@ -28,6 +28,10 @@ class CheckedSpec:
     spec: JobSpec
     plan: Plan
 
+    def ordered_as(self, other: JobSpec) -> CheckedSpec:
+        spec = self.spec.ordered_as(other)
+        return self if spec is self.spec else CheckedSpec(spec, plan_of(spec))
+
 
 def read_spec(body: bytes, name: str | None, connections: Connections) -> CheckedSpec:
     """The spec in a body; SpecError has everything that is wrong with it.

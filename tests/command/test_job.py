@@ -24,7 +24,7 @@ from jobs.edge.job_directory import JobDirectory
 from jobs.edge.table_reading import TableReader
 from schemas.epoch import EpochRow
 from tests.command.lab import JOB, Command, Lab, Retally, lines
-from tests.command.shop import Result, ordered, spec_text
+from tests.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -239,7 +239,9 @@ def test_rewind_and_run_again_give_the_truth_in_table_and_topic(
 
     sink = f"again-{lab.topic}"
     spec = tmp_path / "spec.yaml"
-    spec.write_text(spec_text(JOB, lab.topic, sink))
+    # Its columns in another order, which say the same.
+    turned = ", ".join(f"{name}: {kind}" for name, kind in reversed(COLUMN_TYPES.items()))
+    spec.write_text(spec_text(JOB, lab.topic, sink).replace(COLUMNS, f"{{{turned}}}"))
     again = lab.command("run", str(spec), *data, "--until-caught-up")
     assert again.returncode == 0, again.stderr
     assert ordered(answer(retally, "results", JOB, *data)) == lab.truth

@@ -37,6 +37,16 @@ def test_a_spec_as_json_is_the_same_spec(client: httpx.Client) -> None:
     assert (again.status_code, again.json()["revision"]) == (200, 1)
 
 
+def test_columns_in_another_order_are_the_same_spec(client: httpx.Client) -> None:
+    first = client.put("/v1/jobs/ordered", content=SPEC).json()
+    turned = SPEC.replace("{name: STRING, v: INT}", "{v: INT, name: STRING}")
+    assert turned != SPEC
+    again = client.put("/v1/jobs/ordered", content=turned)
+    assert (again.status_code, again.json()) == (200, first)
+    other = SPEC.replace("v: INT", "v: BIGINT")
+    assert client.put("/v1/jobs/ordered", content=other).json()["revision"] == 2
+
+
 def test_conditions_are_held_against_the_revision(client: httpx.Client) -> None:
     client.put("/v1/jobs/two", content=SPEC)
     created = client.put("/v1/jobs/two", content=SPEC, headers={"If-None-Match": "*"})
