@@ -213,8 +213,8 @@ def _curl_lines(demo: subprocess.Popen[str]) -> list[str]:
 
 
 def _tried(line: str) -> str:
-    """What a line answers; a stream within two seconds."""
-    words = [*shlex.split(line), "--silent", "--max-time", "2"]
+    """What a line answers; a stream within five seconds, for it may have to wait for a core."""
+    words = [*shlex.split(line), "--silent", "--max-time", "5"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode in (0, 28), (line, done)  # 28: the time is over
     return done.stdout

@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant("order_key.py", "pack_double(v).translate(FLIP)", "pack_double(v)", STATE),
     Mutant("order_key.py", "v.encode().replace(NULL, ESCAPED_NUL) + END",
            "v.encode() + END", STATE),
-    Mutant("bucket.py", 'return b"\\x00"', 'return b"\\x01"', STATE),
+    Mutant("bucket.py", 'crc32(b"\\x00", hashed)', 'crc32(b"\\x01", hashed)', STATE),
     Mutant("kafka_partition.py", "(murmur2(key) & _POSITIVE)", "murmur2(key)",
            ("core/test_kafka_partition.py",)),
     Mutant("state.py", "        if multiplicity:", "        if multiplicity > 0:", STATE),
