@@ -8,9 +8,19 @@ from __future__ import annotations
 
 _STARTED_AGAIN = (
     "The service starts the job again by itself, after longer and longer pauses. If it goes on "
-    "failing, the log below says more: brokers that do not answer, a full disk, too little memory."
+    "failing, the log below says more: brokers that do not answer, too little memory."
+)
+_ADDRESS = (
+    "send clients on to an address that none is let go to: link-local, none, or this machine. "
+    "Correct advertised.listeners of the broker that is named, and start the job again."
 )
 _BY_CODE = {
+    "address-refused": f"The brokers of the source {_ADDRESS}",
+    "publisher-address-refused": f"The brokers of the sink {_ADDRESS}",
+    "disk-refused": (
+        "A disk that the job writes to is full, read-only or broken; the reason names it. Make "
+        "room or mend it: the service starts the job again by itself, and it goes on where it was."
+    ),
     "spec-refused": (
         "The spec is not one that this retally takes. Correct it, and start the job again."
     ),

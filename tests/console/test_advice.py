@@ -20,6 +20,10 @@ def test_a_failure_for_good_has_advice_of_its_own(code: str) -> None:
     assert advice(code, retried=False) != GENERAL
 
 
+def test_a_disk_that_is_full_has_advice_too() -> None:
+    assert "Make room" in advice(failure.DISK_REFUSED, retried=True)
+
+
 def test_what_is_tried_again_says_so() -> None:
     assert "starts the job again by itself" in advice("failed", retried=True)
     assert "start the job again" in GENERAL
