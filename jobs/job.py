@@ -103,15 +103,14 @@ class Job:
     def run(self) -> None:
         """Everything, in order; the caller turns exceptions into exit codes."""
         place = JobDirectory(self.data.absolute(), self.spec.name)
-        if place.spec.exists():
-            self.spec = self.spec.ordered_as(load_spec(place.spec))
-        plan = plan_of(self.spec)
-        layout = TableLayout(Program(plan))
         lock: WriterLock | None = None
         try:
             lock = WriterLock(place.lock, self.spec.name)
             forget_failure(place.failure)
-            self._run_locked(place, plan, layout)
+            before = load_spec(place.spec) if place.begun and place.spec.exists() else None
+            if before is not None:
+                self.spec = self.spec.ordered_as(before)
+            self._run_locked(place, before)
         except OwnedElsewhere:
             raise
         except Exception as failure:
@@ -142,12 +141,14 @@ class Job:
         signal.signal(signal.SIGTERM, handler)
         signal.signal(signal.SIGINT, handler)
 
-    def _run_locked(self, place: JobDirectory, plan: Plan, layout: TableLayout) -> None:
+    def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
+        plan = plan_of(self.spec)
+        layout = TableLayout(Program(plan))
         source = self.connections.named(self.spec.source.connection)
         with KafkaAdmin(kafka_python_options(source)) as admin:
             identities = self._sources = topic_identities(admin, self.spec.source.topics)
             settle(place, self.tables)
-            self._same_buckets(place)
+            self._same_buckets(place, before)
             table, newest = self._table(place, plan, layout, admin, identities)
             self.progress.newest = newest
             if newest.moved is not None:
@@ -233,11 +234,11 @@ class Job:
         table.commit_epoch(start, (), durable=self.spec.durable)
         return table, start
 
-    def _same_buckets(self, place: JobDirectory) -> None:
+    def _same_buckets(self, place: JobDirectory, before: JobSpec | None) -> None:
         """Every group lies in one of so many buckets; with another number it would not be found."""
-        if not place.spec.exists() or not EpochTable.exists(place.table):
+        if before is None or not EpochTable.exists(place.table):
             return
-        buckets = load_spec(place.spec).state.buckets
+        buckets = before.state.buckets
         if buckets != self.spec.state.buckets:
             raise SpecMisfit(
                 f"state.buckets is fixed for the life of a job: {self.spec.name!r} has {buckets}, "

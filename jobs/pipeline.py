@@ -282,7 +282,8 @@ class Pipeline:
             failing=failing,
             parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._targets(ranges)),
         )  # fmt: skip
-        shuffled = self._parcels(decode) if decode.parcelling else self._rows(decode)
+        parcelling = decode.parcelling
+        shuffled = self._parcels(decode, parcelling.targets) if parcelling else self._rows(decode)
         outcome = Outcome()
         self.phases.lap("plan")
         for kind, payload in collected(shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)):
@@ -294,10 +295,10 @@ class Pipeline:
         failpoint("after_tasks")
         return outcome
 
-    def _parcels(self, decode: DecodeTask) -> DataFrame:
+    def _parcels(self, decode: DecodeTask, targets: int) -> DataFrame:
         """The rows of each fold task, which nobody has to look into before it."""
         sent = self._ordinals(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
-        return sent.repartitionById(self._targets(decode.ranges), self._target)
+        return sent.repartitionById(targets, self._target)
 
     def _rows(self, decode: DecodeTask) -> DataFrame:
         """The rows of each fold task, evaluated on the way."""

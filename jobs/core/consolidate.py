@@ -29,7 +29,7 @@ import numpy as np
 
 from jobs.core.change import Row
 from jobs.core.expressions import plan_fails
-from jobs.core.plan import Column, Plan
+from jobs.core.plan import Column, Named, Plan
 
 RUNNING_BITS = 40
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -123,25 +123,25 @@ def group_places(plan: Plan) -> tuple[int, ...] | None:
     WHERE decides which rows count, or where a row may fail: then all have to be looked at."""
     if plan.where is not None or plan_fails(plan):
         return None
-    names = [column.name for column in plan.used]
-    expressions = [named.expression for named in plan.group]
-    if not all(isinstance(expression, Column) for expression in expressions):
-        return None
-    return tuple(names.index(column.name) for column in expressions if isinstance(column, Column))
+    return _column_places(plan, plan.group)
 
 
 def plain_places(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Which of the used columns are a row's group and which its arguments, where a row is folded
     once and just as it is read: no expression, no window, no grouping sets, no image to look up."""
-    group = group_places(plan)
-    expressions = [named.expression for named in plan.arguments]
-    if group is None or plan.copies > 1 or plan.window is not None or plan.primary_key:
+    if plan.copies > 1 or plan.window is not None or plan.primary_key:
         return None
+    group, arguments = group_places(plan), _column_places(plan, plan.arguments)
+    return None if group is None or arguments is None else (group, arguments)
+
+
+def _column_places(plan: Plan, named: Sequence[Named]) -> tuple[int, ...] | None:
+    """Where these stand among the used columns; None where one is more than a column."""
+    names = [column.name for column in plan.used]
+    expressions = [each.expression for each in named]
     if not all(isinstance(expression, Column) for expression in expressions):
         return None
-    names = [column.name for column in plan.used]
-    found = (names.index(each.name) for each in expressions if isinstance(each, Column))
-    return group, tuple(found)
+    return tuple(names.index(column.name) for column in expressions if isinstance(column, Column))
 
 
 def plain_group(plan: Plan) -> Callable[[Row], Hashable] | None:

@@ -22,6 +22,7 @@ from jobs.core.plan import Column, Plan
 from jobs.edge.columns import from_arrow
 from schemas.arrow_types import arrow_type
 from schemas.limits import PARCEL_BYTES_MAX
+from schemas.types import SqlType
 
 POSITION, WEIGHT, REPORT, BUCKET = "__position", "__weight", "__report", "__bucket"
 TARGET, PARCEL = "__target", "__parcel"
@@ -43,7 +44,9 @@ def rows_schema(
 class Parcelling:
     """How the rows of a plan are parcelled out among fold tasks; a value, so that it travels."""
 
-    plan: Plan
+    group: tuple[int, ...]  # places of its columns among the used ones
+    group_types: tuple[SqlType, ...]
+    arguments: tuple[int, ...]
     buckets: int
     targets: int  # fold tasks
 
@@ -67,37 +70,33 @@ class Parcelling:
         one_of = np.zeros(groups.max(initial=-1) + 1, np.int64)
         one_of[groups] = np.arange(len(groups))  # any of its rows
         rows = pa.array(one_of)
-        places, _ = self._places
-        types = [each.type for each in self.plan.group]
         values = [
             from_arrow(columns[place].take(rows), kind)
-            for place, kind in zip(places, types, strict=True)
+            for place, kind in zip(self.group, self.group_types, strict=True)
         ]
-        return np.array(buckets_of(values, types, len(rows), self.buckets), np.int64)
+        return np.array(buckets_of(values, self.group_types, len(rows), self.buckets), np.int64)
 
     def _rows(
         self, columns: Sequence[pa.Array], weighted: Weighted, chosen: Integers, buckets: Integers
     ) -> pa.RecordBatch:
         """As the projection would name them."""
         taken = pa.array(weighted.places[chosen])
-        group, arguments = self._places
-        named = {f"g{i}": columns[place].take(taken) for i, place in enumerate(group)}
-        named |= {f"a{i}": columns[place].take(taken) for i, place in enumerate(arguments)}
+        named = {f"g{i}": columns[place].take(taken) for i, place in enumerate(self.group)}
+        named |= {f"a{i}": columns[place].take(taken) for i, place in enumerate(self.arguments)}
         named[POSITION] = pa.array(weighted.positions[chosen])
         named[WEIGHT] = pa.array(weighted.weights[chosen])
         named[BUCKET] = pa.array(buckets[chosen])
         return pa.RecordBatch.from_pydict(named)
 
-    @property
-    def _places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        places = plain_places(self.plan)
-        assert places is not None
-        return places
-
 
 def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
     """None where a row is more than its columns before it is folded."""
-    return None if plain_places(plan) is None else Parcelling(plan, buckets, targets)
+    places = plain_places(plan)
+    if places is None:
+        return None
+    group, arguments = places
+    types = tuple(each.type for each in plan.group)
+    return Parcelling(group, types, arguments, buckets, targets)
 
 
 def report_parcel(payload: bytes) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ import pytest
 
 from jobs.core.bucket import bucket_of
 from jobs.core.consolidate import Weighted, plain_places
+from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.edge import weighted_rows
 from jobs.edge.columns import from_arrow, numbered, to_arrow
@@ -23,7 +24,6 @@ from jobs.edge.weighted_rows import (
     REPORT,
     TARGET,
     WEIGHT,
-    Parcelling,
     parcelling_of,
     report_parcel,
     unpacked,
@@ -36,7 +36,7 @@ COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.va
 ROWS = len(COLUMNS[0])
 
 
-def parcelled(group: list[str], targets: int) -> tuple[Parcelling, pa.Table]:
+def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
     """All rows but the last one, the first of them as a head of weight -1."""
     keys = ", ".join(group)
     least = "".join(f", MIN({name}) AS m{name}" for name in TYPES)
@@ -52,13 +52,13 @@ def parcelled(group: list[str], targets: int) -> tuple[Parcelling, pa.Table]:
     groups = numbered([columns[names.index(name)] for name in group], ROWS)
     places = np.array([1, 2, 0])
     weighted = Weighted(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
-    return made, pa.Table.from_batches(list(made.parcels(columns, weighted, groups)))
+    return plan, pa.Table.from_batches(list(made.parcels(columns, weighted, groups)))
 
 
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize("group", [[], *([name] for name in TYPES), list(TYPES)], ids="-".join)
 def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets: int) -> None:
-    made, parcels = parcelled(group, targets)
+    plan, parcels = parcelled(group, targets)
     assert parcels[REPORT].null_count == len(parcels)
     arrived: dict[int, tuple[int, ...]] = {}
     for target in range(targets):
@@ -66,14 +66,14 @@ def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets
         if not rows.num_rows:
             continue
         keys = _tuples(rows, "g", [TYPES[name] for name in group])
-        values = _tuples(rows, "a", [each.type for each in made.plan.arguments])
+        values = _tuples(rows, "a", [each.type for each in plan.arguments])
         told = zip(*(rows[name].to_pylist() for name in (BUCKET, POSITION, WEIGHT)), strict=True)
         for key, value, (bucket, position, weight) in zip(keys, values, told, strict=True):
             place = (position if position >= 0 else ~position) - 10
             assert key == tuple(_value(name, place) for name in group)
             assert value == tuple(
                 _value(each.expression.name, place)  # type: ignore[union-attr]
-                for each in made.plan.arguments
+                for each in plan.arguments
             )
             assert bucket == bucket_of(key, [TYPES[name] for name in group], BUCKETS)
             assert bucket % targets == target
