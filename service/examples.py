@@ -95,6 +95,10 @@ def answers(
     return found
 
 
+# What a reader gets who has the newest already: said with If-None-Match, answered without a body.
+NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than If-None-Match"}}
+
+
 def body_schema(
     properties: dict[str, Any],
     example: dict[str, Any],

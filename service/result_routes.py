@@ -15,7 +15,7 @@ from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, WAIT_SECONDS_MAX
 from service.access import needs
 from service.arrow import result_stream
 from service.documents import Listing, Result
-from service.examples import ROW, answers
+from service.examples import NOT_MODIFIED, ROW, answers
 from service.follower import Follower
 from service.listing import listing
 from service.media import Media, accepted, csv, json_page, ndjson
@@ -122,7 +122,7 @@ def unchanged(if_none_match: str | None, epoch: int) -> bool:
             Media.CSV: "name,sum_cnt,top,n\r\nbolt,36120,998,71\r\n",
             Media.ARROW: None,
         },
-    ),
+    ) | NOT_MODIFIED,
 )  # fmt: skip
 async def list_results(
     request: Request,
@@ -176,7 +176,8 @@ def _written(request: Request, follower: Follower, page: Page, media: Media) -> 
 
 @router.get(
     "/results/{key}",
-    responses=answers(Result, {"epoch": 41, "row": ROW}, 404, 409, 410, 412, 422, 429),
+    responses=answers(Result, {"epoch": 41, "row": ROW}, 404, 409, 410, 412, 422, 429)
+    | NOT_MODIFIED,
 )
 async def get_result(
     request: Request,

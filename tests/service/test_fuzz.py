@@ -20,6 +20,9 @@ from tests.service.tables import WatchedTable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
+# The same requests each time, so that a failure belongs to the change under test; EXPLORE=1 makes
+# new ones.
+SEED = () if os.environ.get("EXPLORE") else ("--seed", "276435178077053592409018642743497968773")
 EXAMPLES = os.environ.get("RETALLY_FUZZ_EXAMPLES", "10")
 # Requests wait for the next epoch, and here none comes.
 CONFIGURATION = """\
@@ -58,6 +61,7 @@ def test_no_request_makes_the_service_fail_or_break_its_word(
             f"{guarded.address}/openapi.json", "--header", f"Authorization: Bearer {guarded.token}",
             "--header", "Accept: application/json", "--checks", "all", "--exclude-checks", LEFT_OUT,
             "--max-examples", EXAMPLES, "--request-timeout", "20", "--no-color",
+            *SEED,
         ],
         capture_output=True, text=True, cwd=tmp_path, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, [
