@@ -1,6 +1,6 @@
-"""A listing of results: conditions, order and page, as parameters say, turned into one SELECT.
+"""A listing of results: conditions, order and page, as parameters say, turned into one Select.
 
-    where=total>=10&where=name^=bo&order=-total,name ──► Listing ──► SELECT over c0, c1, ...
+    where=total>=10&where=name^=bo&order=-total,name ──► Listing ──► Select over c0, c1, ...
                                                            ▲
     cursor: epoch, what was asked for, the last row's place ┘
 
@@ -15,7 +15,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,7 @@ from schemas.limits import CONDITIONS_MAX, ORDER_COLUMNS_MAX, REASON_CHARACTERS_
 from schemas.types import Kind
 from service.problems import Problem
 from service.row_shape import RowShape
+from service.select import Select
 
 _CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|\^=|=|<|>)(.*)", re.DOTALL)
 _NULLNESS = re.compile(r"([A-Za-z_]\w*)\s+is\s+(not\s+)?null", re.IGNORECASE)
@@ -55,11 +55,11 @@ class Listing:
     def place(self, cursor: str) -> Place:
         return page_place(cursor, self.asked, len(self.order) + 1)
 
-    def select(self, epoch: int, limit: int, after: Place | None) -> tuple[str, list[Any]]:
+    def select(self, limit: int, after: Place | None) -> Select:
         """document, and the row's place; of `limit` + 1 rows, so that one knows if more follow."""
         columns = [*self.order, ("key", False)]
-        parts = ["since <= ? AND until > ?"]
-        values: list[Any] = [epoch, epoch]
+        parts: list[str] = []
+        values: list[bytes] = []
         for condition, given in self.conditions:
             parts.append(condition)
             values += given
@@ -67,12 +67,12 @@ class Listing:
             condition, place = _beyond(columns, after.values)
             parts.append(condition)
             values += place
-        names = ", ".join(name for name, _ in columns)
-        order = ", ".join(f"{name} DESC" if descending else name for name, descending in columns)
-        return (  # columns have numbers, values are parameters
-            f"SELECT document, {names} FROM rows WHERE {' AND '.join(parts)} "  # noqa: S608
-            f"ORDER BY {order} LIMIT ?",
-            [*values, limit + 1],
+        return Select(
+            columns=["document", *(name for name, _ in columns)],
+            conditions=parts,
+            values=values,
+            order=[f"{name} DESC" if descending else name for name, descending in columns],
+            limit=limit + 1,
         )
 
 

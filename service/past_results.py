@@ -21,6 +21,7 @@ from service.history import complete_after
 from service.results_index import too_slow
 from service.row_shape import RowShape
 from service.row_store import RowStore
+from service.select import Select
 from service.table import Table, at_newest
 
 _UNDO_ROWS = 200_000
@@ -28,7 +29,7 @@ _PROGRESS_STEPS = 20_000
 
 
 class PastEpoch:
-    """The results of one epoch. `since` is 0 of all rows, `until` open."""
+    """The results of one epoch, which are the rows of its store."""
 
     def __init__(self, table: Table, shape: RowShape, epoch: int) -> None:
         self._lock = threading.Lock()
@@ -43,14 +44,14 @@ class PastEpoch:
             store.undo(table.changelog(first - 1, last))
         self._connection.execute("COMMIT")
 
-    def rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def rows(self, select: Select) -> list[tuple[Any, ...]]:
         with self._lock:
             deadline = time.monotonic() + QUERY_SECONDS_MAX
             self._connection.set_progress_handler(
                 lambda: time.monotonic() > deadline, _PROGRESS_STEPS
             )
             try:
-                return self._connection.execute(statement, values).fetchall()
+                return self._connection.execute(*select.now()).fetchall()
             except sqlite3.OperationalError as error:
                 if "interrupted" not in str(error):
                     raise

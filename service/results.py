@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from service.listing import Listing
 from service.past_results import PastResults
 from service.problems import Problem
 from service.results_index import Reading
+from service.select import Select
 
 _AS_OF = re.compile(r"(epoch|time|watermark):(.{1,64})")
 _NUMBER_MAX = 2**62
@@ -66,30 +67,27 @@ class Results:
         cursor: str | None,
     ) -> Page:
         after = None if cursor is None else listing.place(cursor)
+        select = listing.select(limit, after)
         follower.want(listing.columns)
         with follower.index.reading() as reading:
             epoch = after.epoch if after is not None else wanted_epoch(reading, as_of)
             watermark = reading.watermark(epoch)
-            found = None
-            if reading.oldest <= epoch <= reading.epoch:
-                found = reading.rows(*listing.select(epoch, limit, after))
+            found = reading.rows_of(epoch, select)
         if found is None:
-            found = self._past_rows(follower, epoch, *listing.select(0, limit, after))
+            found = self._past_rows(follower, epoch, select)
         return _page(listing, epoch, watermark, found, limit)
 
     def group(
         self, follower: Follower, key: bytes, as_of: str | None
     ) -> tuple[int, int | None, bytes | None]:
         """Epoch, watermark and row of one group."""
-        statement = "SELECT document FROM rows WHERE key = ? AND since <= ? AND until > ?"
+        select = Select(["document"], ["key = ?"], [key])
         with follower.index.reading() as reading:
             epoch = wanted_epoch(reading, as_of)
             watermark = reading.watermark(epoch)
-            found = None
-            if reading.oldest <= epoch <= reading.epoch:
-                found = reading.rows(statement, [key, epoch, epoch])
+            found = reading.rows_of(epoch, select)
         if found is None:
-            found = self._past_rows(follower, epoch, statement, [key, 0, 0])
+            found = self._past_rows(follower, epoch, select)
         return epoch, watermark, found[0][0] if found else None
 
     @staticmethod
@@ -98,14 +96,12 @@ class Results:
             detail = f"there is no epoch {epoch} yet; the newest is {newest}"
             raise Problem("epoch-unknown", 404, detail, newest=newest)
 
-    def _past_rows(
-        self, follower: Follower, epoch: int, statement: str, values: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
+    def _past_rows(self, follower: Follower, epoch: int, select: Select) -> list[tuple[Any, ...]]:
         with self._reads.one():
             # A table made anew has other epochs of the same numbers; a changed query other columns.
             made = f"{follower.places.made}-{follower.shape.plan.fingerprint}"
             past = self._past.epoch(follower.places.table, follower.shape, epoch, made)
-            return past.rows(statement, values)
+            return past.rows(select)
 
 
 def _page(

@@ -19,9 +19,9 @@ from schemas.limits import QUERY_SECONDS_MAX
 from service.problems import Problem
 from service.recent import EpochChanges
 from service.row_shape import RowShape
-from service.row_store import STILL
+from service.select import Select
 
-_FORMAT = 2
+_FORMAT = 3
 _PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at the clock
 
 
@@ -77,11 +77,7 @@ class ResultsIndex:
         ahead = self._ahead  # before the look: what is written meanwhile is in the index then
         row = (
             self._reader()
-            .execute(
-                "SELECT epoch, (SELECT document FROM rows WHERE key = ? AND until = ? "
-                "ORDER BY since DESC LIMIT 1) FROM standing",
-                [key, STILL],
-            )
+            .execute("SELECT epoch, (SELECT document FROM rows WHERE key = ?) FROM standing", [key])
             .fetchone()
         )
         if row is None:
@@ -129,6 +125,12 @@ class Reading:
         self.connection = connection
         self.epoch = epoch
         self.oldest = oldest
+
+    def rows_of(self, epoch: int, select: Select) -> list[tuple[Any, ...]] | None:
+        """Rows as of an epoch; None where the index does not go back so far."""
+        if not self.oldest <= epoch <= self.epoch:
+            return None
+        return self.rows(*(select.now() if epoch == self.epoch else select.then(epoch)))
 
     def rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with closing(self.connection.execute(statement, values)) as cursor:

@@ -1,8 +1,10 @@
-"""The row store: a job's results as rows of SQLite, each version with the epochs it was true in.
+"""The row store: a job's results as rows of SQLite, and for a while what they were before.
 
     accumulators ──fill──► rows of one epoch
-    changelog    ──apply─► old versions end, new ones begin, in one transaction an epoch
+    changelog    ──apply─► rows are replaced; what they were goes to `ended`, an epoch in one piece
                  ──undo──► the rows of an epoch before (a store of one epoch only)
+
+    rows as of an earlier epoch: rows from before it, and those in `ended` that ended after it
 
 SQLite, because a lookup by key and a page in any order are what B-trees are for, it is in every
 Python, its readers never wait for its writer, and a store that is lost is filled again from the
@@ -24,7 +26,6 @@ from service.recent import EpochChanges
 from service.row_shape import RowShape
 from service.table import ACCUMULATORS, Table
 
-STILL = 2**63 - 1  # the end of a version that is true now
 _SLICE_ROWS = 20_000
 
 
@@ -35,17 +36,20 @@ class RowStore:
         self.connection = connection
         self.shape = shape
         self._columns = [f"c{index}" for index in range(len(shape.columns))]
-        marks = ", ".join("?" for _ in range(len(self._columns) + 4))
-        self._insertion = f"INSERT INTO rows VALUES ({marks})"  # noqa: S608 - columns have numbers
+        names = ", ".join(["document", *self._columns])
+        marks = ", ".join("?" for _ in range(len(self._columns) + 3))
+        self._replacement = f"INSERT OR REPLACE INTO rows VALUES ({marks})"  # noqa: S608 - numbers
+        self._ending = f"INSERT INTO ended SELECT ?, key, since, {names} FROM rows WHERE key = ?"  # noqa: S608
 
     def create(self) -> None:
-        columns = "".join(f", {name} BLOB" for name in self._columns)
+        columns = "".join(f", {name} BLOB" for name in ("document", *self._columns))
         for statement in (
-            # One B-tree: an epoch ends a version where it lies, and puts the next one beside it.
-            "CREATE TABLE IF NOT EXISTS rows (key BLOB NOT NULL, since INTEGER NOT NULL, "
-            f"until INTEGER NOT NULL, document BLOB NOT NULL{columns}, "
-            "PRIMARY KEY (key, since)) WITHOUT ROWID",
-            f"CREATE INDEX IF NOT EXISTS ended ON rows (until) WHERE until < {STILL}",
+            "CREATE TABLE IF NOT EXISTS rows (key BLOB PRIMARY KEY, since INTEGER NOT NULL"
+            f"{columns}) WITHOUT ROWID",
+            # In the order in which it is written, forgotten from the other end, and looked through
+            # from an epoch on: rows that are true stay few and near each other.
+            "CREATE TABLE IF NOT EXISTS ended (until INTEGER, key BLOB, since INTEGER NOT NULL"
+            f"{columns}, PRIMARY KEY (until, key)) WITHOUT ROWID",
         ):
             self.connection.execute(statement)
 
@@ -81,9 +85,10 @@ class RowStore:
                     + " WHERE excluded.epoch >= epoch",
                     self._upserts(state),
                 )
-        self.connection.execute("DELETE FROM rows")
+        for version in ("rows", "ended"):
+            self.connection.execute(f"DELETE FROM {version}")  # noqa: S608 - named here
         self.connection.execute(
-            f"INSERT INTO rows SELECT key, ?, {STILL}, document, {names} FROM fresh "  # noqa: S608
+            f"INSERT INTO rows SELECT key, ?, document, {names} FROM fresh "  # noqa: S608
             "WHERE NOT tombstone ORDER BY key",
             [epoch],
         )
@@ -108,19 +113,18 @@ class RowStore:
         """
         epoch = told.epoch
         last = told.last()
-        gone = sorted({*last, *buried})
-        self.connection.executemany(
-            f"UPDATE rows SET until = ? WHERE key = ? AND until = {STILL}",  # noqa: S608
-            ((epoch, key) for key in gone),
-        )
+        touched = sorted({*last, *buried})
+        self.connection.executemany(self._ending, ((epoch, key) for key in touched))
         places = [place for _, place in sorted(last.items()) if not told.changes[place].ends]
+        alive = [told.changes[place] for place in places]
+        gone = {*touched}.difference(change.key for change in alive)
+        self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in gone))
         if changelog is None or not places:
             return
-        alive = (told.changes[place] for place in places)
         self.connection.executemany(
-            self._insertion,
+            self._replacement,
             (
-                (change.key, epoch, STILL, change.row, *ordered)
+                (change.key, epoch, change.row, *ordered)
                 for change, ordered in zip(
                     alive, self.shape.ordered(_taken(changelog, places)), strict=True
                 )
@@ -146,13 +150,13 @@ class RowStore:
             self.shape.ordered(before), strict=True,
         )  # fmt: skip
         self.connection.executemany(
-            self._insertion,
-            ((key, 0, STILL, document, *ordered) for key, document, ordered in rows),
+            self._replacement,
+            ((key, 0, document, *ordered) for key, document, ordered in rows),
         )
 
     def forget(self, until: int) -> None:
-        """Versions that ended by an epoch: nobody can ask for one before it any more."""
-        self.connection.execute("DELETE FROM rows WHERE until <= ?", [until])
+        """What ended by an epoch: nobody can ask for one before it any more."""
+        self.connection.execute("DELETE FROM ended WHERE until <= ?", [until])
 
 
 def _taken(table: pa.Table, places: Sequence[int]) -> pa.Table:
