@@ -5,8 +5,8 @@ followers  server-sent events of one group, or of all; each notes the ids it was
 
 python -m bench.service_load ADDRESS JOB ASKED_FILE ──► a line `ready`, at end of input a document
 
-Who looks up and who follows are two processes, and light ones (uvloop): what a follower takes to
-note a large epoch is not the service's answer.
+Who looks up and who follows are two processes, and light ones (uvloop), and what was followed is
+looked through at the end: the time that takes is not the service's answer.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Followed:
     last_epoch: int | None = None
     broken: str | None = None
     waits_ms: list[float] = field(default_factory=list)  # from the commit to its progress event
+    chunks: list[tuple[float, bytes]] = field(default_factory=list)  # as they came, and when
 
     def document(self) -> dict[str, Any]:
         return {
@@ -82,6 +83,8 @@ class Load:
         for task in (*followers, *askers):
             task.cancel()
         await asyncio.gather(*followers, *askers, return_exceptions=True)
+        for each in self._following:
+            _note_all(each)
         return {
             "lookups_ms": self._lookups_ms,
             "failed": self._failed,
@@ -133,23 +136,29 @@ class Load:
             if not answer.startswith(b"HTTP/1.1 200"):
                 followed.broken = answer.split(b"\r\n")[0].decode()
                 return
-            rest = b""
             while True:
                 size = int(await reader.readuntil(b"\r\n"), 16)
                 if size == 0:
                     followed.broken = "the stream ended"
                     return
-                rest += (await reader.readexactly(size + 2))[:-2]
-                end = rest.rfind(b"\n\n") + 2
-                if end > 1:
-                    _note(followed, rest[:end])
-                    rest = rest[end:]
+                chunk = await reader.readexactly(size + 2)
+                followed.chunks.append((time.time() * 1_000, chunk[:-2]))
         except (OSError, EOFError, ValueError) as error:
             followed.broken = repr(error)
 
 
-def _note(followed: Followed, events: bytes) -> None:
-    now = time.time() * 1_000
+def _note_all(followed: Followed) -> None:
+    """Only now that nobody is measured: to look through large epochs takes processor time."""
+    rest = b""
+    for now, chunk in followed.chunks:
+        rest += chunk
+        end = rest.rfind(b"\n\n") + 2
+        if end > 1:
+            _note(followed, rest[:end], now)
+            rest = rest[end:]
+
+
+def _note(followed: Followed, events: bytes, now: float) -> None:
     ids = _CHANGE.findall(events)
     followed.changes += len(ids)
     followed.digest.update(b"".join(each + b";" for each in ids))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -21,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.generator import ShopTable, steady
+from bench.generator import TICK_SECONDS, ShopTable
 
 # Messages handed to the client before it is asked to report; its queue holds a few times as many.
 PRODUCE_LINES = 10_000
@@ -64,9 +65,15 @@ def producer(brokers: str, linger_ms: int) -> Producer:
 def send_steadily(
     client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
 ) -> None:
-    """The table's next changes, so many a second, as they happen."""
-    for tick in steady(table, rate=rate, seconds=seconds):
-        for partition, batch in enumerate(tick.batches):
+    """The table's next changes, so many a second. They are made before the first is sent: who makes
+    them takes processor time that the measured ones would wait for."""
+    ticks = round(seconds / TICK_SECONDS)
+    sizes = np.diff(np.linspace(0, rate * seconds, ticks + 1).astype(int)).tolist()
+    made = [table.changes(size) for size in sizes]
+    began = time.monotonic()
+    for number, batches in enumerate(made):
+        time.sleep(max(0.0, began + number * TICK_SECONDS - time.monotonic()))
+        for partition, batch in enumerate(batches):
             for message in batch:
                 client.produce(topic, message, partition=partition)
         client.poll(0)

@@ -38,6 +38,8 @@ RATE = 5_000
 PAIRS = 5
 BACKLOG_CHANGES = 60_000
 PACED_SECONDS = 8
+WARM_SECONDS = 30  # of small epochs: the JVM compiles what they take, with a quarter of a core
+LINGER_MS = 20
 LOOKUP_MS_P99_MAX = 25.0
 SEEN_MS_MAX = 200.0
 COST_MAX = 0.15
@@ -159,8 +161,8 @@ class _Clients:
 def _steady(
     bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str]
 ) -> dict[str, Any]:
-    sending = producer(bench.brokers, 5)
-    _send(sending, loaded, seconds=5)  # past its first small epochs
+    sending = producer(bench.brokers, LINGER_MS)
+    _send(sending, loaded, seconds=WARM_SECONDS)
     clients = _Clients(bench, client, keys)
     _send(sending, loaded, seconds=bench.options.seconds)
     wait_until_taken(job.taken, loaded)
@@ -191,7 +193,7 @@ def _cost(
 
 
 def _paced(bench: Bench, loaded: Loaded) -> None:
-    _send(producer(bench.brokers, 5), loaded, seconds=PACED_SECONDS)
+    _send(producer(bench.brokers, LINGER_MS), loaded, seconds=PACED_SECONDS)
 
 
 def _backlog(bench: Bench, loaded: Loaded) -> None:
