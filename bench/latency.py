@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench.generator import ShopTable, steady
+from bench.generator import ShopTable, paced, steady
 from bench.outcome import BenchFailed
-from bench.topic import committed, producer
+from bench.topic import committed, hand_over, producer
 
 PROBES_PER_SECOND = 50
 # Probes of the first seconds are left out: the engine has just come from its backlog.
@@ -65,24 +65,18 @@ def probe_latency(
     brokers: str, topic: str, sink_topic: str, table: ShopTable, *, rate: float, seconds: float
 ) -> Latency:
     """Sends a steady stream into `topic` and times its probes through to `sink_topic`."""
+    ticks = steady(table, rate=rate, seconds=SETTLE_SECONDS + seconds, probe_rate=PROBES_PER_SECOND)
     reader = _Reader(brokers, sink_topic)
     reader.start()
     client = producer(brokers, linger_ms=0)
     sent: dict[str, float] = {}
     timed: set[str] = set()
-    begin = time.monotonic()
-    stream = steady(
-        table, rate=rate, seconds=SETTLE_SECONDS + seconds, probe_rate=PROBES_PER_SECOND
-    )
-    for tick in stream:
+    for tick in paced(ticks):
         now = time.monotonic()
         sent |= dict.fromkeys(tick.probes, now)
-        if now - begin >= SETTLE_SECONDS:
+        if tick.at >= SETTLE_SECONDS:
             timed |= set(tick.probes)
-        for partition, lines in enumerate(tick.batches):
-            for line in lines:
-                client.produce(topic, line, partition=partition)
-        client.poll(0)
+        hand_over(client, topic, tick)
     client.flush()
     give_up = time.monotonic() + ARRIVE_SECONDS_MAX
     while not sent.keys() <= reader.seen.keys() and time.monotonic() < give_up:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -22,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.generator import TICK_SECONDS, ShopTable
+from bench.generator import ShopTable, Tick, paced, steady
 
 # Messages handed to the client before it is asked to report; its queue holds a few times as many.
 PRODUCE_LINES = 10_000
@@ -65,19 +64,17 @@ def producer(brokers: str, linger_ms: int) -> Producer:
 def send_steadily(
     client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
 ) -> None:
-    """The table's next changes, so many a second. They are made before the first is sent: who makes
-    them takes processor time that the measured ones would wait for."""
-    ticks = round(seconds / TICK_SECONDS)
-    sizes = np.diff(np.linspace(0, rate * seconds, ticks + 1).astype(int)).tolist()
-    made = [table.changes(size) for size in sizes]
-    began = time.monotonic()
-    for number, batches in enumerate(made):
-        time.sleep(max(0.0, began + number * TICK_SECONDS - time.monotonic()))
-        for partition, batch in enumerate(batches):
-            for message in batch:
-                client.produce(topic, message, partition=partition)
-        client.poll(0)
+    """The table's next changes, so many a second."""
+    for tick in paced(steady(table, rate=rate, seconds=seconds)):
+        hand_over(client, topic, tick)
     client.flush()
+
+
+def hand_over(client: Producer, topic: str, tick: Tick) -> None:
+    for partition, batch in enumerate(tick.batches):
+        for message in batch:
+            client.produce(topic, message, partition=partition)
+    client.poll(0)
 
 
 def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> float:
@@ -121,12 +118,9 @@ def committed(
         consumer.assign([TopicPartition(topic, at, begin) for at in partitions])
         ended: set[int | None] = set()
         while not (stop.is_set() if stop else len(ended) == len(partitions)):
-            # One message at a time where its arrival is timed: consume() waits to fill its list.
-            messages = (
-                consumer.consume(CONSUME_MESSAGES, POLL_SECONDS)
-                if stop is None
-                else [consumer.poll(0.1)]
-            )
+            # Where arrival is timed: the next one, and what is there already with it.
+            messages = [] if stop is None else [consumer.poll(0.1)]
+            messages += consumer.consume(CONSUME_MESSAGES, POLL_SECONDS if stop is None else 0)
             content: list[Record] = []
             for message in messages:
                 if message is None:

@@ -47,6 +47,7 @@ _MICROSECONDS_A_DAY = _SECONDS_A_DAY * _MICROSECONDS_A_SECOND
 _HOURS_A_DAY = 24
 _SIXTIETHS = 60
 _DAYS_REMEMBERED = 4_096
+_PARSERS_REMEMBERED = 256
 _FLOAT_DIGITS_MAX = 9
 
 # What Java's trim() removes: every character up to the blank.
@@ -74,6 +75,7 @@ def converter(sql_type: SqlType, timestamp_format: TimestampFormat = "sql") -> C
     return nullable
 
 
+@lru_cache(_PARSERS_REMEMBERED)  # a lookup needs the one of its group's column, each time
 def parser(sql_type: SqlType) -> Converter:
     """The inverse of `renderer`: typed JSON only, so that a wrong type is seen and not guessed."""
     expected = {Kind.STRING: str, Kind.BOOLEAN: bool}.get(sql_type.kind)
