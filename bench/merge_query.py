@@ -55,9 +55,7 @@ def main(brokers: str, topic: str, table: str) -> None:
     from delta.tables import DeltaTable
 
     spark = session("merge", memory="2g", delta=True)
-    DeltaTable.createIfNotExists(spark).location(table).addColumn("name", "STRING").addColumn(
-        "total", "LONG"
-    ).addColumn("n", "LONG").execute()
+    spark.createDataFrame([], "name STRING, total LONG, n LONG").write.format("delta").save(table)
     target = DeltaTable.forPath(spark, table)
     taken = 0
 

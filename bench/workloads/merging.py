@@ -41,6 +41,7 @@ class MergeJob:
     table: Path
     log: Path
     batches: list[dict[str, float]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -60,6 +61,8 @@ class MergeJob:
                 reader.join(STOP_SECONDS)
 
     def taken(self) -> int:
+        if self.ended.is_set():
+            raise BenchFailed(f"foreachBatch + MERGE ended: see {self.log}")
         return int(self.batches[-1]["taken"]) if self.batches else 0
 
     def _follow(self, process: subprocess.Popen[str]) -> None:
@@ -67,6 +70,7 @@ class MergeJob:
         for line in process.stdout:
             if line.startswith('{"batch"'):
                 self.batches.append(json.loads(line))
+        self.ended.set()
 
 
 def run(bench: Bench) -> None:
