@@ -35,7 +35,7 @@ from jobs.core.row_fields import KeyedDecode
 from jobs.core.state import Key
 from jobs.core.values import Json
 from jobs.dedupe_audit import PLACE, keys_that_move, last_images, place_of
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import QUARANTINE
 from jobs.edge.expressions import project, spark_type
@@ -48,6 +48,7 @@ from jobs.edge.table_reading import TableReader
 from jobs.recomputation import of_total, recomputed
 from jobs.window_audit import LateRowsGone, in_sessions, told, without_late
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow, listed
 from schemas.connections import Connection, spark_options
 from schemas.epoch import EpochRow, Offsets
 from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
@@ -338,10 +339,10 @@ def _counts_and_sums(
     table = rows.groupBy(*keys).agg(*columns).toArrow()
     found = [from_arrow(table[name], named.type) for name, named in _named(keys, plan)]
     group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
-    row_counts = table["rows"].to_pylist()
+    row_counts = listed(table["rows"])
     arguments: list[list[_Argument]] = [[] for _ in group_keys]
     for index, shape in enumerate(shapes):
-        counted = table[f"count{index}"].to_pylist()
+        counted = listed(table[f"count{index}"])
         totals: list[Any] = [0] * len(counted)
         if shape is not None:
             totals = from_arrow(table[f"sum{index}"], shape)

@@ -441,9 +441,10 @@ def evaluated_by_spark(name: str, plan: Plan, rows: Iterable[Row]) -> Evaluated:
     import pyarrow as pa
     from pyspark.sql import types as T
 
-    from jobs.edge.columns import from_arrow, to_arrow
+    from jobs.edge.columns import to_arrow
     from jobs.edge.expressions import fallible, project, spark_type
     from jobs.edge.spark import session
+    from schemas.arrow_values import from_arrow
 
     distinct = list(rows)
     if not distinct:

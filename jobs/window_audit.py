@@ -24,6 +24,7 @@ from jobs.edge.columns import to_arrow
 from jobs.edge.delta_epochs import start_row
 from jobs.edge.epoch_files import LATE
 from jobs.edge.table_reading import TableReader
+from schemas.arrow_values import listed
 from schemas.epoch import EpochRow
 
 
@@ -48,9 +49,9 @@ def without_late(
         return rows
     names = [f"g{index}" for index in range(len(reader.plan.group))]
     places = zip(
-        late["topic"].to_pylist(),
-        late["partition"].to_pylist(),
-        late["offset"].to_pylist(),
+        listed(late["topic"]),
+        listed(late["partition"]),
+        listed(late["offset"]),
         strict=True,
     )
     keys = zip(*reader.layout.keys(late), strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from jobs.core.change import Row
+from schemas.arrow_values import listed
 from service.history import complete_after
 from service.listing import page_cursor, page_place
 from service.results import Results
@@ -56,7 +57,7 @@ def difference(
     if changelog is None:
         return []
     rows = zip(
-        changelog["op"].to_pylist(),
+        listed(changelog["op"]),
         rows_of(changelog, group_columns(shape.plan)),
         rows_of(changelog, result_columns(shape.plan)),
         strict=True,

@@ -20,6 +20,7 @@ from jobs.core.explanation import Told, explanation
 from jobs.core.program import Program
 from jobs.core.state import rank
 from jobs.core.turns import Entry, Remembered, reasons, settled_until
+from schemas.arrow_values import from_arrow, listed
 from schemas.epoch import EpochRow
 from schemas.table_file import rows_in
 from schemas.types import Kind
@@ -35,7 +36,6 @@ from service.table import (
     group_columns,
     result_columns,
     rows_of,
-    values,
 )
 
 
@@ -118,7 +118,7 @@ class GroupHistory:
             found += [
                 {"op": op, "epoch": epoch, "seq": seq, "row": self._shape.row(self._key, result)}
                 for op, epoch, seq, result in zip(
-                    rows["op"].to_pylist(), rows["epoch"].to_pylist(), rows["seq"].to_pylist(),
+                    listed(rows["op"]), listed(rows["epoch"]), listed(rows["seq"]),
                     results, strict=True,
                 )
             ]  # fmt: skip
@@ -188,10 +188,12 @@ class GroupHistory:
         indexes = {arguments[index].name: index for index in program.multisets}
         found: list[Entry] = []
         for table in self._state(MULTISETS) if types else ():
-            columns = {name: values(table[f"value_{name}"], kind) for name, kind in types.items()}
+            columns = {
+                name: from_arrow(table[f"value_{name}"], kind) for name, kind in types.items()
+            }
             rows = zip(
-                table["epoch"].to_pylist(), table["argument"].to_pylist(),
-                table["multiplicity"].to_pylist(), strict=True,
+                listed(table["epoch"]), listed(table["argument"]),
+                listed(table["multiplicity"]), strict=True,
             )  # fmt: skip
             found += [
                 Entry(indexes[name], columns[name][place], epoch, count)
@@ -222,5 +224,5 @@ def _cells(state: pa.Table | None, cells: Sequence[Cell]) -> list[int]:
 def _cell(state: pa.Table, cell: Cell) -> int:
     column = state[cell.name]
     if cell.storage is Storage.DECIMAL:
-        return int(values(column, cell.decimal_type)[0])
+        return int(from_arrow(column, cell.decimal_type)[0])
     return int(column[0].as_py())

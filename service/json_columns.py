@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.values import Json
+from schemas.arrow_values import from_arrow, listed
 from schemas.types import Kind, SqlType
-from service.table import values
 
 Write = Callable[[Any], Json]
 JSON_INTEGER_MAX = 2**53 - 1
@@ -52,7 +52,7 @@ def joined(*parts: Any) -> pa.Array:
 
 
 def as_bytes(text: pa.Array) -> list[bytes]:
-    return text.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+    return listed(text.cast(pa.large_binary()))
 
 
 def json_column(column: pa.ChunkedArray, sql_type: SqlType, write: Write) -> pa.Array:
@@ -64,7 +64,7 @@ def json_column(column: pa.ChunkedArray, sql_type: SqlType, write: Write) -> pa.
         return _quoted(pc.cast(array, _TEXT))
     if sql_type.kind is Kind.STRING and not _any(pc.match_substring_regex(array, _ESCAPED)):
         return _quoted(pc.cast(array, _TEXT))
-    told = (_encode(write(value)).decode() for value in values(array, sql_type))
+    told = (_encode(write(value)).decode() for value in from_arrow(array, sql_type))
     return pa.array(told, _TEXT, size=len(array))
 
 

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.arrow_values import listed
 from schemas.epoch import EpochRow
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from service.json_columns import as_bytes, joined
@@ -136,8 +137,8 @@ def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
     )  # fmt: skip
     before = pc.subtract(pc.binary_length(documents), pc.binary_length(rows))
     return map(
-        Change, seqs.to_pylist(), shape.keys(changelog), as_bytes(documents),
-        pc.subtract(before, 1).to_pylist(), pc.equal(ops, "-D").to_pylist(),
+        Change, listed(seqs), shape.keys(changelog), as_bytes(documents),
+        listed(pc.subtract(before, 1)), listed(pc.equal(ops, "-D")),
     )  # fmt: skip
 
 

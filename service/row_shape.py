@@ -20,10 +20,11 @@ from jobs.core.composite_values import array_renderer
 from jobs.core.order_key import encoder, value_encoder
 from jobs.core.plan import Plan
 from jobs.core.values import Json, parser, renderer
+from schemas.arrow_values import from_arrow
 from schemas.types import Kind, SqlType
 from service.json_columns import JSON_INTEGER_MAX, json_column, json_rows
 from service.problems import Problem
-from service.table import Key, rows_of, values
+from service.table import Key, rows_of
 
 
 def safe_renderer(sql_type: SqlType) -> Any:
@@ -93,7 +94,7 @@ class RowShape:
     def ordered(self, table: pa.Table) -> list[tuple[bytes, ...]]:
         """Each row's columns as bytes that sort as their values do."""
         columns = [
-            [encode(value) for value in values(table[name], kind)]
+            [encode(value) for value in from_arrow(table[name], kind)]
             for encode, (name, kind) in zip(self._encoders, self.columns.items(), strict=True)
         ]
         return list(zip(*columns, strict=True))

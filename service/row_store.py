@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from schemas.arrow_values import listed
 from service.json_columns import as_bytes
 from service.recent import EpochChanges
 from service.row_shape import RowShape
@@ -97,7 +98,7 @@ class RowStore:
     def _upserts(self, state: pa.Table) -> Iterator[tuple[Any, ...]]:
         empty = (b"",) * (len(self._columns) + 1)
         rows = zip(
-            state["epoch"].to_pylist(), state["tombstone"].to_pylist(), self.shape.keys(state),
+            listed(state["epoch"]), listed(state["tombstone"]), self.shape.keys(state),
             as_bytes(self.shape.json(state)), self.shape.ordered(state),
             strict=True,
         )  # fmt: skip
@@ -142,11 +143,11 @@ class RowStore:
         for place, key in enumerate(self.shape.keys(changelog)):
             first.setdefault(key, place)
         self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in first))
-        ops = changelog["op"].to_pylist()
+        ops = listed(changelog["op"])
         there = {key: place for key, place in first.items() if ops[place] != "+I"}
         before = _taken(changelog, list(there.values()))
         rows = zip(
-            there, self.shape.json(before).cast(pa.large_binary()).to_pylist(),
+            there, as_bytes(self.shape.json(before)),
             self.shape.ordered(before), strict=True,
         )  # fmt: skip
         self.connection.executemany(

@@ -13,8 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,11 +23,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.core.change import Row, Value
 from jobs.core.plan import Plan
-from jobs.core.values import NAN
+from schemas.arrow_values import from_arrow
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 from schemas.object_path import TablePath, storage_options
 from schemas.table_file import naming, rows_in, table_file
-from schemas.types import COMPOSITE, Kind, SqlType
+from schemas.types import SqlType
 
 CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
 QUARANTINE, LATE, EPOCHS = "quarantine", "late", "epochs"
@@ -227,49 +226,9 @@ def newest_row(root: TablePath) -> EpochRow | None:
 # --- columns to values --------------------------------------------------------------------------
 
 
-def values(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
-    """A column as the values of its SQL type (see schemas.types)."""
-    if sql_type.kind in COMPOSITE:
-        return _composites(array, sql_type)
-    if sql_type.kind is Kind.DECIMAL:
-        return _decimal_units(array)
-    if sql_type.kind is Kind.DATE:
-        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_timestamp(array.type):
-        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    found: list[Any] = array.to_pylist()
-    if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
-        return [None if v is None else (v + 0.0 if v == v else NAN) for v in found]
-    return found
-
-
-def _composites(array: pa.ChunkedArray | pa.Array, sql_type: SqlType) -> list[Any]:
-    """Arrays and rows as tuples; their items come from Arrow together."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if sql_type.kind is Kind.ARRAY:
-        items = values(array.values, sql_type.items[0])
-        found = [tuple(items[start:end]) for start, end in pairwise(array.offsets.to_pylist())]
-    else:
-        parts = [values(array.field(i), item) for i, item in enumerate(sql_type.items)]
-        found = list(zip(*parts, strict=True))
-    there = array.is_valid().to_pylist()
-    return [value if known else None for value, known in zip(found, there, strict=True)]
-
-
-def _decimal_units(array: pa.ChunkedArray | pa.Array) -> list[int | None]:
-    """Decimals as the integers that they scale: 16 bytes each, the low one first."""
-    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    return [
-        None if word is None else int.from_bytes(word, "little", signed=True)
-        for chunk in chunks
-        for word in chunk.view(pa.binary(16)).to_pylist()
-    ]
-
-
 def rows_of(table: pa.Table, columns: Iterable[tuple[str, SqlType]]) -> list[Row]:
     """Some columns of a table as tuples of values."""
-    found: list[list[Value]] = [values(table[name], kind) for name, kind in columns]
+    found: list[list[Value]] = [from_arrow(table[name], kind) for name, kind in columns]
     if not found:
         return [()] * table.num_rows
     return list(zip(*found, strict=True))

@@ -1,8 +1,8 @@
 """A state that grows: the same epochs over 10 thousand to 10 million groups.
 
-Each state is filled with one row a group; then a backlog of random changes is cut into epochs of
-5,000. The time from commit to commit, the memory of the job's processes and what the table had
-written to it are taken from those epochs alone.
+Each state is filled with one row a group, and what that left to be merged is merged; then a
+backlog of random changes is cut into epochs of 5,000. The time from commit to commit, the memory
+of the job's processes and what the table had written to it are taken from those epochs alone.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.frame import MIB, Bench, Figure
 from bench.generator import in_motion, one_row_each
+from bench.outcome import BenchFailed
 from bench.process_tree import sampled_footprint
 from bench.product import RetallyJob
 from bench.topic import fill
 from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, wait_until_taken
+from jobs.edge.compaction import due_merge
+from jobs.edge.delta_epochs import live_files, opened
 
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -28,6 +32,7 @@ MEMORY_MIB_MAX = 5 * 1024
 GROUP_BYTES_MAX = 50
 WRITTEN_TIMES_MAX = 4.0
 KEPT_STREAM_GROUPS_MAX = 1_000_000  # a larger stream takes gigabytes, and is made anew
+SETTLE_SECONDS_MAX = 600
 STATE_PARTS = ("accumulators", "multisets", "timers")
 
 
@@ -84,10 +89,13 @@ def _grown(bench: Bench, groups: int) -> Grown:
     if groups > KEPT_STREAM_GROUPS_MAX:
         shutil.rmtree(loaded.stream.directory)
     job = RetallyJob(
-        name=name, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / name
-    )
+        name=name, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / name,
+        published_ms=None,
+    )  # fmt: skip
     with bench.measuring(f"retally: filling {groups:,} groups"):
         job.catch_up()
+    with bench.measuring(f"retally: merging {groups:,} groups"):
+        _settle(job)
     before = job.epochs()[-1].epoch
     since = _versions(job.table)[-1]
     loaded.table.shape = in_motion(groups)
@@ -104,6 +112,17 @@ def _grown(bench: Bench, groups: int) -> Grown:
     bench.check_retally(job, loaded)
     shutil.rmtree(job.directory)
     return Grown(statistics.median(seconds), footprint.memory_bytes_max, written)
+
+
+def _settle(job: RetallyJob) -> None:
+    """Until no merge is due."""
+    give_up = time.monotonic() + SETTLE_SECONDS_MAX
+    epoch = job.epochs()[-1].epoch
+    with job.running():
+        while due_merge(live_files(opened(job.table)), epoch) is not None:
+            if time.monotonic() > give_up:
+                raise BenchFailed(f"merges are still due after {SETTLE_SECONDS_MAX} s")
+            time.sleep(1)
 
 
 def _versions(table: Path) -> list[int]:

@@ -31,8 +31,8 @@ from jobs.core.publish_format import (
     object_template,
 )
 from jobs.core.values import renderer
-from jobs.edge.columns import from_arrow
 from schemas import limits
+from schemas.arrow_values import from_arrow, listed
 from schemas.object_path import table_path
 from schemas.table_file import rows_in
 from schemas.types import FLOATING, Kind, SqlType
@@ -337,7 +337,7 @@ def _escaped(column: pa.Array) -> pa.Array:
         return column
     encode = msgspec.json.Encoder().encode
     return pa.array(
-        [None if text is None else encode(text)[1:-1].decode() for text in column.to_pylist()],
+        [None if text is None else encode(text)[1:-1].decode() for text in listed(column)],
         pa.string(),
     )
 

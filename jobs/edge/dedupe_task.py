@@ -28,12 +28,13 @@ from jobs.core.plan import Plan
 from jobs.core.state import Group, Stamp, State, Upserts
 from jobs.core.values import NAN
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from jobs.edge.decode_task import collector_off
 from jobs.edge.epoch_files import ROWS, AddedFile, file_name, layout_of, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.weighted_rows import POSITION, REPORT, WEIGHT, rows_schema
+from schemas.arrow_values import from_arrow
 from schemas.object_path import TablePath
 
 ROW_BUCKET = "__row_bucket"

@@ -40,18 +40,13 @@ from jobs.core.aggregate import ChangelogRow
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Counts, Group, GroupTimer, Key, Upserts, gathered
-from jobs.edge.columns import (
-    cell_type,
-    cells_from_arrow,
-    cells_to_arrow,
-    from_arrow,
-    to_arrow,
-)
+from jobs.edge.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
 from jobs.edge.file_statistics import Extremes, extremes_of, stats_text
 from jobs.edge.image_rows import Images
 from jobs.edge.late_rows import LateRow
 from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow, listed
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.object_path import TablePath, sink
 from schemas.table_file import WRITTEN
@@ -373,7 +368,7 @@ class TableLayout:
         slot_of = {index: slot for slot, index in enumerate(self.program.stored)}
         columns = [from_arrow(table[name], kind) for name, kind in self.values]
         rows = zip(
-            table["argument"].to_pylist(),
+            listed(table["argument"]),
             self.keys(table),
             table["multiplicity"].to_numpy().tolist(),
             strict=True,

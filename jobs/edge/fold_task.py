@@ -37,7 +37,6 @@ from jobs.core.sessions import fold_of, fold_time_of
 from jobs.core.state import Key, Stamp, State
 from jobs.core.timers import Clock
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
-from jobs.edge.columns import from_arrow
 from jobs.edge.decode_task import collector_off
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -59,6 +58,7 @@ from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
 from jobs.edge.weighted_rows import BUCKET, PARCEL, POSITION, REPORT, WEIGHT, unpacked
+from schemas.arrow_values import from_arrow, listed
 from schemas.object_path import TablePath
 from schemas.types import Kind, SqlType
 
@@ -111,7 +111,7 @@ class FoldTask:
         began = time.monotonic()
         table = pa.Table.from_batches(arrived)
         reported = table.filter(table[REPORT].is_valid())
-        for payload in reported[REPORT].to_pylist():
+        for payload in listed(reported[REPORT]):
             yield _output("report", payload)
         parcelled = PARCEL in table.column_names
         rows = unpacked(table) if parcelled else table.filter(table[REPORT].is_null())
@@ -140,7 +140,7 @@ class TimeTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
             failpoint("fold_task")
-            buckets = [bucket for batch in batches for bucket in batch[0].to_pylist()]
+            buckets = [bucket for batch in batches for bucket in listed(batch[0])]
             report, writer = _begun(0)
             run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
             run.pass_time(buckets, release=self.release)
@@ -165,7 +165,7 @@ def _failing(rows: pa.Table) -> list[tuple[int, str]]:
     if FAILURE not in rows.column_names:
         return []
     failed = rows.filter(rows[FAILURE].is_valid())
-    return list(zip(failed[POSITION].to_pylist(), failed[FAILURE].to_pylist(), strict=True))
+    return list(zip(listed(failed[POSITION]), listed(failed[FAILURE]), strict=True))
 
 
 class _Fold:
@@ -223,7 +223,7 @@ class _Fold:
 
     def _write_late(self, missed: pa.Table, watermark: int) -> None:
         task = self.task
-        late = [read_late(told) for told in missed[LATE].to_pylist()]
+        late = [read_late(told) for told in listed(missed[LATE])]
         numbers, keys = numbered_groups(missed, [kind for _, kind in self.layout.group])
         groups = [keys[number] for number in numbers.tolist()]
         table = self.layout.late_table(task.epoch, watermark, late, groups)

@@ -17,8 +17,9 @@ from jobs.core.change import Row
 from jobs.core.dedupe import Key, key_places
 from jobs.core.plan import Plan
 from jobs.core.state import Group
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow, listed
 
 
 class Images:
@@ -60,7 +61,7 @@ class Images:
             return []
         named = zip(self.names, self._columns, strict=True)
         columns = [from_arrow(table[name], column.type) for name, column in named]
-        gone = table["tombstone"].to_pylist()
+        gone = listed(table["tombstone"])
         places = self._places
         return [
             (tuple(row[place] for place in places), None if dead else Group((), row))

@@ -24,7 +24,7 @@ from jobs.core.consolidate import Integers
 from jobs.core.plan import Plan
 from jobs.core.values import renderer
 from jobs.core.window_closing import Booleans, Closing, Late
-from jobs.edge.columns import from_arrow
+from schemas.arrow_values import from_arrow
 
 LATE = "__late"
 

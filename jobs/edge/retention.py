@@ -26,6 +26,7 @@ from jobs.edge.epoch_files import (
     file_name,
     write_file,
 )
+from schemas.arrow_values import listed
 from schemas.epoch import EpochRow
 from schemas.object_path import TablePath
 from schemas.table_file import rows_in
@@ -77,7 +78,7 @@ def _committed_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int)
     for file in epochs:  # oldest first
         table = rows_in(root / file.path, ["epoch", "committed_at"])
         stamps = table["committed_at"].cast(pa.int64()).to_pylist()
-        for epoch, stamp in sorted(zip(table["epoch"].to_pylist(), stamps, strict=True)):
+        for epoch, stamp in sorted(zip(listed(table["epoch"]), stamps, strict=True)):
             if stamp >= time_us:
                 return last
             last = epoch

@@ -37,6 +37,7 @@ from jobs.core.values import Json, renderer
 from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, opened
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, LATE, MULTISETS, TableLayout
 from jobs.edge.job_directory import JobDirectory
+from schemas.arrow_values import listed
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import OBJECT_LOOK_SECONDS
@@ -190,7 +191,7 @@ class TableReader:
 
     def _require_complete(self, changelog: pa.Table | None, after: int) -> None:
         """Retention removes the oldest changelog; every row after `after` must still be here."""
-        present = Counter(() if changelog is None else changelog["epoch"].to_pylist())
+        present = Counter(() if changelog is None else listed(changelog["epoch"]))
         for row in reversed(self.epochs):
             if row.epoch <= after:
                 return
@@ -249,7 +250,7 @@ class TableReader:
             return None
         table = pa.concat_tables([self._read(file) for file in files])
         table = table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
-        return table.slice(bisect_right(table["epoch"].to_pylist(), after))
+        return table.slice(bisect_right(listed(table["epoch"]), after))
 
     def _change_rows(self, table: pa.Table | None) -> Iterator[ChangeRow]:
         if table is None:
@@ -257,7 +258,7 @@ class TableReader:
         for start in range(0, table.num_rows, CHANGES_SLICE_ROWS):
             piece = table.slice(start, CHANGES_SLICE_ROWS)
             rows = zip(
-                piece["op"].to_pylist(), piece["epoch"].to_pylist(), piece["seq"].to_pylist(),
+                listed(piece["op"]), listed(piece["epoch"]), listed(piece["seq"]),
                 self.layout.keys(piece), self.layout.result_rows(piece), strict=True,
             )  # fmt: skip
             for op, epoch, seq, key, result in rows:
@@ -274,7 +275,7 @@ class TableReader:
         newest: tuple[int, Group | None] = (-1, None)
         for table in self._state(self.files, ACCUMULATORS, key):
             groups = self.layout.read_upserts(table, None).groups
-            for epoch, (_, group) in zip(table["epoch"].to_pylist(), groups, strict=True):
+            for epoch, (_, group) in zip(listed(table["epoch"]), groups, strict=True):
                 if epoch >= newest[0]:
                     newest = (epoch, group)
         changed, group = newest
@@ -295,7 +296,7 @@ class TableReader:
             Entry(argument, value, epoch, count)
             for table in self._state(self.files, MULTISETS, key)
             for epoch, (argument, _, value, count) in zip(
-                table["epoch"].to_pylist(), self.layout.entries(table), strict=True
+                listed(table["epoch"]), self.layout.entries(table), strict=True
             )
         ]
 
@@ -331,7 +332,7 @@ class TableReader:
         newest: dict[Key, tuple[int, Row | None]] = {}
         for table in self._state(files, ACCUMULATORS, key):
             rows = zip(
-                table["epoch"].to_pylist(), table["tombstone"].to_pylist(),
+                listed(table["epoch"]), listed(table["tombstone"]),
                 self.layout.keys(table), self.layout.result_rows(table), strict=True,
             )  # fmt: skip
             for epoch, dead, group, result in rows:
@@ -351,7 +352,7 @@ class TableReader:
             table = self._read(file)
             if key is not None:
                 bucket = bucket_in(self.plan, key, self.spec.state.buckets)
-                buckets = table["bucket"].to_pylist()
+                buckets = listed(table["bucket"])
                 start, end = bisect_left(buckets, bucket), bisect_right(buckets, bucket)
                 table = table.slice(start, end - start)
                 mine = [i for i, each in enumerate(self.layout.keys(table)) if each == key]

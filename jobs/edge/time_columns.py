@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from jobs.core.state import CLOSED, HIDDEN, SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
 from jobs.core.timers import Clock
+from schemas.arrow_values import listed
 
 OF_GROUPS = {
     "withheld": pa.bool_(),
@@ -49,14 +50,14 @@ def groups_of(
     accumulators: pa.Table, cells: Iterable[tuple[Any, ...]], results: Iterable[tuple[Any, ...]]
 ) -> list[Group | None]:
     """The groups of some rows; None is a group that is gone."""
-    gone = accumulators["tombstone"].to_pylist()
+    gone = listed(accumulators["tombstone"])
     told = [accumulators[name] for name in OF_GROUPS]
     if all(column.null_count == accumulators.num_rows for column in told):
         return [
             None if dead else Group(cell, result)
             for dead, cell, result in zip(gone, cells, results, strict=True)
         ]
-    columns = (column.to_pylist() for column in told)
+    columns = (listed(column) for column in told)
     return [_group(*row) for row in zip(cells, results, gone, *columns, strict=True)]
 
 
@@ -91,11 +92,11 @@ def timer_columns(timers: Sequence[tuple[GroupTimer, bool]]) -> list[pa.Array]:
 def timers_of(table: pa.Table, keys: Iterable[Key]) -> list[tuple[GroupTimer, bool]]:
     """The timers of some rows, and whether they are set."""
     rows = zip(
-        table["timer_clock"].to_pylist(),
-        table["timer_ms"].to_pylist(),
-        table["timer_namespace"].to_pylist(),
+        listed(table["timer_clock"]),
+        listed(table["timer_ms"]),
+        listed(table["timer_namespace"]),
         keys,
-        table["tombstone"].to_pylist(),
+        listed(table["tombstone"]),
         strict=True,
     )
     return [(GroupTimer(Clock(clock), *rest), not gone) for clock, *rest, gone in rows]

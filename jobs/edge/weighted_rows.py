@@ -19,8 +19,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StructType
 from jobs.core.bucket import buckets_of
 from jobs.core.consolidate import Integers, Weighted, plain_places
 from jobs.core.plan import Column, Plan
-from jobs.edge.columns import from_arrow
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types import SqlType
 

@@ -17,9 +17,10 @@ import pytest
 from jobs.core.change import Row
 from jobs.core.plan import Plan
 from jobs.core.state import Key
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from jobs.recomputation import recomputed
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow
 from schemas.types import BIGINT, BOOLEAN, INT, STRING, SqlType
 from tests import aggregate_histories as histories
 

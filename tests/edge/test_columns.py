@@ -17,14 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.core.accumulators import Cell, Storage
-from jobs.edge.columns import (
-    cell_type,
-    cells_from_arrow,
-    cells_to_arrow,
-    from_arrow,
-    to_arrow,
-)
+from jobs.edge.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
 from schemas.arrow_types import arrow_type
+from schemas.arrow_values import from_arrow
 from schemas.types import (
     BIGINT,
     BINARY,

@@ -20,8 +20,9 @@ from jobs.core.plan import Call, Column, Expression, KeyValue
 from jobs.core.query import QueryError, parse_query
 from jobs.core.rounding import Failed
 from jobs.core.sql_text import expression_sql
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from jobs.edge.expressions import build, spark_type
+from schemas.arrow_values import from_arrow
 from tests.core import random_queries
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from jobs.core.functions import FUNCTIONS
 from jobs.core.plan import Expression
 from jobs.core.query import parse_query
 from jobs.core.values import render
-from jobs.edge.columns import from_arrow
 from jobs.edge.expressions import build, spark_type
+from schemas.arrow_values import from_arrow
 from schemas.types import STRING
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from jobs.core.consolidate import Weighted, plain_places
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.edge import weighted_rows
-from jobs.edge.columns import from_arrow, numbered, to_arrow
+from jobs.edge.columns import numbered, to_arrow
 from jobs.edge.weighted_rows import (
     BUCKET,
     PARCEL,
@@ -28,6 +28,7 @@ from jobs.edge.weighted_rows import (
     report_parcel,
     unpacked,
 )
+from schemas.arrow_values import from_arrow
 from schemas.types import SqlType
 from tests.edge.test_bucket_column import BUCKETS, VALUES
 

@@ -15,8 +15,9 @@ from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.core.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, opener
 from jobs.edge.bucket_column import bucket_column
-from jobs.edge.columns import from_arrow, to_arrow
+from jobs.edge.columns import to_arrow
 from jobs.edge.expressions import fallible, project, spark_type
+from schemas.arrow_values import from_arrow
 from schemas.types import BIGINT, INT, SqlType, timestamp
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 
 from jobs.core.query import parse_query
 from jobs.edge.columns import to_arrow
+from schemas.arrow_values import from_arrow
 from schemas.types import BIGINT, DOUBLE, STRING, SqlType, array_of, decimal, row_of
 from service.problems import Problem
 from service.row_shape import RowShape
-from service.table import values
 
 LISTS: dict[SqlType, list[Any]] = {
     array_of(BIGINT): [(1, None, 2**63 - 1), None, ()],
@@ -26,9 +26,9 @@ LISTS: dict[SqlType, list[Any]] = {
 @pytest.mark.parametrize("sql_type", LISTS, ids=str)
 def test_they_are_read_from_a_table_as_they_were_written(sql_type: SqlType) -> None:
     array = to_arrow(LISTS[sql_type], sql_type)
-    assert repr(values(array, sql_type)) == repr(LISTS[sql_type])
+    assert repr(from_arrow(array, sql_type)) == repr(LISTS[sql_type])
     cut = pa.chunked_array([array.slice(0, 1), array.slice(1)])
-    assert repr(values(cut, sql_type)) == repr(LISTS[sql_type])
+    assert repr(from_arrow(cut, sql_type)) == repr(LISTS[sql_type])
 
 
 SHAPE = RowShape(
