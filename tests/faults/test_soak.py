@@ -173,14 +173,16 @@ def look(job: RunningJob, looks: Looks) -> None:
     pid = driver_of(job)
     if pid is None:
         return
-    rows = job.epochs()[-10:]
-    phases = [row.counters["phases_ms"] for row in rows if "phases_ms" in row.counters]
+    counters = [row.counters for row in job.epochs()[-10:]]
+    told = [each for each in counters if "phases_ms" in each and "compute_seconds" in each]
+    if not told:  # the first epoch of a start has none
+        return
     cache = job.data / "cache"
     looks.add(
         memory_mib=sum(anonymous_bytes(each) for each in descendants(pid)) / MIB,
         live_files=len(live_files(opened(job.table))),
-        commit_ms=statistics.median(each.get("commit", 0.0) for each in phases),
-        epoch_ms=statistics.median(row.counters["compute_seconds"] * 1_000 for row in rows),
+        commit_ms=statistics.median(each["phases_ms"].get("commit", 0.0) for each in told),
+        epoch_ms=statistics.median(each["compute_seconds"] * 1_000 for each in told),
         cache_mib=sum(path.stat().st_blocks * 512 for path in cache.rglob("*.mdb")) / MIB,
     )
 
