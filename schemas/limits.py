@@ -204,6 +204,9 @@ COMPACTED_BYTES_MAX = 256 * 1024 * 1024
 # Files that one merge takes: far below the 1,024 files that a process may have open.
 MERGE_FILES_MAX = 256
 
+# Rows that a merge reads of each file at once. What it holds is so many of each, and one bucket.
+MERGE_BATCH_ROWS = 8_192
+
 # A part whose merge failed rests for so long; the others are merged meanwhile.
 MERGE_RETRY_SECONDS = 60.0
 

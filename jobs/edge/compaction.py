@@ -8,7 +8,7 @@ State rows are upserts, so a merge keeps of each key the row of the newest epoch
 until the base takes them in, for only then nothing older is left that they could delete. Rows
 keep their epochs. Files of state are sorted by bucket, in row groups of whole buckets:
 
-    32 files ─► the same buckets of each, row groups at a time ─► newest rows ─► row groups
+    32 files ─► the same buckets of each, some rows at a time ─► newest rows ─► row groups
 
 so a merge of large files never holds them at once, and one bucket is read back without the rest.
 Nothing here commits: the driver does, between epochs, in its one way; the merge itself runs in a
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs.core.plan import Plan
 from jobs.edge.delta_epochs import LiveFile
@@ -49,6 +48,7 @@ from schemas.limits import (
     COMPACTED_ROWS_MAX,
     COMPACTION_FAN_IN,
     LIVE_FILES_MAX,
+    MERGE_BATCH_ROWS,
     MERGE_FILES_MAX,
     ROW_GROUP_BYTES_MAX,
     ROW_GROUP_ROWS_MIN,
@@ -132,9 +132,9 @@ def merge_files(
     inputs = [_Input(root / file.path, file) for file in _oldest(merge.files)]
     output = _Output(root, merge, uuid, layout.schema(merge.part), durable=durable)
     if merge.part in STATE:
-        for rows in _whole_buckets(inputs):
-            for piece in _row_groups(_newest(layout, merge, rows)):
-                output.write(piece)
+        newest = (_newest(layout, merge, rows) for rows in _whole_buckets(inputs))
+        for piece in _row_groups(newest):
+            output.write(piece)
     else:
         for rows in _by_epoch(inputs, sort=merge.part == CHANGELOG):
             output.add(rows)
@@ -147,23 +147,19 @@ def current_rows(
     """The state in some files of a part as one base of it would have it, in row groups."""
     merge = Merge(part, BASE_TIER, tuple(files))
     inputs = [_Input(root / file.path, file) for file in _oldest(files)]
-    for rows in _whole_buckets(inputs):
-        yield from _row_groups(_newest(layout_of(plan), merge, rows))
+    yield from _row_groups(_newest(layout_of(plan), merge, rows) for rows in _whole_buckets(inputs))
 
 
 class _Input:
-    """A file to be merged, read row group by row group."""
+    """A file to be merged, read some rows at a time, whatever its row groups are."""
 
     def __init__(self, path: TablePath, file: LiveFile) -> None:
         self.path = path
         self.file = file
         self._rows: list[pa.Table] = []
-        self._next = 0
-        self._reader: pq.ParquetFile | None = table_file(path)
-
-    @property
-    def ended(self) -> bool:
-        return self._reader is None
+        self._reader = table_file(path)
+        self._batches = self._read()
+        self.ended = False
 
     @property
     def last_bucket(self) -> int:
@@ -171,17 +167,21 @@ class _Input:
         return int(self._rows[-1]["bucket"][-1].as_py()) if self._rows else -1
 
     def more(self) -> None:
-        """Read the next row group."""
-        assert self._reader is not None
-        if self._next < self._reader.num_row_groups:
-            with naming(self.path):
-                table = self._reader.read_row_group(self._next)
-            self._next += 1
-            if table.num_rows:
-                self._rows.append(table)
-        if self._next >= self._reader.num_row_groups:
+        """Read the next rows."""
+        with naming(self.path):
+            batch = next(self._batches, None)
+        if batch is None:
+            self.ended = True
             self._reader.close()
-            self._reader = None
+        elif batch.num_rows:
+            self._rows.append(pa.Table.from_batches([batch]))
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """Not beyond the end of a row group: where rows are long, it has few of them."""
+        for group in range(self._reader.num_row_groups):
+            yield from self._reader.iter_batches(
+                MERGE_BATCH_ROWS, row_groups=[group], use_threads=False
+            )
 
     def below(self, bucket: int | None) -> list[pa.Table]:
         """Take out the rows of earlier buckets; all rows with None."""
@@ -277,15 +277,22 @@ def _alive(rows: pa.Table, part: str) -> pa.Array:
     return pc.not_equal(rows["multiplicity"], 0)
 
 
-def _row_groups(rows: pa.Table) -> Iterator[pa.Table]:
-    """Whole buckets, as many as make a row group."""
-    buckets = rows["bucket"].to_numpy()
-    edges = [*(np.flatnonzero(np.diff(buckets)) + 1).tolist(), rows.num_rows]
-    start = 0
-    for edge in edges:
-        if edge - start >= ROW_GROUP_ROWS_MIN or (edge == rows.num_rows and edge > start):
-            yield rows.slice(start, edge - start)
-            start = edge
+def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Whole buckets, as many as make a row group; so are those that come."""
+    held: list[pa.Table] = []
+    count = 0
+    for rows in pieces:
+        buckets = rows["bucket"].to_numpy()
+        start = 0
+        for edge in [*(np.flatnonzero(np.diff(buckets)) + 1).tolist(), rows.num_rows]:
+            if count + edge - start >= ROW_GROUP_ROWS_MIN:
+                yield pa.concat_tables([*held, rows.slice(start, edge - start)])
+                held, count, start = [], 0, edge
+        if start < rows.num_rows:
+            held.append(rows.slice(start))
+            count += rows.num_rows - start
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _by_epoch(inputs: Sequence[_Input], *, sort: bool) -> Iterator[pa.Table]:

@@ -300,6 +300,7 @@ def test_row_groups_hold_whole_buckets_and_one_is_read_without_the_others(tmp_pa
 def test_a_merge_of_large_files_holds_some_buckets_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compaction, "MERGE_BATCH_ROWS", 10)
     made = grown(tmp_path / "epochs")
     halves = live(made, ACCUMULATORS)
     for half in (halves[:6], halves[6:]):
