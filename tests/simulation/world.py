@@ -117,7 +117,7 @@ FAULTS: list[tuple[str, str]] = [
     *(("forget", point) for point in ("between", "shuffled", "folded")),
     ("twice", "reported"), ("missing", "reported"), ("skip", "reported"), ("drop", "arrived"),
 ]  # fmt: skip
-# After these a job may only stop and say why.
+# After these a job stops and says why.
 FATAL: list[tuple[str, str]] = [
     ("expire", "between"), ("expire", "planned"),
     ("recreate_source", "between"), ("recreate_sink", "between"),
@@ -249,8 +249,13 @@ class World:
 
     @property
     def fatal(self) -> bool:
-        """Whether something has happened after which a job may only stop."""
+        """Whether something has happened for which a job may stop."""
         return any(f.fired_at is not None and (f.kind, f.point) in FATAL for f in self.plan)
+
+    @property
+    def remade(self) -> bool:
+        """Whether a topic is not the one that it was, after which a job must stop."""
+        return any(f.fired_at is not None and f.kind.startswith("recreate") for f in self.plan)
 
     def point(self, name: str) -> str | None:
         """A place that is passed; what the armed fault does there."""
