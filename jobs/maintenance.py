@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from jobs.core.plan import Plan
 from jobs.edge.compaction import Merge, due_merge, merge_files
-from jobs.edge.delta_epochs import CommitUnknown, Fenced, last_checkpoint, opened
+from jobs.edge.delta_epochs import CommitUnknown, Fenced, last_checkpoint, opened, trim_log
 from jobs.edge.epoch_files import PARTS, AddedFile, now_ms
 from jobs.edge.failpoints import failpoint
 from jobs.edge.pins import forget_dead
@@ -154,6 +154,7 @@ class Maintenance:
         handle = opened(self.table.root, self.table.version)
         handle.create_checkpoint()
         handle.cleanup_metadata()
+        trim_log(self.table.root, handle.version())
         with self.pipeline.epoch_lock:
             self.table.reopen()
 

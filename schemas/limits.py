@@ -64,6 +64,10 @@ DROPPED_KEYS_NAMED_MAX = 20
 CHECKPOINT_EVERY_COMMITS = 100
 LIVE_FILES_MAX = 300
 
+# Commits that the log keeps from before its newest checkpoint, if they are not older than an hour:
+# every commit lists it, and 14,000 entries take 90 ms.
+LOG_ENTRIES_MAX = 1_000
+
 # Epoch files merged into one of the next tier by compaction.
 COMPACTION_FAN_IN = 32
 

@@ -19,7 +19,7 @@ from bench.frame import Bench, Figure
 from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
 from jobs.edge.compaction import due_merge, merge_files
-from jobs.edge.delta_epochs import newest_epoch, opened
+from jobs.edge.delta_epochs import newest_epoch, opened, trim_log
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
 
 TITLE = "commits"
@@ -71,6 +71,7 @@ def _keep_up(job: EpochsByHand) -> None:
         handle = opened(table.root, table.version)
         handle.create_checkpoint()
         handle.cleanup_metadata()
+        trim_log(table.root, handle.version())
         table.reopen()
 
 

@@ -41,7 +41,7 @@ from jobs.edge.epoch_files import (
 )
 from jobs.edge.failpoints import failpoint
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
-from schemas.limits import OBJECT_REQUESTS_AT_ONCE
+from schemas.limits import LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
 from schemas.object_path import TablePath, storage_options
 from schemas.table_file import TableDamaged, rows_in
 
@@ -166,6 +166,7 @@ class EpochTable:
             own = write_file(self.root, name, self.layout.epochs_table(row), durable=durable)
         except OSError as error:
             raise CommitFailed(f"{what} could not be written to {self.root}: {error}") from error
+        self._expect_own_version()
         standing = self._stands_at()
         if standing != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
@@ -259,9 +260,15 @@ class EpochTable:
             self._removed.update((file.path, now_ms()) for file in removed)
 
     def _expect_own_version(self) -> None:
-        """One look at a file name: a refresh would list the whole log, and after each commit the
-        handle has been refreshed."""
-        if self.handle.version() != self.version or self._entry(self.version + 1).exists():
+        """A look at two names: a refresh would list the whole log, and after each commit the handle
+        has been refreshed. Where others went on for long, the entry after ours is trimmed away, and
+        the log has a checkpoint that we did not write."""
+        overtaken = (last_checkpoint(self.root) or 0) > self.version
+        if (
+            overtaken
+            or self.handle.version() != self.version
+            or self._entry(self.version + 1).exists()
+        ):
             raise Fenced(
                 f"{self.root} has a version after {self.version}, which this job wrote last; "
                 "another writer was here, so this one stops"
@@ -383,8 +390,26 @@ def _contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
         yield from requests.map(lambda path: path.read_bytes(), paths)
 
 
+def trim_log(root: TablePath, checkpoint: int) -> None:
+    """Delete what is in the log from long before a checkpoint. Delta's own clean-up goes by age
+    alone, and every commit lists all that there is."""
+    paths: list[TablePath] = list((root / "_delta_log").glob("*"))
+    for path in paths:
+        version = path.name.partition(".")[0]
+        if version.isdigit() and int(version) < checkpoint - LOG_ENTRIES_MAX:
+            path.unlink(missing_ok=True)
+
+
 def _removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
-    """Files that log entries since then have removed, and when."""
+    """Files that have left the table since then, and when: as the newest checkpoint has them, and
+    the log entries, of which there may be fewer."""
+    checkpoint = last_checkpoint(root)
+    if checkpoint is not None:
+        path = root / "_delta_log" / f"{checkpoint:020d}.checkpoint.parquet"
+        for removed in rows_in(path, ["remove"])["remove"].drop_null().to_pylist():
+            at = int(removed["deletionTimestamp"] or since_ms)
+            if at >= since_ms:
+                yield removed["path"], at
     entries = (path for path in _entries(root) if path.stat().st_mtime * 1_000 >= since_ms)
     for text in _contents(list(entries)):
         for line in text.splitlines():

@@ -36,6 +36,7 @@ from jobs.edge.delta_epochs import (
     newest_epoch,
     opened,
     start_row,
+    trim_log,
 )
 from jobs.edge.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
 from schemas.epoch import FORMAT_VERSION
@@ -338,6 +339,64 @@ def test_files_that_left_the_table_are_known_for_a_while_to_a_new_writer_too(
     assert made.table.lately_removed(began) == gone
     assert rival_of(made.table).lately_removed(began) == gone
     assert rival_of(made.table).lately_removed(began + 3_600_000) == set()
+
+
+# --- a log that is trimmed --------------------------------------------------------------------
+
+
+def trimmed(made: FoldedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve epochs on, and of the log no more than three commits before its checkpoint."""
+    monkeypatch.setattr(delta_epochs, "LOG_ENTRIES_MAX", 3)
+    for value in range(12):
+        made.epoch(insert("c", value))
+    handle = opened(made.root)
+    handle.create_checkpoint()
+    trim_log(made.root, handle.version())
+
+
+def test_a_log_is_trimmed_to_what_is_near_its_checkpoint(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = entries(made.root)[0]
+    before = made.table.live_files()
+    trimmed(made, monkeypatch)
+    version = made.table.version
+    assert entries(made.root) == [f"{at:020d}.json" for at in range(version - 3, version + 1)]
+    assert first not in entries(made.root)
+    fresh = EpochTable.open(made.root, made.layout)
+    assert fresh.newest() == made.newest
+    assert set(fresh.live_files()) >= set(before)
+    row = made.epoch(insert("d", 5))
+    assert rival_of(made.table).newest() == row
+
+
+def test_files_that_left_the_table_are_known_when_their_log_entry_is_trimmed(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tuple(file for file in made.table.live_files() if file.part == EPOCHS)
+    began = time.time_ns() // 1_000_000
+    made.merge(Merge(EPOCHS, 1, files))
+    trimmed(made, monkeypatch)
+    gone = {file.path for file in files}
+    assert "remove" not in "".join(
+        path.read_text() for path in (made.root / "_delta_log").glob("*.json")
+    )
+    assert rival_of(made.table).lately_removed(began) == gone
+    assert rival_of(made.table).lately_removed(began + 3_600_000) == set()
+
+
+def test_a_writer_that_stood_still_until_the_next_entry_was_trimmed_is_fenced(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep = rival_of(made.table)
+    following = log_entry(made.root, asleep.version + 1)
+    row = epoch_row(made.newest.epoch + 1)
+    trimmed(made, monkeypatch)
+    assert not following.exists(), "so that its name is free"
+    before = entries(made.root)
+    with pytest.raises(Fenced):
+        asleep.commit_epoch(row, ())
+    assert entries(made.root) == before
 
 
 # --- damage -----------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def _command(pid: int) -> str:
 def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: Path) -> None:
     topic = f"shop-{uuid.uuid4().hex[:8]}"
     shop = Shop(broker.address, topic, seed=30)
-    steady = {"latency": "1s", "max_rows": 1_000}
+    steady = {"size": 500, "latency": "1s", "max_rows": 1_000}
     job = RunningJob(spec(topic) | {"minibatch": steady}, tmp_path, broker.address)
     tally, looks = FaultTally("soak: a fault a minute"), Looks()
     with served_job(job) as client:
