@@ -116,10 +116,16 @@ def _grown(bench: Bench, groups: int) -> Grown:
 
 def _settle(job: RetallyJob) -> None:
     """Until no merge is due."""
-    give_up = time.monotonic() + SETTLE_SECONDS_MAX
     epoch = job.epochs()[-1].epoch
+
+    def due() -> bool:
+        return due_merge(live_files(opened(job.table)), epoch) is not None
+
+    if not due():
+        return
+    give_up = time.monotonic() + SETTLE_SECONDS_MAX
     with job.running():
-        while due_merge(live_files(opened(job.table)), epoch) is not None:
+        while due():
             if time.monotonic() > give_up:
                 raise BenchFailed(f"merges are still due after {SETTLE_SECONDS_MAX} s")
             time.sleep(1)
