@@ -263,9 +263,9 @@ class EpochTable:
         """A look at two names: a refresh would list the whole log, and after each commit the handle
         has been refreshed. Where others went on for long, the entry after ours is trimmed away, and
         the log has a checkpoint that we did not write."""
-        overtaken = (last_checkpoint(self.root) or 0) > self.version
+        checkpoint = last_checkpoint(self.root)
         if (
-            overtaken
+            (checkpoint is not None and checkpoint > self.version)
             or self.handle.version() != self.version
             or self._entry(self.version + 1).exists()
         ):
