@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from jobs.core.plan import Plan
 from jobs.edge.compaction import Merge, due_merge, merge_files
-from jobs.edge.delta_epochs import CommitUnknown, Fenced, last_checkpoint, opened, trim_log
+from jobs.edge.delta_epochs import CommitUnknown, Fenced, last_checkpoint, write_checkpoint
 from jobs.edge.epoch_files import PARTS, AddedFile, now_ms
 from jobs.edge.failpoints import failpoint
 from jobs.edge.pins import forget_dead
@@ -150,11 +150,7 @@ class Maintenance:
     # --- log, retention, sweep ----------------------------------------------------------------
 
     def _write_checkpoint(self) -> None:
-        """Delta's own checkpoint of the log, from a handle of its own: it commits nothing."""
-        handle = opened(self.table.root, self.table.version)
-        handle.create_checkpoint()
-        handle.cleanup_metadata()
-        trim_log(self.table.root, handle.version())
+        write_checkpoint(self.table.root, self.table.version)
         with self.pipeline.epoch_lock:
             self.table.reopen()
 

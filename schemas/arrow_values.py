@@ -52,8 +52,9 @@ def listed(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     return array.to_pylist()  # type: ignore[no-any-return]
 
 
-def decimal_units(array: pa.Array) -> list[Any]:
+def decimal_units(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Decimals as the integers that they scale: 16 bytes each, the low word first."""
+    array = one_chunk(array)
     if len(array) == 0:
         return []
     words = np.frombuffer(array.buffers()[1], np.int64)

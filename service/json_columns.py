@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.values import Json
-from schemas.arrow_values import from_arrow, listed
+from schemas.arrow_values import from_arrow, listed, one_chunk
 from schemas.types import Kind, SqlType
 
 Write = Callable[[Any], Json]
@@ -57,7 +57,7 @@ def as_bytes(text: pa.Array) -> list[bytes]:
 
 def json_column(column: pa.ChunkedArray, sql_type: SqlType, write: Write) -> pa.Array:
     """The JSON text of each value; NULL stays NULL."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = one_chunk(column)
     if _as_arrow_writes(array, sql_type):
         return pc.cast(array, _TEXT)
     if sql_type.kind is Kind.DECIMAL and (sql_type.scale or 0) <= _PLAIN_SCALE_MAX:

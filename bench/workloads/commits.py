@@ -19,7 +19,7 @@ from bench.frame import Bench, Figure
 from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
 from jobs.edge.compaction import due_merge, merge_files
-from jobs.edge.delta_epochs import newest_epoch, opened, trim_log
+from jobs.edge.delta_epochs import newest_epoch, opened, write_checkpoint
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
 
 TITLE = "commits"
@@ -68,10 +68,7 @@ def _keep_up(job: EpochsByHand) -> None:
         added = merge_files(job.plan, table.root, merge, uuid)
         table.commit(added, merge.files, uuid=uuid, what="compaction")
     if job.row.epoch % CHECKPOINT_EVERY_COMMITS == 0:
-        handle = opened(table.root, table.version)
-        handle.create_checkpoint()
-        handle.cleanup_metadata()
-        trim_log(table.root, handle.version())
+        write_checkpoint(table.root, table.version)
         table.reopen()
 
 

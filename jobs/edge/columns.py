@@ -1,9 +1,10 @@
-"""Columns: our Python values to Arrow arrays and back, without a detour over slow objects.
+"""Columns: our Python values to Arrow arrays, without a detour over slow objects.
 
-    list of int, str, ...  ──to_arrow──►  Arrow array of the SQL type  ──from_arrow──►  list
+    list of int, str, ...  ──to_arrow──►  Arrow array of the SQL type
 
-Dates, timestamps and decimals are integers in memory (see schemas.types), and integers in Arrow's
-buffers too; so both ways are copies of numbers and never build date or Decimal objects.
+The way back is schemas.arrow_values. Dates, timestamps and decimals are integers in memory (see
+schemas.types), and in Arrow's buffers too; so they are copied as numbers, and no object of a date
+or a Decimal is built.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from jobs.core.accumulators import Cell, Storage
 from schemas.arrow_types import arrow_type
-from schemas.arrow_values import decimal_units, listed, one_chunk
+from schemas.arrow_values import decimal_units, listed
 from schemas.types import COMPOSITE, Kind, SqlType
 
 WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
@@ -64,7 +65,6 @@ def cells_to_arrow(values: Sequence[int], cell: Cell) -> pa.Array:
 
 
 def cells_from_arrow(array: pa.Array | pa.ChunkedArray, cell: Cell) -> list[int]:
-    array = one_chunk(array)
     if cell.storage is Storage.DECIMAL:
         return decimal_units(array)
     values = listed(array)

@@ -43,6 +43,7 @@ from jobs.edge.epoch_files import (
     layout_of,
 )
 from jobs.edge.failpoints import failpoint
+from schemas.arrow_values import one_chunk
 from schemas.limits import (
     COMPACTED_BYTES_MAX,
     COMPACTED_ROWS_MAX,
@@ -247,7 +248,7 @@ def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[
     for column in (part for name in names for part in _plain_parts(rows[name])):
         if pa.types.is_floating(column.type):
             column = pc.add(column, 0.0)  # -0.0 is 0.0
-        encoded = _one(column.dictionary_encode(null_encoding="encode"))
+        encoded = one_chunk(column.dictionary_encode(null_encoding="encode"))
         width = max(1, len(encoded.dictionary))
         if count * width >= 1 << 62:  # number anew what occurs
             distinct, numbers = np.unique(numbers, return_inverse=True)
@@ -263,10 +264,6 @@ def _plain_parts(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
         return [column]
     parts = [part for each in column.flatten() for part in _plain_parts(each)]
     return [column.is_valid(), *parts]
-
-
-def _one(array: pa.ChunkedArray) -> pa.Array:
-    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def _alive(rows: pa.Table, part: str) -> pa.Array:

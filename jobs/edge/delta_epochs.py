@@ -166,8 +166,11 @@ class EpochTable:
             own = write_file(self.root, name, self.layout.epochs_table(row), durable=durable)
         except OSError as error:
             raise CommitFailed(f"{what} could not be written to {self.root}: {error}") from error
-        self._expect_own_version()
-        standing = self._stands_at()
+        try:
+            standing = self._stands_at()
+        except DeltaError:  # whoever overtook us may have trimmed away what that reads
+            self._expect_own_version()
+            raise
         if standing != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
                 f"the table {self.root} stands at epoch {standing}, but this job wanted to commit "
@@ -390,9 +393,17 @@ def _contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
         yield from requests.map(lambda path: path.read_bytes(), paths)
 
 
-def trim_log(root: TablePath, checkpoint: int) -> None:
-    """Delete what is in the log from long before a checkpoint. Delta's own clean-up goes by age
-    alone, and every commit lists all that there is."""
+def write_checkpoint(root: TablePath, version: int) -> None:
+    """Delta's own checkpoint of the log, from a handle of its own: it commits nothing. What is in
+    the log from long before goes, by Delta's clean-up, which looks at its age, and by ours."""
+    handle = opened(root, version)
+    handle.create_checkpoint()
+    handle.cleanup_metadata()
+    _trim_log(root, version)
+
+
+def _trim_log(root: TablePath, checkpoint: int) -> None:
+    """Every commit lists all that there is, however young it is."""
     paths: list[TablePath] = list((root / "_delta_log").glob("*"))
     for path in paths:
         version = path.name.partition(".")[0]

@@ -36,7 +36,7 @@ from jobs.edge.delta_epochs import (
     newest_epoch,
     opened,
     start_row,
-    trim_log,
+    write_checkpoint,
 )
 from jobs.edge.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
 from schemas.epoch import FORMAT_VERSION
@@ -349,9 +349,7 @@ def trimmed(made: FoldedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_epochs, "LOG_ENTRIES_MAX", 3)
     for value in range(12):
         made.epoch(insert("c", value))
-    handle = opened(made.root)
-    handle.create_checkpoint()
-    trim_log(made.root, handle.version())
+    write_checkpoint(made.root, made.table.version)
 
 
 def test_a_log_is_trimmed_to_what_is_near_its_checkpoint(

@@ -355,7 +355,7 @@ def test_a_checkpoint_that_fails_stops_nobody(
         raise OSError("no space left")
 
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 5)
-    monkeypatch.setattr(maintenance, "opened", full)
+    monkeypatch.setattr(maintenance, "write_checkpoint", full)
     job.epochs(6)
     with caplog.at_level(logging.WARNING, "jobs.maintenance"):
         job.maintenance.work(None)

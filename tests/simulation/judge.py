@@ -35,7 +35,7 @@ class Judge:
 
     def observe(self, world: World) -> None:
         self._epochs(world)
-        if not world.remade:
+        if not world.must_stop:
             self._topic(world)
 
     def _epochs(self, world: World) -> None:
@@ -83,10 +83,8 @@ class Judge:
         """Everything is compared with everything."""
         if world.refused is not None and not world.fatal:
             raise Violation(f"it stopped without a reason: {world.refused}")
-        if world.refused is None and world.remade:
-            raise Violation("lost: a topic was made again, and the job went on without a word")
-        # What retention took may have been read by then, by a driver that stands still and goes on
-        # later. So it may go on; whether anything is missing is seen below.
+        if world.refused is None and world.must_stop:
+            raise Violation("lost: something is gone for good, and the job went on without a word")
         self.observe(world)
         rows = world.disk.rows()
         offsets = rows[-1].offsets["product"] if rows else {}

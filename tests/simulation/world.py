@@ -227,6 +227,7 @@ class World:
     hurt_at: int | None = None
     healing: bool = False
     depth: int = 0
+    unread_expired: bool = False
 
     def __post_init__(self) -> None:
         self.random = rng = random.Random(f"simulation {self.seed}")
@@ -249,13 +250,16 @@ class World:
 
     @property
     def fatal(self) -> bool:
-        """Whether something has happened for which a job may stop."""
+        """Whether something has happened after which a job stops, but for what `must_stop` says."""
         return any(f.fired_at is not None and (f.kind, f.point) in FATAL for f in self.plan)
 
     @property
-    def remade(self) -> bool:
-        """Whether a topic is not the one that it was, after which a job must stop."""
-        return any(f.fired_at is not None and f.kind.startswith("recreate") for f in self.plan)
+    def must_stop(self) -> bool:
+        """Whether it may do nothing else. What retention took while a driver stood still may have
+        been read by that one, which goes on later."""
+        return self.unread_expired or any(
+            f.fired_at is not None and f.kind.startswith("recreate") for f in self.plan
+        )
 
     def point(self, name: str) -> str | None:
         """A place that is passed; what the armed fault does there."""
@@ -320,6 +324,7 @@ class World:
             at = offsets.get(str(partition), 0)
             if at < len(found):
                 self.broker.source.first[partition] = at + 1
+                self.unread_expired = self.depth == 0
                 return
 
     def _recreate_source(self) -> None:
