@@ -91,6 +91,18 @@ def anonymous_bytes(pid: int) -> int:
     return 0
 
 
+def written_bytes(pid: int) -> int:
+    """What a process made the kernel write to a disk, in whole pages; 0 when it has ended."""
+    for line in _read(f"/proc/{pid}/io").splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return 0
+
+
+def command_line(pid: int) -> str:
+    return _read(f"/proc/{pid}/cmdline").replace("\0", " ")
+
+
 def cpu_ticks(pid: int) -> int:
     """Clock ticks a process has run, in user and system mode; 0 when it has ended meanwhile."""
     return sum(map(int, _stat(pid)[11:13]))

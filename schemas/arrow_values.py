@@ -2,6 +2,7 @@
 
     Arrow array  ──from_arrow, of a SQL type──►  [7, "bolt", None, ...]
                  ──listed, as it is──────────►
+    Arrow table  ──tuples, of some columns───►  [(7, "bolt"), ...]
 
 Arrow's own way makes an object of each value on the way to each value, which takes longer than
 most of what is done with them. Numbers are copied by NumPy here; texts are decoded all at once,
@@ -11,6 +12,7 @@ and cut. Dates, timestamps and decimals are integers in memory, and in Arrow's b
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +38,13 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, sql_type: SqlType) -> list[Any
     if sql_type.floating:  # one NaN object and no -0.0, so that equal floats are one value
         return [None if v is None else (v + 0.0 if v == v else math.nan) for v in found]
     return found
+
+
+def tuples(table: pa.Table, columns: Sequence[tuple[str, SqlType]]) -> list[tuple[Any, ...]]:
+    """Some columns of a table, row by row."""
+    if not columns:
+        return [()] * table.num_rows
+    return list(zip(*(from_arrow(table[name], kind) for name, kind in columns), strict=True))
 
 
 def listed(array: pa.Array | pa.ChunkedArray) -> list[Any]:

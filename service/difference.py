@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from jobs.core.change import Row
-from schemas.arrow_values import listed
+from schemas.arrow_values import listed, tuples
 from service.history import complete_after
 from service.listing import page_cursor, page_place
 from service.results import Results
 from service.row_shape import RowShape
-from service.table import Key, Table, group_columns, result_columns, rows_of
+from service.table import Key, Table, group_columns, result_columns
 
 
 def difference_page(
@@ -58,8 +58,8 @@ def difference(
         return []
     rows = zip(
         listed(changelog["op"]),
-        rows_of(changelog, group_columns(shape.plan)),
-        rows_of(changelog, result_columns(shape.plan)),
+        tuples(changelog, group_columns(shape.plan)),
+        tuples(changelog, result_columns(shape.plan)),
         strict=True,
     )
     for op, key, result in rows:

@@ -20,7 +20,7 @@ from jobs.core.explanation import Told, explanation
 from jobs.core.program import Program
 from jobs.core.state import rank
 from jobs.core.turns import Entry, Remembered, reasons, settled_until
-from schemas.arrow_values import from_arrow, listed
+from schemas.arrow_values import from_arrow, listed, tuples
 from schemas.epoch import EpochRow
 from schemas.table_file import rows_in
 from schemas.types import Kind
@@ -35,7 +35,6 @@ from service.table import (
     Table,
     group_columns,
     result_columns,
-    rows_of,
 )
 
 
@@ -99,7 +98,7 @@ class GroupHistory:
         return document | {"why": reasons(self._shape.plan, document, remembered, by_number)}
 
     def _result(self, state: pa.Table) -> Row:
-        return rows_of(state, result_columns(self._shape.plan))[0]
+        return tuples(state, result_columns(self._shape.plan))[0]
 
     def complete(self, rows: Sequence[EpochRow]) -> bool:
         """Whether the changelog goes back to the job's first epoch."""
@@ -114,7 +113,7 @@ class GroupHistory:
         mine = self._filter()
         for file in reversed(self._table.of_part(CHANGELOG)):
             rows = self._mine(rows_in(self._table.root / file.path, filters=mine))
-            results = rows_of(rows, result_columns(self._shape.plan))
+            results = tuples(rows, result_columns(self._shape.plan))
             found += [
                 {"op": op, "epoch": epoch, "seq": seq, "row": self._shape.row(self._key, result)}
                 for op, epoch, seq, result in zip(
@@ -169,7 +168,7 @@ class GroupHistory:
 
     def _mine(self, table: pa.Table) -> pa.Table:
         wanted = self._shape.key_bytes(self._key)
-        keys = rows_of(table, self._group)
+        keys = tuples(table, self._group)
         marks = [self._shape.key_bytes(key) == wanted for key in keys]
         return table.filter(pa.array(marks, pa.bool_()))
 

@@ -20,11 +20,11 @@ from jobs.core.composite_values import array_renderer
 from jobs.core.order_key import encoder, value_encoder
 from jobs.core.plan import Plan
 from jobs.core.values import Json, parser, renderer
-from schemas.arrow_values import from_arrow
+from schemas.arrow_values import from_arrow, tuples
 from schemas.types import Kind, SqlType
 from service.json_columns import JSON_INTEGER_MAX, json_column, json_rows
 from service.problems import Problem
-from service.table import Key, rows_of
+from service.table import Key
 
 
 def safe_renderer(sql_type: SqlType) -> Any:
@@ -89,7 +89,7 @@ class RowShape:
 
     def keys(self, table: pa.Table) -> list[bytes]:
         """Each row's group, as the index names it."""
-        return [self.key_bytes(key) for key in rows_of(table, self._group)]
+        return [self.key_bytes(key) for key in tuples(table, self._group)]
 
     def ordered(self, table: pa.Table) -> list[tuple[bytes, ...]]:
         """Each row's columns as bytes that sort as their values do."""

@@ -10,7 +10,7 @@ look at the file is a FileNotFoundError: `at_newest` looks again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.core.change import Row, Value
+from jobs.core.change import Row
 from jobs.core.plan import Plan
-from schemas.arrow_values import from_arrow
 from schemas.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
 from schemas.object_path import TablePath, storage_options
 from schemas.table_file import naming, rows_in, table_file
@@ -223,15 +222,7 @@ def newest_row(root: TablePath) -> EpochRow | None:
         return None
 
 
-# --- columns to values --------------------------------------------------------------------------
-
-
-def rows_of(table: pa.Table, columns: Iterable[tuple[str, SqlType]]) -> list[Row]:
-    """Some columns of a table as tuples of values."""
-    found: list[list[Value]] = [from_arrow(table[name], kind) for name, kind in columns]
-    if not found:
-        return [()] * table.num_rows
-    return list(zip(*found, strict=True))
+# --- columns of a plan ----------------------------------------------------------------------------
 
 
 def group_columns(plan: Plan) -> list[tuple[str, SqlType]]:

@@ -45,7 +45,7 @@ def run(bench: Bench) -> None:
             began = time.perf_counter()
             job.commit(report)
             commits.append(time.perf_counter() - began)
-            _keep_up(job)
+            keep_up(job)
             if epoch % READ_EVERY == 0:
                 reads.append(_read(job))
                 files.append(len(job.table.live_files()))
@@ -60,7 +60,7 @@ def run(bench: Bench) -> None:
     bench.add(Figure(TITLE, "retally", "files of the log at the end", log, ""))
 
 
-def _keep_up(job: EpochsByHand) -> None:
+def keep_up(job: EpochsByHand) -> None:
     """What maintenance does beside a running job."""
     table = job.table
     while (merge := due_merge(table.live_files(), job.row.epoch)) is not None:

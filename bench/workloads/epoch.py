@@ -55,10 +55,13 @@ def wait_until_taken(taken: Callable[[], int], loaded: Loaded) -> None:
 
 
 def epoch_seconds(epochs: list[Epoch]) -> list[float]:
-    """Time from commit to commit where an epoch took just as many changes as it may."""
-    data = [epoch for epoch in epochs if epoch.kind == "data"]
+    """Time from commit to commit, once warm, where an epoch took as many changes as it may."""
+    return gap_seconds([epoch for epoch in epochs if epoch.kind == "data"][WARM_EPOCHS:])
+
+
+def gap_seconds(epochs: list[Epoch]) -> list[float]:
     gaps = []
-    for before, epoch in itertools.pairwise(data[WARM_EPOCHS:]):
+    for before, epoch in itertools.pairwise(epochs):
         if epoch.taken - before.taken >= EPOCH_CHANGES - 4:  # partitions share it out evenly
             gaps.append((epoch.committed_ms - before.committed_ms) / 1_000)
     if not gaps:

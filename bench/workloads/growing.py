@@ -2,47 +2,69 @@
 
 Each state is filled with one row a group, and what that left to be merged is merged; then a
 backlog of random changes is cut into epochs of 5,000. The time from commit to commit, the memory
-of the job's processes and what the table had written to it are taken from those epochs alone.
+of the job's processes and what they and the table had written are taken from those epochs alone.
+The largest state is then held against the cache of files: once begun with none of it there, and
+once with room for a quarter of the hot state.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.frame import MIB, Bench, Figure
+from bench.frame import MIB, Bench, Figure, Loaded
 from bench.generator import in_motion, one_row_each
 from bench.outcome import BenchFailed
-from bench.process_tree import sampled_footprint
-from bench.product import RetallyJob
+from bench.page_cache import Room, forget, room
+from bench.process_tree import command_line, descendants, sampled_footprint, written_bytes
+from bench.product import Epoch, RetallyJob
 from bench.topic import fill
-from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, wait_until_taken
+from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, gap_seconds, wait_until_taken
+from bench.written import newest_version, written_since
 from jobs.edge.compaction import due_merge
 from jobs.edge.delta_epochs import live_files, opened
 
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 EPOCHS = 80
+FIRST_EPOCHS = 20  # after a start: before most of a cold cache has been read again
+ROOM_SHARE = 0.25  # of the hot state, beside what the job's processes hold themselves
 TIMES_MAX = 1.3  # the epoch of the smallest state
 MEMORY_MIB_MAX = 5 * 1024
 GROUP_BYTES_MAX = 50
 WRITTEN_TIMES_MAX = 4.0
 KEPT_STREAM_GROUPS_MAX = 1_000_000  # a larger stream takes gigabytes, and is made anew
 SETTLE_SECONDS_MAX = 600
-STATE_PARTS = ("accumulators", "multisets", "timers")
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
-    """What epochs over a state of one size came to."""
+class State:
+    """So many groups, filled and merged."""
 
-    epoch_seconds: float
+    groups: int
+    job: RetallyJob
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one run of epochs over a state came to."""
+
+    epochs: list[Epoch]
     memory_bytes: int
     written_times: float  # bytes written to the table, of those of changed state
+    cache_bytes: int  # written to the hot state, an epoch
+
+    @property
+    def epoch_seconds(self) -> float:
+        return statistics.median(epoch_seconds(self.epochs))
+
+    @property
+    def first_seconds(self) -> float:
+        data = [epoch for epoch in self.epochs if epoch.kind == "data"]
+        return statistics.median(gap_seconds(data[: FIRST_EPOCHS + 1]))
 
 
 def run(bench: Bench) -> None:
@@ -51,19 +73,51 @@ def run(bench: Bench) -> None:
     sizes = [groups for groups in SIZES if groups <= bench.options.groups]
     grown = {}
     for groups in sizes:
-        found = grown[groups] = _grown(bench, groups)
-        what = f"{groups:,} groups"
-        written = found.written_times
-        bench.add(Figure(TITLE, "retally", f"{what}: epoch of 5,000", found.epoch_seconds, "s"))
-        bench.add(Figure(TITLE, "retally", f"{what}: memory", found.memory_bytes / MIB, "MiB"))
-        bench.add(
-            Figure(TITLE, "retally", f"{what}: written, of changed state", written, "times",
-                   f"<= {WRITTEN_TIMES_MAX:.0f}", written <= WRITTEN_TIMES_MAX)
-        )  # fmt: skip
+        state = _filled(bench, groups)
+        grown[groups] = moved = _moved(bench, state, "epochs")
+        _tell(bench, groups, moved)
+        if groups == sizes[-1]:
+            _tell_without_cache(bench, state, moved)
+        bench.check_retally(state.job, state.loaded)
+        shutil.rmtree(state.job.directory)
     _compare(bench, grown, sizes[0], sizes[-1])
 
 
-def _compare(bench: Bench, grown: dict[int, Grown], small: int, large: int) -> None:
+def _tell(bench: Bench, groups: int, moved: Moved) -> None:
+    def add(what: str, value: float, unit: str) -> None:
+        bench.add(Figure(TITLE, "retally", f"{groups:,} groups: {what}", value, unit))
+
+    add("epoch of 5,000", moved.epoch_seconds, "s")
+    add("memory", moved.memory_bytes / MIB, "MiB")
+    add("hot state, written an epoch", moved.cache_bytes / MIB, "MiB")
+    written = moved.written_times
+    bench.add(
+        Figure(TITLE, "retally", f"{groups:,} groups: written, of changed state", written, "times",
+               f"<= {WRITTEN_TIMES_MAX:.0f}", written <= WRITTEN_TIMES_MAX)
+    )  # fmt: skip
+
+
+def _tell_without_cache(bench: Bench, state: State, warm: Moved) -> None:
+    """A start with no file cached beside one with all of them, and epochs in too little room."""
+
+    def add(what: str, value: float) -> None:
+        bench.add(Figure(TITLE, "retally", f"{state.groups:,} groups: {what}", value, "s"))
+
+    add(f"first {FIRST_EPOCHS} epochs, files cached", warm.first_seconds)
+    forget(state.job.directory)
+    cold = _moved(bench, state, "epochs from a cold cache")
+    add(f"first {FIRST_EPOCHS} epochs, none cached", cold.first_seconds)
+    forget(state.job.directory)
+    hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("*.mdb"))
+    with room(warm.memory_bytes + int(hot * ROOM_SHARE)) as narrow:
+        if narrow is None:
+            bench.say("no row of a state beyond memory: nothing here lets memory be bounded")
+            return
+        beyond = _moved(bench, state, "epochs beyond memory", narrow)
+    add(f"epoch of 5,000, a quarter of {hot / MIB:,.0f} MiB cached", beyond.epoch_seconds)
+
+
+def _compare(bench: Bench, grown: dict[int, Moved], small: int, large: int) -> None:
     times = grown[large].epoch_seconds / grown[small].epoch_seconds
     memory = grown[large].memory_bytes / MIB
     spread = grown[large].memory_bytes - grown[small].memory_bytes
@@ -83,7 +137,7 @@ def _compare(bench: Bench, grown: dict[int, Grown], small: int, large: int) -> N
     )  # fmt: skip
 
 
-def _grown(bench: Bench, groups: int) -> Grown:
+def _filled(bench: Bench, groups: int) -> State:
     name = f"groups-{groups}"
     loaded = bench.loaded(one_row_each(groups))
     if groups > KEPT_STREAM_GROUPS_MAX:
@@ -96,22 +150,38 @@ def _grown(bench: Bench, groups: int) -> Grown:
         job.catch_up()
     with bench.measuring(f"retally: merging {groups:,} groups"):
         _settle(job)
-    before = job.epochs()[-1].epoch
-    since = _versions(job.table)[-1]
     loaded.table.shape = in_motion(groups)
-    fill(bench.brokers, loaded.topic, enumerate(loaded.table.changes(EPOCHS * EPOCH_CHANGES)))
     job.minibatch = {"size": EPOCH_CHANGES, "latency": "1s", "max_rows": EPOCH_CHANGES}
+    return State(groups, job, loaded)
+
+
+def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) -> Moved:
+    """A backlog of epochs, in however much room."""
+    job, loaded = state.job, state.loaded
+    before = job.epochs()[-1].epoch
+    since = newest_version(job.table)
+    fill(bench.brokers, loaded.topic, enumerate(loaded.table.changes(EPOCHS * EPOCH_CHANGES)))
     with (
-        bench.measuring(f"retally: epochs over {groups:,} groups"),
+        bench.measuring(f"retally: {what} over {state.groups:,} groups"),
         job.running() as process,
         sampled_footprint(process.pid) as footprint,
     ):
+        if narrow is not None:
+            narrow.take(process.pid)
         wait_until_taken(job.taken, loaded)
-    seconds = epoch_seconds([epoch for epoch in job.epochs() if epoch.epoch > before])
-    written = _written_times(job.table, since)
-    bench.check_retally(job, loaded)
-    shutil.rmtree(job.directory)
-    return Grown(statistics.median(seconds), footprint.memory_bytes_max, written)
+        by_workers = _written_by_workers(process.pid)
+    epochs = [epoch for epoch in job.epochs() if epoch.epoch > before]
+    written = written_since(job.table, since)
+    return Moved(
+        epochs, footprint.memory_bytes_max, written.times,
+        (by_workers - written.of_epochs) // len(epochs),
+    )  # fmt: skip
+
+
+def _written_by_workers(driver: int) -> int:
+    """They write the files of an epoch and the hot state, and live as long as the job."""
+    workers = [pid for pid in descendants(driver) if "python_daemon" in command_line(pid)]
+    return sum(map(written_bytes, workers))
 
 
 def _settle(job: RetallyJob) -> None:
@@ -129,29 +199,3 @@ def _settle(job: RetallyJob) -> None:
             if time.monotonic() > give_up:
                 raise BenchFailed(f"merges are still due after {SETTLE_SECONDS_MAX} s")
             time.sleep(1)
-
-
-def _versions(table: Path) -> list[int]:
-    return sorted(int(path.stem) for path in (table / "_delta_log").glob("[0-9]*[0-9].json"))
-
-
-def _written_times(table: Path, since: int) -> float:
-    """Bytes of everything that was written after a version, merges and the log with it, over those
-    of the state that epochs wrote."""
-    written = changed = 0
-    for version in _versions(table):
-        if version <= since:
-            continue
-        entry = table / "_delta_log" / f"{version:020d}.json"
-        actions = [json.loads(line) for line in entry.read_text().splitlines()]
-        (told,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
-        of_epoch = told.get("retally", {}).get("what", "").startswith("epoch ")
-        written += entry.stat().st_size
-        for added in (action["add"] for action in actions if "add" in action):
-            written += added["size"]
-            if of_epoch and added["partitionValues"]["part"] in STATE_PARTS:
-                changed += added["size"]
-    for checkpoint in (table / "_delta_log").glob("*.checkpoint*.parquet"):
-        if int(checkpoint.name[:20]) > since:
-            written += checkpoint.stat().st_size
-    return written / changed

@@ -46,7 +46,7 @@ from jobs.edge.image_rows import Images
 from jobs.edge.late_rows import LateRow
 from jobs.edge.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
 from schemas.arrow_types import arrow_type
-from schemas.arrow_values import from_arrow, listed
+from schemas.arrow_values import from_arrow, listed, tuples
 from schemas.epoch import JSON_FIELDS, EpochRow
 from schemas.object_path import TablePath, sink
 from schemas.table_file import WRITTEN
@@ -348,7 +348,7 @@ class TableLayout:
     def _groups(self, accumulators: pa.Table) -> list[tuple[Key, Group | None]]:
         if not accumulators.num_rows:
             return []
-        results = _rows(accumulators, self.kept)
+        results = tuples(accumulators, self.kept)
         cells = zip(
             *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells), strict=True
         )
@@ -356,10 +356,10 @@ class TableLayout:
         return list(zip(self.keys(accumulators), groups, strict=True))
 
     def keys(self, table: pa.Table) -> list[Key]:
-        return _rows(table, self.group)
+        return tuples(table, self.group)
 
     def result_rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        return _rows(table, self.results)
+        return tuples(table, self.results)
 
     def entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
         """The rows of the part multisets: argument, group, value, multiplicity."""
@@ -396,12 +396,6 @@ def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> l
 def _transposed(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
-
-
-def _rows(table: pa.Table, columns: Sequence[tuple[str, SqlType]]) -> list[tuple[Any, ...]]:
-    if not columns:
-        return [()] * table.num_rows
-    return list(zip(*(from_arrow(table[name], kind) for name, kind in columns), strict=True))
 
 
 def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:

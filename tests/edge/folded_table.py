@@ -211,3 +211,13 @@ def insert(name: Value, *values: Value) -> list[Row]:
 
 def delete(name: Value, *values: Value) -> list[Row]:
     return [((name,), (value,), -1) for value in values]
+
+
+def rival_of(table: EpochTable) -> EpochTable:
+    """A second handle of it."""
+    return EpochTable.open(table.root, table.layout)
+
+
+def entries(root: Path) -> list[str]:
+    """The commits that its log still has."""
+    return sorted(path.name for path in (root / "_delta_log").glob("*.json"))
