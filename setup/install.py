@@ -2,6 +2,7 @@
 
     pyproject.toml ──► pip ──► .venv            stamp: .venv/setup.stamp
     setup/ivy.xml  ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
+    Java and jars  ──► a short session of Spark ──► .jars/spark.jsa   stamp: .jars/spark.jsa.key
 
 Run by setup.sh with the Python that the virtual environment is to be made of. Only the standard
 library and the two files of ours that find Java and the jars: nothing else is installed yet.
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jobs.edge import jars  # noqa: E402
-from jobs.edge.java import JavaMissing, java  # noqa: E402
+from jobs.edge.java import JavaMissing, build_of, java  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -48,12 +49,13 @@ def main(runtime: bool = False) -> int:
         java()  # first of all: nobody should wait a minute to hear that Java is missing
         packages = packages_key(runtime)
         done = STAMP.exists() and STAMP.read_text() == packages
-        if done and jars.fetched_key() == jars_key(runtime):
+        if done and jars.fetched_key() == jars_key(runtime) and archived_key() == classes_key():
             print("setup: everything is in place", flush=True)
             return 0
         if not done:
             install_packages(packages, runtime)
         fetch_jars(runtime)
+        archive_classes()
     except (JavaMissing, SetupFailed) as problem:
         print(f"setup: {problem}", file=sys.stderr)
         return 1
@@ -156,6 +158,36 @@ def proxy_options() -> list[str]:
     if not proxy.hostname:
         return []
     return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 8080}"]
+
+
+# --- Spark's classes --------------------------------------------------------------------------
+
+
+def classes_key() -> str:
+    """Changes with Java, and with the jars and where they are."""
+    return digest(build_of(java()), jars.fetched_key() or "", str(jars.directory().resolve()))
+
+
+def archived_key() -> str | None:
+    """The key of the last attempt, whatever came of it."""
+    stamp = _classes_stamp()
+    return stamp.read_text() if stamp.exists() else None
+
+
+def _classes_stamp() -> Path:
+    return jars.directory() / "spark.jsa.key"
+
+
+def archive_classes() -> None:
+    """Jobs start sooner with it; they start without it too."""
+    if archived_key() == classes_key():
+        return
+    say("archive of Spark's classes, with which jobs start sooner")
+    try:
+        run([str(VENV_PYTHON), "-m", "jobs.edge.class_archive"], "archive of classes")
+    except SetupFailed as problem:
+        say(f"  {problem}; jobs start without it, some seconds later")
+    _classes_stamp().write_text(classes_key())
 
 
 # --- telling and running ----------------------------------------------------------------------

@@ -29,10 +29,16 @@ def java() -> Path:
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if found is None:
         raise JavaMissing(f"no java in {where}: {INSTALL}")
-    shown = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    version = _VERSION.search(shown.stderr + shown.stdout)
-    if shown.returncode != 0 or version is None:
+    version = _VERSION.search(build_of(Path(found)))
+    if version is None:
         raise JavaMissing(f"{found} does not run: {INSTALL}")
     if int(version[1]) < JAVA_VERSION_MIN:
         raise JavaMissing(f"{found} is Java {version[1]}: {INSTALL}")
     return Path(found)
+
+
+@cache
+def build_of(command: Path) -> str:
+    """What a java command says of its version and build; nothing if it does not run."""
+    shown = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
+    return "" if shown.returncode else shown.stderr + shown.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from jobs.core.laws import BrokenLaw
+from jobs.edge.class_archive import jvm_option
 from jobs.edge.disk import room_in
 from jobs.edge.jars import spark_jars
 from schemas.connections import SPARK_REDACTION
@@ -72,9 +73,12 @@ def session(
     # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
     more = os.environ.get(_MORE, "")
     options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
-    builder = builder.config("spark.driver.extraJavaOptions", options)
+    builder = builder.config("spark.driver.extraJavaOptions", f"{options} {jvm_option()}".strip())
     builder = builder.config("spark.executor.extraJavaOptions", options)
-    builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
+    jars = [str(jar.resolve()) for jar in spark_jars()]
+    builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(jars))
+    if not master.startswith("local"):
+        builder = builder.config("spark.jars", ",".join(jars))
     builder = builder.config("spark.driver.memory", memory)
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
