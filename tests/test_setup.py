@@ -112,6 +112,25 @@ def test_jars_without_a_manifest_are_not_taken(fetched: Path) -> None:
         jars.broker_classpath()
 
 
+def test_without_an_archive_of_classes_the_set_up_goes_on(
+    fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[list[str]] = []
+
+    def refused(command: list[str], what: str) -> None:
+        tried.append(command)
+        raise install.SetupFailed(f"{what} failed")
+
+    monkeypatch.setattr(install, "run", refused)
+    for _ in range(2):
+        install.archive_classes()
+    assert "archive of classes failed; jobs start without it" in capsys.readouterr().out
+    assert len(tried) == 1, "what does not work with this Java is not tried each time"
+    monkeypatch.setattr(install, "build_of", lambda _: "another Java")
+    install.archive_classes()
+    assert len(tried) == 2
+
+
 def test_no_jar_is_given_to_spark_in_a_second_version() -> None:
     pyspark = pytest.importorskip("pyspark")
     shipped = {module_name(jar.name) for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}

@@ -75,6 +75,7 @@ def session(
     options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", f"{options} {jvm_option()}".strip())
     builder = builder.config("spark.executor.extraJavaOptions", options)
+    # Only what is on the class path itself can be archived; executors ask the driver for jars.
     jars = [str(jar.resolve()) for jar in spark_jars()]
     builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(jars))
     if not master.startswith("local"):
