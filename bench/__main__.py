@@ -42,14 +42,16 @@ def main(arguments: list[str]) -> int:
     failed = False
     with Broker(directory / "broker") as broker:
         bench = Bench(broker.address, OUT, directory, options)
-        for name in chosen.only or names():
-            try:
-                workload(name).run(bench)
-            except BenchFailed as problem:
-                failed = True
-                bench.console.print(f"bench: {name}: {problem}", style="red", markup=False)
-    report.show(bench)
-    report.write(bench, OUT / "results.json", time.monotonic() - began)
+        try:
+            for name in chosen.only or names():
+                try:
+                    workload(name).run(bench)
+                except BenchFailed as problem:
+                    failed = True
+                    bench.console.print(f"bench: {name}: {problem}", style="red", markup=False)
+        finally:  # an hour's figures are told, whatever ended the run
+            report.show(bench)
+            report.write(bench, OUT / "results.json", time.monotonic() - began)
     return int(failed or any(figure.holds is False for figure in bench.figures))
 
 

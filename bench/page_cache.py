@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ _CONTROLS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
+
+ENDED_SECONDS_MAX = 30
 
 
 def forget(directory: Path) -> None:
@@ -46,7 +49,19 @@ def room(limit_bytes: int) -> Iterator[Room | None]:
         yield None if group is None else Room(group)
     finally:
         if group is not None:
-            group.rmdir()
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Once the last of what was started in it has ended, which may be after its parent."""
+    give_up = time.monotonic() + ENDED_SECONDS_MAX
+    while True:
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.1)
 
 
 def _bounded(limit_bytes: int) -> Path | None:

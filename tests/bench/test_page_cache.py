@@ -64,3 +64,13 @@ def _blocks_read() -> int:
         if line.startswith("read_bytes:"):
             return int(line.split()[1])
     return 0
+
+
+def test_room_is_given_back_when_the_last_process_in_it_has_ended() -> None:
+    with room(32 * MIB) as little:
+        if little is None:
+            pytest.skip("nothing here lets memory be bounded: that takes root and control groups")
+        late = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
+        little.take(late.pid)
+    late.wait()
+    assert not little.group.exists()
