@@ -29,12 +29,11 @@ from jobs.edge.delta_epochs import live_files, opened
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 EPOCHS = 80
-FIRST_EPOCHS = 20  # after a start: before most of a cold cache has been read again
+FIRST_EPOCHS = 5  # after a start: then most of a cold cache has been read again
 ROOM_SHARE = 0.25  # of the hot state, beside what the job's processes hold themselves
 TIMES_MAX = 1.3  # the epoch of the smallest state
 MEMORY_MIB_MAX = 5 * 1024
 GROUP_BYTES_MAX = 50
-WRITTEN_TIMES_MAX = 4.0
 KEPT_STREAM_GROUPS_MAX = 1_000_000  # a larger stream takes gigabytes, and is made anew
 SETTLE_SECONDS_MAX = 600
 
@@ -64,7 +63,7 @@ class Moved:
     @property
     def first_seconds(self) -> float:
         data = [epoch for epoch in self.epochs if epoch.kind == "data"]
-        return statistics.median(gap_seconds(data[: FIRST_EPOCHS + 1]))
+        return statistics.fmean(gap_seconds(data[: FIRST_EPOCHS + 1]))
 
 
 def run(bench: Bench) -> None:
@@ -90,11 +89,8 @@ def _tell(bench: Bench, groups: int, moved: Moved) -> None:
     add("epoch of 5,000", moved.epoch_seconds, "s")
     add("memory", moved.memory_bytes / MIB, "MiB")
     add("hot state, written an epoch", moved.cache_bytes / MIB, "MiB")
-    written = moved.written_times
-    bench.add(
-        Figure(TITLE, "retally", f"{groups:,} groups: written, of changed state", written, "times",
-               f"<= {WRITTEN_TIMES_MAX:.0f}", written <= WRITTEN_TIMES_MAX)
-    )  # fmt: skip
+    # How much is too much `writing` tells: few merges happen here, of the fill or none at all.
+    add("written, of changed state", moved.written_times, "times")
 
 
 def _tell_without_cache(bench: Bench, state: State, warm: Moved) -> None:
@@ -103,10 +99,10 @@ def _tell_without_cache(bench: Bench, state: State, warm: Moved) -> None:
     def add(what: str, value: float) -> None:
         bench.add(Figure(TITLE, "retally", f"{state.groups:,} groups: {what}", value, "s"))
 
-    add(f"first {FIRST_EPOCHS} epochs, files cached", warm.first_seconds)
+    add(f"mean of the first {FIRST_EPOCHS} epochs, files cached", warm.first_seconds)
     forget(state.job.directory)
     cold = _moved(bench, state, "epochs from a cold cache")
-    add(f"first {FIRST_EPOCHS} epochs, none cached", cold.first_seconds)
+    add(f"mean of the first {FIRST_EPOCHS} epochs, none cached", cold.first_seconds)
     forget(state.job.directory)
     hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("*.mdb"))
     with room(warm.memory_bytes + int(hot * ROOM_SHARE)) as narrow:
