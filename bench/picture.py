@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from bench.frame import Figure
 
-WIDTH, NAME_WIDTH, BAR_WIDTH = 900, 400, 250
+WIDTH, NAME_WIDTH, BAR_WIDTH = 1_010, 510, 250
 LINE, GAP = 20, 14
 OURS, THEIRS, KEPT, MISSED = "#2563eb", "#94a3b8", "#15803d", "#b91c1c"
 SMALL = 100

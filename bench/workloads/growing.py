@@ -99,10 +99,10 @@ def _tell_without_cache(bench: Bench, state: State, warm: Moved) -> None:
     def add(what: str, value: float) -> None:
         bench.add(Figure(TITLE, "retally", f"{state.groups:,} groups: {what}", value, "s"))
 
-    add(f"mean of the first {FIRST_EPOCHS} epochs, files cached", warm.first_seconds)
+    add(f"first {FIRST_EPOCHS} epochs, mean, files cached", warm.first_seconds)
     forget(state.job.directory)
     cold = _moved(bench, state, "epochs from a cold cache")
-    add(f"mean of the first {FIRST_EPOCHS} epochs, none cached", cold.first_seconds)
+    add(f"first {FIRST_EPOCHS} epochs, mean, none cached", cold.first_seconds)
     forget(state.job.directory)
     hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("*.mdb"))
     with room(warm.memory_bytes + int(hot * ROOM_SHARE)) as narrow:
