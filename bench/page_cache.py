@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where a group of processes is made, and what bounds its memory: the second and the first way.
+# Where a group of processes is made, and what bounds its memory, in either version.
 _CONTROLS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),

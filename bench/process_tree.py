@@ -85,18 +85,17 @@ def descendants(root: int) -> list[int]:
 
 def anonymous_bytes(pid: int) -> int:
     """RssAnon of a process; 0 when it has ended meanwhile."""
-    for line in _read(f"/proc/{pid}/status").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * _KIB
-    return 0
+    return _field(f"/proc/{pid}/status", "RssAnon") * _KIB
 
 
 def written_bytes(pid: int) -> int:
     """What a process made the kernel write to a disk, in whole pages; 0 when it has ended."""
-    for line in _read(f"/proc/{pid}/io").splitlines():
-        if line.startswith("write_bytes:"):
-            return int(line.split()[1])
-    return 0
+    return _field(f"/proc/{pid}/io", "write_bytes")
+
+
+def read_bytes(pid: int) -> int:
+    """What a process had read from a disk; 0 when it has ended."""
+    return _field(f"/proc/{pid}/io", "read_bytes")
 
 
 def command_line(pid: int) -> str:
@@ -111,6 +110,13 @@ def cpu_ticks(pid: int) -> int:
 def _stat(pid: int) -> list[str]:
     """The fields of a process after its name, which may hold blanks: state, parent, ..."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _field(path: str, name: str) -> int:
+    for line in _read(path).splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0
 
 
 def _read(path: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.page_cache import forget, room
+from bench.process_tree import read_bytes
 
 MIB = 2**20
 _READ = """
@@ -34,13 +35,13 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_files_that_are_forgotten_are_read_from_the_disk_again(state: Path) -> None:
-    before = _blocks_read()
+    before = read_bytes(os.getpid())
     state.read_bytes()
-    cached = _blocks_read() - before
+    cached = read_bytes(os.getpid()) - before
     forget(state.parent)
     state.read_bytes()
     assert cached < MIB
-    assert _blocks_read() - before - cached >= 64 * MIB
+    assert read_bytes(os.getpid()) - before - cached >= 64 * MIB
 
 
 def test_what_reads_in_a_little_room_keeps_no_more_than_that(state: Path) -> None:
@@ -53,17 +54,9 @@ def test_what_reads_in_a_little_room_keeps_no_more_than_that(state: Path) -> Non
             little.take(reader.pid)
             reader.communicate("go\n")
         assert reader.returncode == 0
-    before = _blocks_read()
+    before = read_bytes(os.getpid())
     state.read_bytes()
-    assert _blocks_read() - before >= 32 * MIB, "half of it could not be kept"
-
-
-def _blocks_read() -> int:
-    """Bytes that this process had read from a disk."""
-    for line in Path("/proc/self/io").read_text().splitlines():
-        if line.startswith("read_bytes:"):
-            return int(line.split()[1])
-    return 0
+    assert read_bytes(os.getpid()) - before >= 32 * MIB, "half of it could not be kept"
 
 
 def test_room_is_given_back_when_the_last_process_in_it_has_ended() -> None:

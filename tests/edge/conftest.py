@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from schemas.object_path import TablePath
 from tests.edge.folded_table import FoldedTable, insert
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> FoldedTable:
+def root(tmp_path: Path) -> TablePath:
+    """Where a table is."""
+    return tmp_path / "epochs"
+
+
+@pytest.fixture
+def made(root: TablePath) -> FoldedTable:
     """A table of one epoch."""
-    made = FoldedTable(tmp_path / "epochs")
+    made = FoldedTable(root)
     made.epoch(insert("a", 1, 2) + insert("b", 3))
     return made

@@ -68,13 +68,6 @@ def root(storage: Storage, request: pytest.FixtureRequest) -> ObjectPath:
     return ObjectPath.of(f"s3://{BUCKET}/{request.node.name}/items/epochs")
 
 
-@pytest.fixture
-def made(root: ObjectPath) -> FoldedTable:
-    made = FoldedTable(root)
-    made.epoch(insert("a", 1, 2) + insert("b", 3))
-    return made
-
-
 def names(place: TablePath) -> list[str]:
     return sorted(path.name for path in place.glob("*"))
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.process_tree import anonymous_bytes, descendants
+from bench.process_tree import anonymous_bytes, command_line, descendants
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import live_files, opened
 from service import job_process
@@ -110,15 +110,9 @@ FAULTS = (
 
 def _child(driver: int, words: str) -> int:
     """The newest process of a job whose command has these words."""
-    found = [pid for pid in descendants(driver) if words in _command(pid)]
+    found = [pid for pid in descendants(driver) if words in command_line(pid)]
     assert found, f"no process of {words}"
     return found[-1]
-
-
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
 
 
 def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: Path) -> None:
