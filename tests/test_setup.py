@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.edge import jars
-from jobs.edge.java import JavaMissing, java
-from setup import install
+from jobs.edge.java import JavaMissing, install_launcher, java, use_own
+from setup import install, java_trust
 from setup.install import module_name
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NO_OP_SECONDS_MAX = 2
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def set_up(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +71,7 @@ def test_an_environment_of_another_checkout_is_left_alone(
     (tmp_path / ".venv").symlink_to(theirs)
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     with pytest.raises(install.SetupFailed, match="is a link"):
-        install.install_packages("key", runtime=False)
+        install.make_environment()
     assert (theirs / "lib").is_dir()
 
 
@@ -78,19 +81,81 @@ def test_without_python_it_says_what_to_install(tmp_path: Path) -> None:
     assert "no Python 3.11 or newer found" in done.stderr
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
-    done = set_up(JAVA_HOME=str(tmp_path))
-    assert done.returncode == 1
-    assert f"no java in JAVA_HOME ({tmp_path}): install a JDK or JRE 17" in done.stderr
-
-
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine that only has a Java 8, and a directory of jars of its own."""
     program(tmp_path / "bin", "java", """echo 'openjdk version "1.8.0_392"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "here" / ".jars"))
     java.cache_clear()
+    yield tmp_path
+    java.cache_clear()
+
+
+def test_an_old_java_is_refused(old_java: Path) -> None:
     with pytest.raises(JavaMissing, match="is Java 8: install"):
         java()
-    java.cache_clear()
+
+
+def test_where_java_cannot_be_installed_it_says_what_to_do(
+    old_java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tests/pipeline/test_without_java.py has the case in which it can."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(install.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
+        install.install_java()
+    assert "bin/java is Java 8: installing one" in capsys.readouterr().out
+
+
+def test_an_own_java_is_used_where_the_machine_has_none(old_java: Path) -> None:
+    runtime = old_java / "here" / ".java" / "wheel" / "java-runtime"
+    echo = """[ "$3" = -version ] && echo 'version "25.0.2"' >&2 || echo "$@" """
+    program(runtime / "bin", "java", echo)
+    install_launcher(old_java / "here" / ".java", runtime)
+    assert java() == old_java / "here" / ".java" / "bin" / "java"
+    arguments = ["-cp", "a b.jar", "--add-modules=jdk.incubator.vector", "Main", "it's", ""]
+    said = subprocess.run([java(), *arguments], capture_output=True, text=True, check=True).stdout
+    added = "--enable-native-access=ALL-UNNAMED --sun-misc-unsafe-memory-access=allow"
+    assert said == f"{added} -cp a b.jar Main it's \n"
+    use_own()
+    assert os.environ["JAVA_HOME"] == str(old_java / "here" / ".java")
+
+
+def test_an_own_java_trusts_whom_the_machine_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Java's own tool reads the key store that is written for it."""
+    keytool = shutil.which("keytool", path=f"{java().parent}{os.pathsep}{os.environ['PATH']}")
+    if keytool is None:
+        pytest.skip("there is no keytool to read it with")
+    bundle = java_trust.machine_bundle()
+    assert bundle is not None
+    first, second = re.findall(r"-----BEGIN.+?-----END CERTIFICATE-----", bundle.read_text(), re.S)[
+        :2
+    ]
+    (tmp_path / "bundle.pem").write_text(f"# a company\n{first}\n\n{second}\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "bundle.pem"))
+    store = tmp_path / "lib" / "security" / "cacerts"
+    store.parent.mkdir(parents=True)
+    java_trust.trust_the_machine(tmp_path)
+    told = subprocess.run(
+        [keytool, "-list", "-rfc", "-keystore", store, "-storepass", "changeit"],
+        capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    shown = PEM.findall(told)
+    assert ["".join(each.split()) for each in shown] == [
+        "".join(each.split()) for each in (first, second)
+    ], told
+
+
+def test_the_machine_s_own_java_is_preferred(
+    old_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(old_java / "here" / ".java" / "bin", "java", "exit 0")
+    program(old_java / "bin", "java", """echo 'openjdk version "21.0.4"' >&2""")
+    assert java() == old_java / "bin" / "java"
+    use_own()
+    assert os.environ["JAVA_HOME"] == str(old_java)
 
 
 def test_jars_are_found_by_their_kind(fetched: Path) -> None:

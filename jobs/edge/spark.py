@@ -14,6 +14,7 @@ from jobs.core.laws import BrokenLaw
 from jobs.edge.class_archive import jvm_option
 from jobs.edge.disk import room_in
 from jobs.edge.jars import spark_jars
+from jobs.edge.java import use_own
 from schemas.connections import SPARK_REDACTION
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.table_file import TableDamaged, TableFileGone
@@ -65,6 +66,7 @@ def session(
     """The process's Spark session; a second call gives the same one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    use_own()
     builder = SparkSession.builder.appName(f"retally-{name}").master(master)
     if master.startswith("local"):  # nobody else has to reach it
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
