@@ -1,9 +1,12 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test check bench faults clean
+.PHONY: help setup setup-browser demo test test-all test-rest check bench faults explore clean
 export PYTHON
 
 RUN := .venv/bin/python
+# Each worker has a broker and a Spark of its own, some 2 GB. A file's tests stay in one worker.
+WORKERS ?= 2
+PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,21 +20,32 @@ setup-browser: ## Chromium, which the tests of the console look at its pages wit
 demo: setup ## a broker, a living source, a job, and its changing results
 	@.venv/bin/retally demo
 
-test: setup ## all tests; ARGS="-k name" picks some
-	@$(RUN) -m pytest $(ARGS)
+test: setup ## the tests of every part, with real neighbours; ARGS="-k name" picks some
+	@$(PYTEST) -m "not slow and not faults" $(ARGS)
+
+test-rest: setup ## what make test leaves out: more cases, longer histories
+	@$(PYTEST) -m "slow and not faults" $(ARGS)
+
+test-all: ## both, one after the other
+	@$(MAKE) test
+	@$(MAKE) test-rest
 
 check: setup ## format, lint, types, and the tests that start no JVM
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m ruff check .
 	@$(RUN) -m mypy
-	@$(RUN) -m pytest -q -m "not spark and not broker and not browser and not faults and not slow"
+	@$(PYTEST) -q -m "not spark and not broker and not browser and not faults and not slow"
 
 bench: setup ## throughput and latency, with Flink in the same run
 	@$(RUN) -m bench $(ARGS)
 
-faults: setup ## kills, races, long histories; ARGS="--resume" goes on where it was
+faults: setup ## kills, races, long histories, then explore; ARGS="--resume" goes on where it was
 	@$(RUN) -m pytest -m faults tests $(ARGS)
+	@$(if $(ARGS),,$(MAKE) explore)
+
+explore: setup ## the properties, with twenty times as many examples, new ones each time
+	@EXPLORE=1 EXAMPLES=20 $(PYTEST) -m hypothesis $(ARGS)
 
 clean: ## take away what the set-up and the tools made
-	@rm -rf .venv .jars .jars.partial build *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf .venv .java .java.partial .jars .jars.partial build *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .hypothesis spark-warehouse metastore_db derby.log

@@ -1,12 +1,15 @@
-"""What many tests stand on: one real broker and one Spark a run, a topic name a test."""
+"""What many tests stand on: one real broker and one Spark a worker, a topic name a test; and what
+the report of a failed test says of the processes that it started."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +17,15 @@ import pytest
 from hypothesis import settings
 
 from jobs.edge.broker import Broker
+from tests.support import processes
+from tests.support.warm_driver import warm_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+JVM_MARKS = ("spark", "broker")
+HEAVY = (*JVM_MARKS, "browser")
 
 # A run of `make test` tries the same examples each time, so that what it says is about the change
 # under test. EXPLORE=1 looks for new ones; what it finds becomes an @example.
@@ -38,12 +45,70 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    """A run in the background has Ctrl-C ignored, and what the tests start would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses the broker, Spark or a browser is marked so, and `make check` leaves it out."""
+    """Mark whoever uses the broker, Spark or a browser; begin with the files that take longest, so
+    that the short ones that are left keep all workers busy until the end."""
+    weights: dict[Path, float] = {}
     for item in items:
-        for heavy in ("broker", "spark", "browser"):
+        for heavy in HEAVY:
             if heavy in getattr(item, "fixturenames", ()):
                 item.add_marker(heavy)
+        weights[item.path] = max(weights.get(item.path, 0), _weight(item))
+    items.sort(key=lambda item: -weights[item.path])
+
+
+def _weight(item: pytest.Item) -> float:
+    """How long a test may take, as far as its marks tell: its own time-out, or its neighbours."""
+    timeout = item.get_closest_marker("timeout")
+    if timeout is not None:
+        return float(timeout.args[0])
+    return sum(item.get_closest_marker(heavy) is not None for heavy in HEAVY)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jvm_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.JvmStarts]:
+    """From the first test on, processes and JVMs are recorded."""
+    processes.record()
+    yield processes.JvmStarts(tmp_path_factory.mktemp("java"))
+    warm_driver.close()
+
+
+@pytest.fixture(autouse=True)
+def a_test_that_starts_a_jvm_is_marked(
+    request: pytest.FixtureRequest, jvm_starts: processes.JvmStarts
+) -> Iterator[None]:
+    before = jvm_starts.count
+    yield
+    marked = any(map(request.node.get_closest_marker, JVM_MARKS))
+    if jvm_starts.count > before and not marked:
+        pytest.fail("this test starts a JVM: mark it `spark` or `broker`", pytrace=False)
+
+
+_BEGAN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_BEGAN] = time.time()
+    processes.forget_ended()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the last lines of what the test started to the report of its failure."""
+    report = yield
+    if report.failed and _BEGAN in item.stash:
+        factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
+        report.sections += processes.last_lines(item.stash[_BEGAN], [factory.getbasetemp()])
+    return report
 
 
 @pytest.fixture(scope="session")

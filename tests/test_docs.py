@@ -224,6 +224,7 @@ def test_the_duckdb_query_gives_the_current_results(table: Path) -> None:
     assert set(_current("duckdb.sql", table).fetchall()) == CURRENT
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_spark_query_gives_the_current_results(table: Path, spark: SparkSession) -> None:
     own = spark.newSession()  # the settings of Delta's guide are for a session of one's own

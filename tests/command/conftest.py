@@ -13,6 +13,7 @@ from jobs.command import main
 from jobs.edge.broker import Broker
 from tests.command.lab import JOB, Answer, Command, Lab, Retally
 from tests.command.shop import Shop, spec_text
+from tests.support.warm_driver import warm_driver
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +33,13 @@ def lab(
     spec.write_text(spec_text(JOB, shop.topic, f"items-{mark}"))
     arguments = ["run", str(spec), "--data", str(data), "--until-caught-up"]
     shop.feed(300)
-    first = command(*arguments)
+    first = warm_driver(*arguments, "--brokers", broker.address)
     assert first.returncode == 0, first.stderr
     kept = shop.truth()
     named = command("savepoint", JOB, "--data", str(data), "--name", "first")
     assert named.returncode == 0, named.stderr
     shop.feed(200)
-    second = command(*arguments)
+    second = warm_driver(*arguments, "--brokers", broker.address)
     assert second.returncode == 0, second.stderr
     yield Lab(command, data, spec, shop.topic, shop.rejected, kept, shop.truth())
     shop.close()

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from kafka import KafkaConsumer
 
 from jobs.core.change import Op
 from jobs.core.fold import fold_changelog
@@ -25,8 +24,9 @@ from jobs.edge.table_reading import TableReader
 from schemas.epoch import EpochRow
 from tests.command.lab import JOB, Command, Lab, Retally, lines
 from tests.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
+from tests.support.topics import committed_records
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 def folded(changes: Result) -> Result:
@@ -152,12 +152,7 @@ def test_the_topic_folds_to_the_results(lab: Lab) -> None:
 
 def consumed(brokers: str, topic: str) -> Result:
     """The changelog topic, read to its end by someone who sees only committed records."""
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=brokers, isolation_level="read_committed",
-        auto_offset_reset="earliest", consumer_timeout_ms=3_000,
-    )  # fmt: skip
-    found = [json.loads(record.value) for record in consumer]
-    consumer.close()
+    found = [json.loads(record.value) for record in committed_records(brokers, topic)]
     return folded(sorted(found, key=lambda record: (record["epoch"], record["seq"])))
 
 
@@ -224,6 +219,7 @@ def test_a_savepoint_is_named_listed_and_let_go(copied: Path, retally: Retally) 
     assert retally("savepoint", JOB, *data, "--delete", "first")[0] == 1
 
 
+@pytest.mark.slow
 def test_rewind_and_run_again_give_the_truth_in_table_and_topic(
     lab: Lab, copied: Path, tmp_path: Path, retally: Retally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +285,7 @@ def test_rewind_to_what_is_not_kept_names_what_is(
 # --- audit ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_audit_finds_a_damaged_value(lab: Lab, copied: Path) -> None:
     damage(copied, "pear")
     done = lab.command("audit", JOB, "--data", str(copied), "--json")
@@ -386,6 +383,7 @@ def test_a_changed_number_of_buckets_is_refused(lab: Lab, tmp_path: Path) -> Non
     assert "state.buckets is fixed for the life of a job" in done.stderr
 
 
+@pytest.mark.slow
 def test_run_without_a_broker_fails_in_a_sentence(lab: Lab, tmp_path: Path) -> None:
     nobody = Command("127.0.0.1:1")
     done = nobody("run", str(lab.spec), "--data", str(tmp_path), "--until-caught-up")

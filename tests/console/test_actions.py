@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.console.looks import Visits, assert_sound, assert_sound_everywhere
 from tests.console.shop import BROKEN, BROKEN_BY, Shop, put
 from tests.service.served import SPEC, Served, eventually
+
+pytestmark = pytest.mark.slow
 
 
 def state(visits: Visits, name: str) -> str:

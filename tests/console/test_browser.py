@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.looks import Visits, assert_sound_everywhere
+from tests.support.sampling import quick
 
 PAGES = {
     "jobs": "/",
@@ -16,15 +17,17 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", quick(PAGES, ["jobs"]))
 def test_a_page_is_usable_in_light_and_dark_wide_and_narrow(visits: Visits, name: str) -> None:
     assert_sound_everywhere(visits, PAGES[name], name)
 
 
+@pytest.mark.slow
 def test_the_login_page_is_usable_too(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
     assert_sound_everywhere(guarded_visits[0], "/login", "login")
 
 
+@pytest.mark.slow
 def test_a_token_logs_in_and_out_again(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
     visits, tokens = guarded_visits
     visits.expect("status of 401")
@@ -41,6 +44,7 @@ def test_a_token_logs_in_and_out_again(guarded_visits: tuple[Visits, dict[str, s
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_whoever_has_a_session_is_led_on_from_the_login(
     guarded_visits: tuple[Visits, dict[str, str]],
 ) -> None:
@@ -57,6 +61,7 @@ def test_the_keyboard_reaches_the_content_first(visits: Visits) -> None:
     expect(page.get_by_role("main")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_a_session_that_ends_leads_to_the_login_and_back(
     guarded_visits: tuple[Visits, dict[str, str]],
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from schemas.spec_file import load_spec
@@ -13,6 +14,8 @@ from tests.console.shop import Shop, put
 from tests.console.test_live import PATIENCE_MS
 from tests.console.test_result_browsing import living
 from tests.service.served import Served
+
+pytestmark = pytest.mark.slow
 
 SHOWN_MAX, KEPT_MAX = 300, 2_000  # as in assets/changes.js
 

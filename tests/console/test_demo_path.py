@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.looks import Visits
 from tests.service.served import CHECKOUT
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(290)]
 
 CLICKS_MAX = 5
 SECONDS_MAX = 180.0
@@ -30,7 +31,7 @@ _PICTURES = os.environ.get("PICTURES")
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Of a running demo's service."""
+    """Of a running demo's service; the demo ends exact, and leaves nothing behind."""
     demo = subprocess.Popen(
         [sys.executable, "-m", "jobs.command", "demo", "--data", str(tmp_path / "data")],
         stdout=subprocess.PIPE,
@@ -47,10 +48,15 @@ def address(tmp_path: Path) -> Iterator[str]:
                 break
         found = _ADDRESS.search("".join(said))
         assert found is not None, "".join(said)
+        family = psutil.Process(demo.pid).children(recursive=True)
         yield found[0]
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=100)
+        output, _ = demo.communicate(timeout=100)
+    assert demo.returncode == 0, output
+    exact = re.findall(r"^exact: \d+ (groups|windows) equal", output, re.MULTILINE)
+    assert exact == ["groups", "windows"], output
+    assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
 def test_five_clicks_and_three_minutes_show_why_a_max_went_down(

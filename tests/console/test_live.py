@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.looks import Visits
@@ -25,6 +26,7 @@ def figure(page: Page, name: str) -> Locator:
     return page.locator(".figure", has=page.get_by_text(name, exact=True)).locator("dd")
 
 
+@pytest.mark.slow
 def test_a_page_follows_its_job_without_being_loaded_again(workshop_visits: Visits) -> None:
     visits, table = workshop_visits, living(workshop_visits, "followed")
     page = visits.open("/jobs/followed")
@@ -35,6 +37,7 @@ def test_a_page_follows_its_job_without_being_loaded_again(workshop_visits: Visi
     assert page.evaluate("() => window.loadedOnce")
 
 
+@pytest.mark.slow
 def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) -> None:
     visits, table = workshop_visits, living(workshop_visits, "touched")
     page = visits.open("/jobs/touched")
@@ -80,6 +83,7 @@ def test_a_lost_connection_is_told_and_comes_back_by_itself(
     expect(figure(page, "Epoch")).to_contain_text(str(newest), timeout=PATIENCE_MS)
 
 
+@pytest.mark.slow
 def test_a_page_that_nobody_looks_at_asks_for_nothing(workshop_visits: Visits) -> None:
     page = workshop_visits.open("/login")
     page.clock.install()
@@ -109,6 +113,7 @@ def hide(page: Page, hidden: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Visits) -> None:
     visits = workshop_visits
     living(visits, "going")
@@ -119,6 +124,7 @@ def test_a_job_that_is_deleted_elsewhere_is_said_to_be_gone(workshop_visits: Vis
     expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_chart_is_read_at_the_pointer(visits: Visits) -> None:
     page = visits.open("/jobs/items")
     plot = page.locator("#freshness .plot")
@@ -133,6 +139,7 @@ def test_a_chart_is_read_at_the_pointer(visits: Visits) -> None:
     expect(reading).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_page_of_another_version_of_the_service_is_loaded_again(visits: Visits) -> None:
     page = visits.open("/")
     page.evaluate(
@@ -175,6 +182,7 @@ MORPHS = """async (address) => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_part_becomes_what_it_is_to_be_from_whatever_it_was(visits: Visits) -> None:
     page = visits.open("/")
     address = page.locator("script[type=module]").first.get_attribute("src")
@@ -183,6 +191,7 @@ def test_a_part_becomes_what_it_is_to_be_from_whatever_it_was(visits: Visits) ->
     assert failed is None, failed
 
 
+@pytest.mark.slow
 def test_what_moves_within_a_part_is_the_same_element(visits: Visits) -> None:
     page = visits.open("/")
     address = page.locator("script[type=module]").first.get_attribute("src")

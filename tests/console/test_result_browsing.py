@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.looks import Visits, assert_sound, assert_sound_everywhere
 from tests.console.shop import Shop, put
+from tests.support.sampling import quick
 
 PAGES = {
     "results": "/jobs/items/results",
@@ -34,7 +35,7 @@ def living(visits: Visits, name: str, *lives: dict[str, tuple[int, ...]]) -> Sho
     return table
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", quick(PAGES, ["results"]))
 def test_a_page_is_usable_in_light_and_dark_wide_and_narrow(visits: Visits, name: str) -> None:
     if name == "refused":
         visits.expect("status of 422")
@@ -67,6 +68,7 @@ def test_from_the_jobs_to_why_a_max_went_down_in_at_most_five_clicks(visits: Vis
     assert person.count <= 5
 
 
+@pytest.mark.slow
 def test_from_the_changelog_to_why_a_max_went_down_in_at_most_five_clicks(visits: Visits) -> None:
     page = visits.open("/")
     person = Clicks(page)
@@ -82,6 +84,7 @@ def test_from_the_changelog_to_why_a_max_went_down_in_at_most_five_clicks(visits
     assert person.count <= 5
 
 
+@pytest.mark.slow
 def test_results_follow_the_job_and_mark_what_changed(workshop_visits: Visits) -> None:
     own = workshop_visits
     table = living(own, "marked", {"bolt": (7, 9), "nut": (1,)})
@@ -97,6 +100,7 @@ def test_results_follow_the_job_and_mark_what_changed(workshop_visits: Visits) -
     expect(lately.get_by_role("link", name="bolt: top down from 9 to 7")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_slider_goes_through_the_epochs_and_back_to_now(visits: Visits) -> None:
     page = visits.open("/jobs/items/results")
     page.evaluate("() => { window.loadedOnce = true; }")
@@ -115,6 +119,7 @@ def test_the_slider_goes_through_the_epochs_and_back_to_now(visits: Visits) -> N
     assert page.evaluate("() => window.loadedOnce")
 
 
+@pytest.mark.slow
 def test_a_search_is_typed_and_taken_back(visits: Visits) -> None:
     page = visits.open("/jobs/items/results")
     page.get_by_label("Value").fill("bo")
@@ -127,6 +132,7 @@ def test_a_search_is_typed_and_taken_back(visits: Visits) -> None:
     expect(first).to_contain_text("nut")
 
 
+@pytest.mark.slow
 def test_a_story_follows_its_group(workshop_visits: Visits) -> None:
     own = workshop_visits
     table = living(own, "told", {"bolt": (7, 9, 9, 12)})
@@ -143,6 +149,7 @@ def test_a_story_follows_its_group(workshop_visits: Visits) -> None:
     assert_sound(page, "told")
 
 
+@pytest.mark.slow
 def test_a_message_that_the_job_would_refuse_is_refused_at_the_field(
     workshop_visits: Visits,
 ) -> None:
@@ -166,6 +173,7 @@ def test_a_message_that_the_job_would_refuse_is_refused_at_the_field(
     expect(dialog).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_only_an_admin_sends_a_message_again(
     guarded_visits: tuple[Visits, dict[str, str]],
 ) -> None:
@@ -178,6 +186,7 @@ def test_only_an_admin_sends_a_message_again(
     expect(page.get_by_role("heading", name="Nothing in quarantine")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_followed_to_its_end(workshop_visits: Visits) -> None:
     """An audit, and a message sent again. There is no broker, so they fail; that is told too."""
     own = workshop_visits

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.looks import Visits, assert_sound
 from tests.console.shop import Shop, put
+
+pytestmark = pytest.mark.slow
 
 WRONG = """\
 name: prices

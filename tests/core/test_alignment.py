@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.alignment import Alignment
+from tests.support.examples import examples
 
 
 def aligned(max_drift: int = 1_000, every: int = 1_000) -> Alignment[str]:
@@ -82,7 +83,7 @@ def test_a_snapshot_goes_on_on_the_same_beat() -> None:
     assert later.paused == {"a"}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10_000), min_size=1))
 def test_the_slowest_is_never_paused(watermarks: Mapping[str, int]) -> None:
     alignment = aligned(max_drift=1)

@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
@@ -18,6 +18,7 @@ from jobs.core.row_fields import Memo
 from jobs.core.table_filter import FILTERED
 from schemas import limits
 from schemas.types import SqlType
+from tests.support.examples import examples
 
 
 def columns(**types: str) -> tuple[Column, ...]:
@@ -459,7 +460,7 @@ _MESSAGE = st.fixed_dictionaries(
 _DECODERS = [decoder(), decoder(missing_is_null=True), decoder(database="shop")]
 
 
-@settings(max_examples=500, deadline=None)
+@examples(250)
 @given(_MESSAGE, st.sampled_from(_DECODERS))
 def test_the_fast_way_and_the_exact_way_agree(members: dict[str, Any], made: CanalDecoder) -> None:
     value = json.dumps(members).encode()
@@ -472,7 +473,7 @@ def test_the_fast_way_and_the_exact_way_agree(members: dict[str, Any], made: Can
             assert cnt is None or (type(cnt) is int and -(2**31) <= cnt < 2**31)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(250)
 @given(st.binary(max_size=60), st.data(), st.sampled_from(_DECODERS))
 def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: CanalDecoder) -> None:
     made.decode(noise)

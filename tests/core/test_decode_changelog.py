@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Skipped
@@ -14,6 +14,7 @@ from jobs.core.decode_changelog import ChangelogDecoder
 from jobs.core.plan import Column
 from jobs.core.values import NAN, canonical_float, renderer
 from schemas.types import SqlType
+from tests.support.examples import examples
 
 
 def columns(**types: str) -> tuple[Column, ...]:
@@ -94,7 +95,7 @@ EVERY = columns(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(
     st.tuples(
         st.none() | st.text(st.characters(exclude_categories=["Cs"])),
@@ -117,7 +118,7 @@ def test_what_one_job_publishes_the_next_one_reads(row: Row) -> None:
         assert ours == theirs or (isinstance(ours, float) and math.isnan(ours) and theirs is NAN)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.binary(max_size=60), st.integers(0, 100))
 def test_no_bytes_ever_raise(noise: bytes, cut: int) -> None:
     made = ChangelogDecoder(COLUMNS, COLUMNS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Row
@@ -26,6 +26,7 @@ from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from schemas.spec_file import load_spec
 from schemas.types import SqlType
+from tests.support.examples import examples
 
 COLUMNS = {"shop": "STRING", "id": "BIGINT", "name": "STRING", "cnt": "INT"}
 TYPES = {name: SqlType.parse(kind) for name, kind in COLUMNS.items()}
@@ -124,7 +125,7 @@ def present(folded: Counter[Row]) -> Counter[Row]:
 # --- a range --------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES)
 def test_a_range_ships_the_last_change_of_each_key(changes: list[Change]) -> None:
     sent = shipped(changes)
@@ -146,7 +147,7 @@ def test_a_range_without_rows_ships_nothing() -> None:
 # --- epochs ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES, st.lists(st.integers(0, 40), max_size=5))
 def test_any_cutting_into_epochs_ends_in_the_live_rows(
     changes: list[Change], cuts: list[int]
@@ -162,7 +163,7 @@ def test_any_cutting_into_epochs_ends_in_the_live_rows(
     assert sum(found.taken for found in stage.told) == len(changes)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES, st.lists(st.integers(0, 40), min_size=1, max_size=5))
 def test_ranges_count_in_their_order(changes: list[Change], cuts: list[int]) -> None:
     ends = sorted(min(cut, len(changes)) for cut in cuts)
@@ -173,7 +174,7 @@ def test_ranges_count_in_their_order(changes: list[Change], cuts: list[int]) -> 
     assert found.taken == len(changes)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES, st.integers(0, 40), st.integers(0, 40))
 def test_a_part_told_again_changes_nothing_in_the_end(
     changes: list[Change], since: int, until: int
@@ -192,7 +193,7 @@ def test_a_part_told_again_changes_nothing_in_the_end(
     assert once.epoch(changes[since:until]).rows == [] or since > 0
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES, CHANGES)
 def test_a_snapshot_repeated_is_all_duplicates(before: list[Change], after: list[Change]) -> None:
     stage = Stage()
@@ -205,7 +206,7 @@ def test_a_snapshot_repeated_is_all_duplicates(before: list[Change], after: list
     assert present(stage.folded) == used(live(before + after))
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES, st.integers(0, 40))
 def test_a_topic_that_begins_in_the_middle_ends_in_the_rows_it_told(
     changes: list[Change], missing: int
@@ -215,7 +216,7 @@ def test_a_topic_that_begins_in_the_middle_ends_in_the_rows_it_told(
     assert present(stage.folded) == used(live(changes[missing:]))
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES)
 def test_each_retraction_takes_back_what_was_folded_before(changes: list[Change]) -> None:
     stage = Stage()
@@ -229,7 +230,7 @@ def test_each_retraction_takes_back_what_was_folded_before(changes: list[Change]
         assert (found.duplicates == 0) == bool(changed)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(CHANGES)
 def test_one_by_one_in_memory_is_the_same(changes: list[Change]) -> None:
     images, folded = LastImages(PLAN), Counter[Row]()

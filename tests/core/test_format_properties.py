@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Changes, Decoded, Rejected
@@ -15,6 +15,7 @@ from jobs.core.debezium_fields import Modes
 from jobs.core.formats import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.plan import Column
 from schemas.types import SqlType
+from tests.support.examples import examples
 
 COLUMNS = tuple(
     Column(name, SqlType.parse(kind))
@@ -120,7 +121,7 @@ of_every_decoder = pytest.mark.parametrize(
 
 
 @of_every_decoder
-@settings(max_examples=300, deadline=None)
+@examples(120)
 @given(message=MESSAGES, schema=SCHEMAS, enveloped=st.booleans())
 def test_the_fast_way_and_the_exact_way_agree(
     decoder: MessageDecoder, message: dict[str, Any], schema: Any, enveloped: bool
@@ -130,7 +131,7 @@ def test_the_fast_way_and_the_exact_way_agree(
 
 
 @of_every_decoder
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(row=ROWS | FULL_ROWS, key=ROWS)
 def test_rows_agree_as_well(decoder: MessageDecoder, row: Any, key: Any) -> None:
     for value in (
@@ -144,7 +145,7 @@ def test_rows_agree_as_well(decoder: MessageDecoder, row: Any, key: Any) -> None
 
 
 @of_every_decoder
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(noise=st.binary(max_size=40), cut=st.integers(0, 200))
 def test_no_bytes_ever_raise(decoder: MessageDecoder, noise: bytes, cut: int) -> None:
     whole = json.dumps({"op": "c", "after": {c.name: None for c in COLUMNS}, "ts_ms": 5}).encode()
@@ -152,7 +153,7 @@ def test_no_bytes_ever_raise(decoder: MessageDecoder, noise: bytes, cut: int) ->
         both_ways(decoder, value, noise)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120)
 @given(units=st.integers(-(10**12) + 1, 10**12 - 1), schema=st.booleans())
 def test_a_decimal_comes_back_from_its_bytes(units: int, schema: bool) -> None:
     columns = (Column("p", SqlType.parse("DECIMAL(12, 3)")),)

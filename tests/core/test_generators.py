@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.generators import Automatic, Bounded, Generator, Lag, Punctuated, generator
 from schemas.job import Watermark
+from tests.support.examples import examples
 
 # Flink's own tests of BoundedOutOfOrderness (delay 10) and of ascending timestamps (delay 0).
 FLINKS = [
@@ -119,7 +120,7 @@ def test_the_spec_names_the_generator(
 events = st.tuples(st.integers(-(10**6), 10**6) | st.none(), st.booleans())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.sampled_from(
         [lambda: Bounded(5), lambda: Punctuated(5), lambda: Lag(5), lambda: Automatic(7)]

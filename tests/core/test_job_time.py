@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.job_time import JobTime
 from jobs.core.valve import Signal, Status
 from schemas.job import Watermark
+from tests.support.examples import examples
 
 ACTIVE, IDLE = Status.ACTIVE, Status.IDLE
 
@@ -277,7 +278,7 @@ def act(time: JobTime, action: tuple[Any, ...]) -> list[Signal]:
     return []
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.sampled_from(SECTIONS), st.lists(actions, max_size=40))
 def test_a_restart_after_any_step_changes_nothing(
     section: dict[str, Any], history: list[tuple[Any, ...]]
@@ -293,7 +294,7 @@ def test_a_restart_after_any_step_changes_nothing(
         assert (restarted.snapshot(), restarted.wakes_at) == (steady.snapshot(), steady.wakes_at)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.sampled_from(SECTIONS), st.lists(actions, max_size=40))
 def test_watermarks_rise_and_never_pass_an_active_partition(
     section: dict[str, Any], history: list[tuple[Any, ...]]
@@ -316,7 +317,7 @@ def test_watermarks_rise_and_never_pass_an_active_partition(
     assert time.watermark == last
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.integers(0, 1_000), min_size=1, max_size=8), min_size=1, max_size=4),
     st.sampled_from([{}, {"generator": "punctuated", "marker": "TRUE", "delay": "7ms"}]),
@@ -340,7 +341,7 @@ def test_any_interleaving_of_partitions_ends_in_the_same_watermark(
     assert len(ends) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=4),
     st.sampled_from([None, "3s"]),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.minibatch import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
+from tests.support.examples import examples
 
 
 def test_processing_time_marks_of_flinks_own_test() -> None:
@@ -64,7 +65,7 @@ def test_lower_watermarks_and_an_end_without_any_say_nothing() -> None:
     assert EventTimeAssigner(1).watermark(0) == 0  # every millisecond is a boundary
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 20), st.lists(st.integers(-30, 200), max_size=30))
 def test_what_goes_on_rises_and_no_boundary_is_passed_over(interval: int, came: list[int]) -> None:
     assigner = EventTimeAssigner(interval)

@@ -25,6 +25,7 @@ def test_each_mutant_says_where_it_is() -> None:
         assert all((CHECKOUT / "tests" / name).exists() for name in mutant.tests)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_some_breaks_of_the_core_are_noticed(tmp_path: Path) -> None:
     tally, checkout = FaultTally("mutation, short"), copy_of_the_checkout(tmp_path)

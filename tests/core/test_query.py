@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.core.plan import Call, Case, Cast, Column, Compare, Constant, Logical, Plan
@@ -36,6 +36,7 @@ from schemas.types import (
     timestamp,
 )
 from tests.core import random_queries
+from tests.support.examples import examples
 
 COLUMNS: dict[str, SqlType] = {
     "id": BIGINT,
@@ -683,7 +684,7 @@ def test_names_of_results_are_plain_identifiers(name: str) -> None:
 # --- properties ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150)
 @given(st.integers(0, 2**32))
 @example(2137)  # a key selected twice, and a constant of one grouping set
 def test_a_plan_written_as_sql_reads_back_to_the_same_plan(seed: int) -> None:
@@ -718,7 +719,7 @@ _PIECES = r"""
 PIECES = [*_PIECES.split(), "\n"]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(200)
 @given(st.lists(st.sampled_from(PIECES), max_size=25), st.booleans())
 def test_token_soup_gives_a_plan_or_a_query_error(pieces: list[str], started: bool) -> None:
     _plan_or_problems(
@@ -726,14 +727,14 @@ def test_token_soup_gives_a_plan_or_a_query_error(pieces: list[str], started: bo
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.text(max_size=60))
 def test_any_text_gives_a_plan_or_a_query_error(text: str) -> None:
     _plan_or_problems(text)
     _plan_or_problems(f"SELECT MAX({text}) FROM t")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**32), st.integers(0, 400), st.sampled_from(PIECES))
 def test_a_damaged_query_gives_a_plan_or_a_query_error(seed: int, at: int, piece: str) -> None:
     text = random_queries.query(Random(seed))

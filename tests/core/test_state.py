@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Value
@@ -38,6 +38,7 @@ from jobs.core.state import (
 from jobs.core.timers import Clock
 from schemas.types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal, row_of
 from tests.core.test_order_key import sql_rank
+from tests.support.examples import examples
 
 LONG = "x" * 500
 POOLS: dict[SqlType, list[Any]] = {
@@ -269,7 +270,7 @@ def ranked(entries: list[tuple[Value, int]]) -> list[tuple[Any, int]]:
     return [(sql_rank(value), multiplicity) for value, multiplicity in entries]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(histories())
 def test_memory_state_answers_as_the_naive_state(history: History) -> None:
     state, naive = MemoryState(), NaiveState()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.timers import Timer, TimerQueue
+from tests.support.examples import examples
 
 
 def fired(queue: TimerQueue, time: int) -> list[Timer]:
@@ -77,7 +78,7 @@ def test_a_timer_deleted_while_others_fire_does_not_fire() -> None:
     assert queue.next is None
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 3)), max_size=40),
     st.integers(0, 9),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Value
@@ -22,6 +22,7 @@ from jobs.core.values import (
     renderer,
 )
 from schemas.types import SqlType, integer_range
+from tests.support.examples import examples
 
 number = JsonNumber
 
@@ -267,7 +268,7 @@ def _typed_values() -> st.SearchStrategy[tuple[SqlType, Value]]:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(300)
 @given(_typed_values())
 def test_what_is_rendered_is_parsed_back_to_the_same_value(typed: tuple[SqlType, Value]) -> None:
     sql_type, value = typed
@@ -278,7 +279,7 @@ def test_what_is_rendered_is_parsed_back_to_the_same_value(typed: tuple[SqlType,
     assert type(back) is type(value)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150)
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-99, max_value=99))
 def test_a_decimal_is_the_nearest_one_of_its_scale(exact: Decimal) -> None:
     units = convert("DECIMAL(10,2)", str(exact))
@@ -286,7 +287,7 @@ def test_a_decimal_is_the_nearest_one_of_its_scale(exact: Decimal) -> None:
     assert abs(Decimal(units).scaleb(-2) - exact) <= Decimal("0.005")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150)
 @given(
     st.sampled_from(["INT", "DECIMAL(10,2)", "DOUBLE", "FLOAT", "DATE", "TIME", "TIMESTAMP(3)"]),
     st.text(max_size=30) | st.text("0123456789.eE+-: TZ", max_size=30),

@@ -5,10 +5,11 @@ Flink's own outputs are in tests/oracle/test_watermark_vectors.py; here is what 
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.valve import Multiplexer, Signal, Status, Valve
+from tests.support.examples import examples
 
 ACTIVE, IDLE = Status.ACTIVE, Status.IDLE
 
@@ -91,7 +92,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(steps)
 def test_the_valve_is_monotone_below_the_active_minimum_and_says_each_status_once(
     history: list[tuple[int, Signal]],

@@ -31,7 +31,7 @@ from tests.deploy.deployment import CHECKOUT, composed, image_environment
 
 HEALTHY_SECONDS_MAX = 120.0
 IMAGE = Path(os.environ.get("RETALLY_TEST_IMAGE", CHECKOUT))
-_INHERITED = ("JAVA_HOME", "LANG")
+_INHERITED = ("LANG",)
 
 
 @dataclass(slots=True)
@@ -55,7 +55,8 @@ class Container:
     def environment(self) -> dict[str, str]:
         said = {**image_environment(), **self.service.get("environment", {})}
         placed = {name: self.place(value) for name, value in said.items()}
-        placed["PATH"] += f"{os.pathsep}{java().parent}"
+        if IMAGE == CHECKOUT:  # which has a Java of its own only where the machine has none
+            placed["JAVA_HOME"] = str(java().parents[1])
         # A container finds its own address by itself; these all share one network card.
         placed["SPARK_LOCAL_IP"] = self.address
         return placed | {name: os.environ[name] for name in _INHERITED if name in os.environ}

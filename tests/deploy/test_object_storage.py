@@ -44,7 +44,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
 
 def job(topic: str, home: Path, brokers: str, **more: Any) -> RunningJob:
     spec = yaml.safe_load(spec_text("items", topic, f"{topic}-{home.name}"))
-    return RunningJob({**spec, **more}, home, brokers)
+    return RunningJob({**spec, **more}, home, brokers, warm=False)  # it needs the storage's keys
 
 
 def published(of: RunningJob) -> list[tuple[int, int, Any]]:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.broker
 SEED, MADE = 3, 5_000
 
 
+@pytest.mark.slow
 def test_a_killed_source_goes_on_where_its_topic_ends(tmp_path: Path) -> None:
     with Broker(tmp_path / "broker") as broker:
         alive = tmp_path / "alive"

@@ -12,14 +12,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.edge.broker import Broker
 from jobs.edge.jars import broker_classpath
@@ -29,6 +29,7 @@ from schemas.connections import load_connections
 from schemas.job import JobSpec
 from schemas.spec_file import load_spec
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
+from tests.support.topics import committed_records
 from tests.test_docs import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
 
 WAIT_SECONDS = 60
@@ -96,29 +97,12 @@ def test_each_function_folds_its_format(
     functions: dict[str, Any] = {}
     exec(block("consuming.md", "python", "apply_canal"), functions)
     results: dict[bytes, Row] = {}
-    for record in committed(broker, topic):
+    for record in committed_records(broker.address, topic):
         functions[FORMATS[name]](results, record.key, record.value)
     rows = list(results.values())
     if name == "canal-json":  # values are text there
         rows = [{c: v if c == "name" else int(v) for c, v in row.items()} for row in rows]
     assert ordered(rows) == items.results()
-
-
-def committed(broker: Broker, topic: str) -> Iterator[Any]:
-    options = {"bootstrap_servers": [broker.address], "enable_auto_commit": False}
-    reader = KafkaConsumer(isolation_level="read_committed", **options)
-    looker = KafkaConsumer(**options)
-    try:
-        places = [TopicPartition(topic, part) for part in reader.partitions_for_topic(topic)]
-        reader.assign(places)
-        reader.seek_to_beginning()
-        ends = looker.end_offsets(places)
-        while any(reader.position(place) < ends[place] for place in places):
-            for batch in reader.poll(timeout_ms=200).values():
-                yield from batch
-    finally:
-        reader.close()
-        looker.close()
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -158,6 +142,7 @@ def test_the_copy_in_sqlite_is_the_table_over_a_kill(
         running.wait()
 
 
+@pytest.mark.slow
 def test_a_consumer_begins_with_the_table_when_the_head_of_the_topic_is_gone(
     items: Items, publish: Publish, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

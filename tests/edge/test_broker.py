@@ -17,6 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.edge.broker import Broker, BrokerFailed, cluster_id, free_port
+from tests.support.sampling import quick
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GONE_SECONDS_MAX = 10
@@ -80,6 +81,7 @@ def await_gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 def test_says_ready_with_its_address_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -146,7 +148,7 @@ def test_a_message_of_64_mb_passes(broker: Broker, topic: str) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", quick(["stop", "kill"], ["kill"]))
 def test_data_and_port_survive_a_restart(own: Broker, topic: str, end: str) -> None:
     own.start()
     address = own.address
@@ -176,6 +178,7 @@ def test_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     assert await_gone(java)
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's parent-death signal")
 def test_the_jvm_ends_with_a_broker_process_that_was_killed(own: Broker) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.kafka_partition import partition_of
@@ -28,6 +28,7 @@ from jobs.edge.columns import to_arrow
 from schemas import limits
 from schemas.changelog import ChangelogRecord, record_key
 from schemas.types import SqlType
+from tests.support.examples import examples
 
 FACTS = EpochFacts("items", "items-changes", 7, 0, 1_000, ("k",))
 MICROS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -37,7 +38,7 @@ NANOS = st.builds(
 FLOATS = st.floats(allow_nan=False).map(lambda number: number + 0.0) | st.just(NAN)
 FLOATS32 = st.floats(width=32, allow_nan=False).map(lambda number: number + 0.0) | st.just(NAN)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-FEW = settings(deadline=None, max_examples=25)
+FEW = examples(25)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOLEAN": st.booleans(),
     "TINYINT": st.integers(-(2**7), 2**7 - 1),

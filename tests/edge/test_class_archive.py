@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,16 @@ print(spark.range(3).count())
 """
 
 
+def java_home() -> Path:
+    """Where the Java that runs is, whatever launcher is before it."""
+    shown = subprocess.run(
+        [java(), "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True, check=True,
+    ).stderr  # fmt: skip
+    (home,) = re.findall(r"java\.home = (.+)", shown)
+    return Path(home)
+
+
 def look() -> tuple[list[str], str]:
     done = subprocess.run(
         [sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=120, check=True
@@ -40,10 +51,11 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a JVM maps is seen in /proc")
 def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
-    if not (java().resolve().parents[1] / "lib" / "server" / "classes.jsa").exists():
+    if not (java_home() / "lib" / "server" / "classes.jsa").exists():
         pytest.skip("this Java came without an archive of its own classes, which ours adds to")
     done = subprocess.run(
         [sys.executable, "-m", "jobs.edge.class_archive"],
@@ -54,6 +66,7 @@ def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
     assert look()[0] == ["mapped", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(ours: Path) -> None:
     without, said = look()

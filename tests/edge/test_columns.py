@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.accumulators import Cell, Storage
@@ -39,6 +39,7 @@ from schemas.types import (
     row_of,
     timestamp,
 )
+from tests.support.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -100,7 +101,7 @@ def same(left: list[Any], right: list[Any]) -> bool:
 
 
 @by_type
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(data=st.data())
 def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=20))
@@ -119,7 +120,7 @@ def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.Da
 
 
 @by_type
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(data=st.data())
 def test_values_come_back_from_parquet_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=8))
@@ -131,7 +132,7 @@ def test_values_come_back_from_parquet_as_they_were(sql_type: SqlType, data: st.
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(data=st.data())
 def test_cells_come_back_as_they_were(cell: Cell, data: st.DataObject) -> None:
     values = data.draw(st.lists(CELLS[cell], max_size=10))
@@ -146,7 +147,7 @@ def test_cells_come_back_as_they_were(cell: Cell, data: st.DataObject) -> None:
     assert cells_from_arrow(pq.read_table(pa.BufferReader(sink.getvalue()))["x"], cell) == values
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(st.lists(units(38), min_size=1), st.integers(0, 38))
 def test_decimals_are_for_others_what_they_are_for_us(values: list[int], scale: int) -> None:
     with localcontext(prec=100):
@@ -154,7 +155,7 @@ def test_decimals_are_for_others_what_they_are_for_us(values: list[int], scale: 
     assert to_arrow(values, decimal(38, scale)).to_pylist() == expected
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(st.lists(units(9)))
 def test_decimals_made_by_others_are_read(values: list[int]) -> None:
     made = pa.array([Decimal(value).scaleb(-2) for value in values], pa.decimal128(9, 2))

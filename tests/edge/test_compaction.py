@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Op
@@ -48,6 +48,7 @@ from jobs.edge.epoch_files import (
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
 from schemas.types import BIGINT, DOUBLE, STRING, decimal
 from tests.edge.folded_table import FoldedTable, Row, a_plan, insert
+from tests.support.examples import examples
 
 TIMELESS = (ACCUMULATORS, MULTISETS)
 
@@ -156,7 +157,7 @@ RULES = [Rules(ttl_ms=10), Rules(withhold=True), Rules(ttl_ms=10, withhold=True)
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@settings(max_examples=25, deadline=None)
+@examples(10)
 @given(data=st.data())
 def test_any_legal_order_of_merges_leaves_the_state_and_the_changelog(
     kind: str, data: st.DataObject

@@ -260,12 +260,13 @@ def test_no_filter_on_any_column_loses_a_row(table: EpochTable) -> None:
                 wanted = [ds.field(name) == value]
             else:
                 of = ds.field(name)
-                wanted = [of == value, of >= value, of <= value, of > value, of < value]
+                compared = [of >= value, of <= value, of > value, of < value]
+                wanted = [of == value, compared[checked // 2 % len(compared)]]
             for expression in wanted:
                 expected = everything.filter(expression).num_rows
                 assert pruned.count_rows(filter=expression) == expected, (name, value)
                 checked += 1
-    assert checked > 300
+    assert checked > 150
 
 
 def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:

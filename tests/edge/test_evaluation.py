@@ -149,6 +149,7 @@ def test_random_expressions_are_the_same_in_spark_and_in_python(
 NUMBERS = ("t", "i", "l", "f", "d", "m", "w", "2.50", "-3", "7", "1.5e2", "3000000000")
 
 
+@pytest.mark.slow
 def test_every_pair_of_numbers_is_calculated_and_cast_the_same(known: DataFrame) -> None:
     targets = ("TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(12, 3)", "DECIMAL(38, 10)")
     texts = [f"{a} {op} {b}" for a in NUMBERS for op in "+-*/%" for b in NUMBERS[:8:2]]
@@ -162,6 +163,7 @@ def _reads(expression: Expression) -> bool:
     return isinstance(expression, Column)
 
 
+@pytest.mark.slow
 def test_every_unit_of_time_is_the_same(known: DataFrame) -> None:
     units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
     texts = [f"TIMESTAMPDIFF({u}, {a}, {b})" for u in units for a, b in

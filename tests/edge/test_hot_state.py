@@ -19,7 +19,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from jobs.core.change import Value
 from jobs.core.state import Group, GroupTimer, Key, Stamp, Upserts, gathered
@@ -40,6 +40,7 @@ from jobs.edge.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
 from schemas.types import BIGINT, INT, STRING
 from tests.core.test_state import ARGUMENT_TYPES, History, NaiveState, histories, require_equal
+from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = Layout("plan", (STRING,), (BIGINT,))
@@ -112,7 +113,7 @@ def state(tmp_path: Path) -> Iterator[HotState]:
 # What every State does
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(histories())
 def test_hot_state_answers_as_the_naive_state(history: History) -> None:
     layout = Layout("plan", history.group_types, ARGUMENT_TYPES)
@@ -128,7 +129,7 @@ def test_hot_state_answers_as_the_naive_state(history: History) -> None:
         state.close()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(10)
 @given(histories())
 def test_epochs_applied_together_leave_what_they_leave_one_by_one(history: History) -> None:
     layout = Layout("plan", history.group_types, ARGUMENT_TYPES)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_publisher import Publisher, PublisherFailed
 from schemas import limits
 from schemas.changelog import SinkFormat, progress_topic, record_key
+from tests.support.sampling import quick
 
 PARTITIONS = 3
 WAIT_SECONDS = 60
@@ -418,7 +419,7 @@ def test_a_full_backlog_makes_the_driver_wait(
 CRASHES = ["publish_begun=kill@2", "publish_produced=kill@2", "publish_committed=kill@2"]
 
 
-@pytest.mark.parametrize("fault", CRASHES)
+@pytest.mark.parametrize("fault", quick(CRASHES, CRASHES[1::2]))
 def test_killed_inside_an_epoch_the_next_one_goes_on_without_loss_or_repeat(
     broker: Broker,
     topic: str,
@@ -498,6 +499,8 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.broker
+@pytest.mark.slow
 def test_the_publisher_survives_a_broker_that_is_killed(tmp_path: Path, topic: str) -> None:
     table = SmallTable(tmp_path)
     with Broker(tmp_path / "broker") as own:
@@ -518,8 +521,13 @@ def test_the_publisher_survives_a_broker_that_is_killed(tmp_path: Path, topic: s
 # --- fencing ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["publish_begun", "publish_produced"])
-@pytest.mark.parametrize("generation", [1, 2])
+@pytest.mark.parametrize(
+    ("generation", "place"),
+    quick(
+        product([1, 2], ["publish_begun", "publish_produced"]),
+        [(1, "publish_produced"), (2, "publish_begun")],
+    ),
+)
 def test_a_zombie_is_fenced_by_its_successor(
     broker: Broker,
     topic: str,
@@ -552,6 +560,7 @@ def test_a_zombie_is_fenced_by_its_successor(
     assert_exactly_the_changelog(broker.address, topic, table)
 
 
+@pytest.mark.slow
 def test_a_machine_that_slept_through_its_transaction_goes_on(
     broker: Broker,
     topic: str,

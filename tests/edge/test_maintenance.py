@@ -53,6 +53,7 @@ from jobs.savepoint import keep_newest
 from schemas import limits
 from schemas.spec_file import load_spec, spec_text
 from tests.edge.folded_table import BUCKETS, COLUMNS, QUERY, FoldedTable, a_plan, epoch_row, insert
+from tests.support.sampling import quick
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOUR_MS = 3_600_000
@@ -170,6 +171,7 @@ def test_small_files_are_merged_and_the_job_says_the_same(job: MaintainedJob) ->
     job.epochs(1)  # and the epochs go on
 
 
+@pytest.mark.slow
 def test_nothing_is_merged_before_it_is_published(published_job: MaintainedJob) -> None:
     job = published_job
     job.epochs(limits.COMPACTION_FAN_IN + 10)
@@ -185,7 +187,7 @@ def test_nothing_is_merged_before_it_is_published(published_job: MaintainedJob) 
     assert all(tiers[epoch] == 0 for epoch in tiers if epoch > limits.COMPACTION_FAN_IN + 2)
 
 
-@pytest.mark.parametrize("fault", ["raise", "kill"])
+@pytest.mark.parametrize("fault", quick(["raise", "kill"], ["kill"]))
 def test_a_merge_that_fails_is_tried_again_and_stops_nobody(
     job: MaintainedJob,
     fault: str,
@@ -203,6 +205,7 @@ def test_a_merge_that_fails_is_tried_again_and_stops_nobody(
     job.work_until(lambda: job.merged(EPOCHS))
 
 
+@pytest.mark.slow
 def test_a_damaged_file_fails_its_merge_by_name_and_nothing_else(
     job: MaintainedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,7 +266,7 @@ PARENT = """
 """
 
 
-@pytest.mark.parametrize("what", ["waiting", "working"])
+@pytest.mark.parametrize("what", quick(["waiting", "working"], ["working"]))
 def test_the_merging_process_ends_with_its_parent(
     job: MaintainedJob, tmp_path: Path, what: str
 ) -> None:

@@ -101,7 +101,7 @@ def whole(broker: Broker, shop: Shop, tmp_path_factory: pytest.TempPathFactory) 
     job = RunningJob(told, tmp_path_factory.mktemp("whole"), broker.address)
     for _ in range(EPOCHS):
         shop.feed(CHANGES)
-    job.must_run()
+    job.must_run_by_itself()
     assert list((job.table / "_delta_log").glob("*.checkpoint.parquet"))
     shop.feed(5 * CHANGES)
     return job

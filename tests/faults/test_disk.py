@@ -105,7 +105,7 @@ def ended(
 def ends_whole(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
     """Nothing is fed any more: it reads what is left, and all is held against each other."""
     began = time.monotonic()
-    job.must_run()
+    job.must_run_by_itself()
     tally.recoveries.append(time.monotonic() - began)
     tell(job, shop, tally)
 
@@ -144,7 +144,7 @@ def test_a_full_disk_of_hot_states(broker: Broker, shop: Shop, tmp_path: Path) -
                 with Ballast(place):
                     ended(job, job.start(caught_up=False), str(place), "is full")
                 tally.fire(moment)
-                job.must_run()
+                job.must_run_by_itself()
                 shutil.rmtree(place / "items")
         ends_whole(job, shop, tally)
 
@@ -195,7 +195,7 @@ def test_calls_that_the_kernel_refuses(broker: Broker, shop: Shop, tmp_path: Pat
     told = spec(shop.topic) | {"durable": True}
     job = RunningJob(told, tmp_path, broker.address)
     shop.feed(400)
-    job.must_run()
+    job.must_run_by_itself()
     log = tmp_path / "refused"
     with fed(shop):
         for calls, error, since in (

@@ -36,7 +36,7 @@ def test_a_rewind_killed_at_any_step_loses_and_repeats_nothing(
     tally = FaultTally("rewind killed at each of its steps")
     for step, done in STEPS.items():
         shop.feed(CHANGES)
-        job.must_run()
+        job.must_run_by_itself()
         before = job.epochs()
         tally.plan(step)
         code, said = rewound(job, before[1].epoch, f"{step}=kill")
@@ -51,7 +51,7 @@ def test_a_rewind_killed_at_any_step_loses_and_repeats_nothing(
         assert after[-1].kind == "rewind"
         assert after[-1].offsets == before[1].offsets
         assert [row.epoch for row in after] == [row.epoch for row in before] + [after[-1].epoch]
-    job.must_run()
+    job.must_run_by_itself()
     shop.close()
     tell(job, shop, tally)
 

@@ -132,7 +132,7 @@ def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: 
                     time.sleep(LOOK_EVERY_SECONDS)
         shop.close()
         eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, BACK_SECONDS_MAX)
-    job.must_run()
+    job.must_run_by_itself()
     tell(job, shop, tally)
     must_be_flat(looks)
 

@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from confluent_kafka import Producer
-from kafka import KafkaConsumer, TopicPartition
 
 from jobs.core.plan import Plan
 from jobs.core.program import Program
@@ -24,6 +24,8 @@ from jobs.edge.epoch_files import TableLayout
 from jobs.edge.kafka_admin import KafkaAdmin
 from schemas.epoch import EpochRow
 from schemas.types import SqlType
+from tests.support.topics import committed_records
+from tests.support.warm_driver import warm_driver
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 240
@@ -36,6 +38,7 @@ class RunningJob:
     spec: dict[str, Any]
     home: Path
     brokers: str
+    warm: bool = True  # False where commands need more of the environment than our own settings
 
     @property
     def data(self) -> Path:
@@ -54,21 +57,25 @@ class RunningJob:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "jobs.command", *words]
 
+    def _run_words(self, caught_up: bool) -> list[str]:
+        """The arguments of `retally run`, once the spec is written."""
+        path = self.home / "spec.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(self.spec))
+        words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
+        return [*words, "--until-caught-up"] if caught_up else words
+
     def start(
         self, failpoints: str = "", *, caught_up: bool = True, under: Sequence[str] = ()
     ) -> subprocess.Popen[str]:
         """The job as a process; `under` another one, such as a tracer, which takes its command."""
-        path = self.home / "spec.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(self.spec))
         environment = {
             **os.environ,
             "RETALLY_FAILPOINTS": failpoints,
             "RETALLY_FAILPOINT_MARKS": str(self.marks),
         }
-        words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
         return subprocess.Popen(
-            [*under, *self.command(*words, *(["--until-caught-up"] if caught_up else []))],
+            [*under, *self.command(*self._run_words(caught_up))],
             cwd=CHECKOUT,
             env=environment,
             text=True,
@@ -83,6 +90,12 @@ class RunningJob:
         return process.returncode, said
 
     def must_run(self) -> None:
+        """To the end, in the warm driver: for what a run does, not for what its process does."""
+        ran = self._ran(*self._run_words(caught_up=True))
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    def must_run_by_itself(self) -> None:
+        """To the end, in a process of its own, as after a crash."""
         code, said = self.run()
         assert code == 0, said
 
@@ -97,15 +110,20 @@ class RunningJob:
 
     def ask(self, *words: str) -> list[dict[str, Any]]:
         """A command about this job; its JSON lines."""
-        done = subprocess.run(
-            self.command(*words, "--data", str(self.data), "--json"),
+        done = self._ran(*words, "--data", str(self.data), "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
+        if self.warm:
+            return warm_driver(*words)
+        return subprocess.run(
+            self.command(*words),
             cwd=CHECKOUT,
             capture_output=True,
             text=True,
             timeout=RUN_SECONDS_MAX,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
 
     @property
     def plan(self) -> Plan:
@@ -134,41 +152,28 @@ def create_topic(brokers: str, topic: str, partitions: int) -> None:
 
 def produce(brokers: str, topic: str, messages: Iterable[tuple[int, bytes | None]]) -> None:
     """Write messages, each to its partition, and wait until they are there."""
-    # Idempotent, for otherwise a batch that is sent again comes behind the next ones.
-    settings = {"bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True}
-    producer = Producer(settings)
+    producer = producer_for(brokers)
     for partition, value in messages:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(60) == 0
 
 
+@lru_cache(maxsize=1)
+def producer_for(brokers: str) -> Producer:
+    """Kept from test to test: a new one takes half a second until it has its id."""
+    # Idempotent, for otherwise a batch that is sent again comes behind the next ones.
+    settings = {"bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True}
+    return Producer({**settings, "log_level": 0})  # a broker may end before the producer
+
+
 def consumed(brokers: str, topic: str) -> list[Mapping[str, Any]]:
     """What a read_committed consumer sees of a changelog-json topic, partition by partition."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=brokers.split(","),
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    try:
-        partitions = [
-            TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()
-        ]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(*partitions)
-        ends = consumer.end_offsets(partitions)
-        records: list[Mapping[str, Any]] = []
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for place, batch in consumer.poll(500).items():
-                records += [
-                    {
-                        "partition": place.partition,
-                        "key": record.key.decode(),
-                        "value": json.loads(record.value),
-                        "headers": dict(record.headers),
-                    }
-                    for record in batch
-                ]
-        return records
-    finally:
-        consumer.close()
+    return [
+        {
+            "partition": record.partition,
+            "key": record.key.decode(),
+            "value": json.loads(record.value),
+            "headers": dict(record.headers),
+        }
+        for record in committed_records(brokers, topic)
+    ]

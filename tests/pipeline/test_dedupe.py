@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 
 from jobs.core.change import Row
 from jobs.core.state import Key
@@ -26,7 +25,7 @@ from jobs.edge.epoch_files import ROWS
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.rewind import rewind
 from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
-from tests.pipeline.running import create_topic
+from tests.pipeline.running import create_topic, producer_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,8 +89,7 @@ def record(number: int, message: dict[str, Any]) -> Record:
 
 
 def send(broker: Broker, topic: str, records: Iterable[Record]) -> None:
-    settings = {"bootstrap.servers": broker.address, "linger.ms": 5, "enable.idempotence": True}
-    producer = Producer(settings)
+    producer = producer_for(broker.address)
     for partition, value, key in records:
         producer.produce(topic, value, key, partition)
     assert producer.flush(60) == 0
@@ -154,6 +152,7 @@ def test_a_source_that_tells_parts_of_its_history_again_is_exact(deduping: Dedup
     assert whole["duplicates"] == whole["rows"] and whole["changelog_rows"] == 0
 
 
+@pytest.mark.slow
 def test_repeated_snapshots_and_a_beginning_in_the_middle_are_exact(deduping: Deduping) -> None:
     table = Table(2)
     table.changes(40)  # nobody told
@@ -168,6 +167,7 @@ def test_repeated_snapshots_and_a_beginning_in_the_middle_are_exact(deduping: De
     deduping.must_be(table)
 
 
+@pytest.mark.slow
 def test_a_retraction_of_a_row_that_is_not_there_is_ignored_and_counted(
     deduping: Deduping,
 ) -> None:
@@ -195,6 +195,7 @@ def test_lost_caches_new_drivers_and_merged_files_change_nothing(deduping: Dedup
         deduping.must_be(table)
 
 
+@pytest.mark.slow
 def test_going_back_takes_the_images_along(deduping: Deduping, broker: Broker) -> None:
     table, job = Table(8), deduping.job
     deduping.epoch(table.changes(30))
@@ -240,6 +241,7 @@ def test_an_epoch_computed_twice_is_applied_once(
     deduping.must_be(table)
 
 
+@pytest.mark.slow
 def test_upserts_and_tombstones_are_enough(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -286,6 +288,7 @@ def test_debezium_without_images_before_is_exact(
 FAILING = "SELECT name, SUM(10 / cnt) AS total FROM t GROUP BY name"
 
 
+@pytest.mark.slow
 def test_a_message_whose_row_fails_is_not_applied_and_the_one_before_it_counts(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -304,6 +307,7 @@ def test_a_message_whose_row_fails_is_not_applied_and_the_one_before_it_counts(
     assert made.job.results() == {("a",): (2,)}
 
 
+@pytest.mark.slow
 def test_a_key_of_several_columns_and_a_query_that_uses_none_of_them(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from tests.core.test_histories import QUERIES, Judge
 from tests.histories import COLUMNS, DATABASE, PARTITIONS, TABLE, History, history, live_rows
 from tests.pipeline.running import RunningJob, consumed, create_topic, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,20 @@ class Fault:
     action: str
     max_rows: int = 120
     seed: int = 1
+    marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
+SLOW = (pytest.mark.slow,)
 FAULTS = [
     Fault("after the tasks, before the commit", "before_commit", "kill@3", seed=11),
-    Fault("after the commit, before anyone knows of it", "after_commit", "kill@3", seed=12),
+    Fault(
+        "after the commit, before anyone knows of it", "after_commit", "kill@3", seed=12, marks=SLOW
+    ),
     Fault("while publishing", "epoch_sent", "kill@2", seed=13),
     # Compaction begins after 32 epochs, so these are small.
-    Fault("in a compaction, before its commit", "compaction_commit", "kill@1", 6, seed=14),
+    Fault(
+        "in a compaction, before its commit", "compaction_commit", "kill@1", 6, seed=14, marks=SLOW
+    ),
 ]
 
 
@@ -142,7 +148,9 @@ def must_have_quarantined_once(job: RunningJob, made: History) -> None:
     assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.failpoint)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=each.marks, id=each.failpoint) for each in FAULTS]
+)
 def test_nothing_is_lost_or_repeated_when_the_driver_is_killed(
     fault: Fault, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -154,12 +162,13 @@ def test_nothing_is_lost_or_repeated_when_the_driver_is_killed(
     job.must_die_at(fault.failpoint, fault.action)
     job.spec["minibatch"]["max_rows"] = 120
     produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[half:]])
-    job.must_run()
+    job.must_run_by_itself()
     must_be_exact(job, made, query)
     report = job.ask("audit", "items", "--brokers", broker.address)[0]
     assert report["verdict"] == "equal"
 
 
+@pytest.mark.slow
 def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -359,6 +359,7 @@ def test_where_decides_before_groups_and_what_it_removes_is_counted(open_job: Op
     job.results()
 
 
+@pytest.mark.slow
 def test_two_topics_are_one_source(open_job: OpenJob, broker: Broker, topic: str) -> None:
     first, second = f"{topic}-a", f"{topic}-b"
     job = open_job(topics=[first, second])
@@ -586,6 +587,7 @@ def test_an_epoch_that_was_computed_but_not_committed_leaves_no_trace(
     assert len(job.quarantine()) == 1
 
 
+@pytest.mark.slow
 def test_gaps_of_a_compacted_topic_are_no_loss(
     open_job: OpenJob, broker: Broker, topic: str
 ) -> None:

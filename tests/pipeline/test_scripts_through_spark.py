@@ -45,11 +45,18 @@ def is_lossy(script: Script) -> bool:
 
 
 def sampled(found: list[Script], every: int) -> list[object]:
-    """All of them as parameters; `make test` runs some, `make faults` the others."""
+    """All of them as parameters: one in `every` for `make test-all`, half of these for `make test`
+    too, the others for `make faults`."""
     return [
-        pytest.param(script, id=script.name, marks=[pytest.mark.faults] if number % every else [])
-        for number, script in enumerate(found)
+        pytest.param(each, id=each.name, marks=_marks(number, every))
+        for number, each in enumerate(found)
     ]
+
+
+def _marks(number: int, every: int) -> list[pytest.MarkDecorator]:
+    if number % every:
+        return [pytest.mark.faults]
+    return [pytest.mark.slow] if number % (2 * every) else []
 
 
 LOSSY = [script for script in scripts() if is_lossy(script)]

@@ -22,7 +22,7 @@ from kafka.admin import NewPartitions
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.kafka_admin import KafkaAdmin
-from tests.pipeline.running import RUN_SECONDS_MAX, RunningJob, create_topic, produce
+from tests.pipeline.running import RUN_SECONDS_MAX, RunningJob, create_topic, produce, producer_for
 from tests.pipeline.test_pipeline import insert, row
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -78,7 +78,8 @@ def spec_of(topic: str) -> dict[str, Any]:
 
 
 def fill(broker: Broker, topic: str, partitions: range) -> None:
-    """Rows whose group is their partition."""
+    """Rows whose group is their partition; by a producer that knows the topic as it is now."""
+    producer_for.cache_clear()
     messages = [(number, insert(row(f"p{number}", number))) for number in partitions]
     produce(broker.address, topic, messages * EACH)
 

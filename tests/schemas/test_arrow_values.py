@@ -6,10 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.arrow_values import listed
+from tests.support.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PLAIN_TEXTS = st.text("ab\0", max_size=5)  # cut in one piece, which others are not
@@ -31,7 +32,7 @@ KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), KINDS, ids=lambda each: str(each)[:20])
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_a_column_is_listed_as_arrow_lists_it(
     kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject

@@ -68,6 +68,7 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Serve
         served.stop()
 
 
+@pytest.mark.slow
 def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(served: Served) -> None:
     watched = WatchedTable(served)
     watched.write({"a": (1,)})
@@ -96,6 +97,7 @@ def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(served: Serv
         served.stop()
 
 
+@pytest.mark.slow
 def test_the_pending_document_says_what_would_become_of_the_state(served: Served) -> None:
     watched = WatchedTable(served)
     watched.write({"a": (1, 5)})
@@ -128,6 +130,7 @@ def test_the_pending_document_says_what_would_become_of_the_state(served: Served
         served.stop()
 
 
+@pytest.mark.slow
 def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Served) -> None:
     watched = WatchedTable(served)
     watched.write({"a": (1, 5)})
@@ -173,6 +176,7 @@ class Starting:
         return job_process.writer(self.watched.table.place.lock)
 
 
+@pytest.mark.slow
 def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> None:
     job = Starting(served)
     client = job.client
@@ -212,6 +216,7 @@ def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
         second.stop()
 
 
+@pytest.mark.slow
 def test_a_job_whose_change_fails_goes_on_as_it_was(served: Served) -> None:
     job = Starting(served)
     client, place = job.client, job.watched.table.place

@@ -136,6 +136,7 @@ def test_savepoints_are_made_listed_and_let_go(client: httpx.Client, watched: Wa
     problem(client.delete(f"{JOB}/savepoints/before"), 404, "savepoint-unknown")
 
 
+@pytest.mark.slow
 def test_a_rewind_that_cannot_be_is_an_operation_that_failed(
     client: httpx.Client, watched: WatchedTable
 ) -> None:

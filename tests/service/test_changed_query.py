@@ -85,6 +85,7 @@ def test_an_evolved_table_is_followed_under_its_new_query(served: Served) -> Non
         assert client.put(JOB, json=job["spec"]).json()["revision"] == 2
 
 
+@pytest.mark.slow
 def test_an_index_that_missed_a_query_and_its_return_is_filled_anew(
     served: Served, data: Path
 ) -> None:

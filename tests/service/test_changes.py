@@ -114,6 +114,7 @@ def test_from_the_first_epoch_the_changes_fold_to_every_epoch(watched: WatchedTa
         assert ids == sorted(set(ids))
 
 
+@pytest.mark.slow
 def test_a_client_that_comes_back_goes_on_after_its_last_row(watched: WatchedTable) -> None:
     with following(watched.served, since=0) as stream:
         everything = until_epoch(stream, watched.newest)
@@ -152,6 +153,7 @@ def test_snapshot_and_then_what_follows_without_gap_or_repeat(watched: WatchedTa
         writer.join()
 
 
+@pytest.mark.slow
 def test_a_key_gets_its_own_changes_only_and_still_moves_on(watched: WatchedTable) -> None:
     watched.write({"mine": (1,)})
     with following(watched.served, since=0, key="mine") as stream:
@@ -179,6 +181,7 @@ def test_a_restarted_service_resumes_from_the_table(watched: WatchedTable) -> No
     assert rows == watched.live()
 
 
+@pytest.mark.slow
 def test_history_that_is_gone_is_410_and_names_where_to_begin(watched: WatchedTable) -> None:
     watched.served.stop()
     watched.table.forget(until=4)
@@ -199,6 +202,7 @@ def test_history_that_is_gone_is_410_and_names_where_to_begin(watched: WatchedTa
     assert folded(taken, watched.live(4)) == watched.live()
 
 
+@pytest.mark.slow
 def test_places_that_are_none_are_refused(watched: WatchedTable) -> None:
     with watched.served.client() as client:
         for since in ("", "x", "1:", "-1", "1:2:3", "9" * 30, "1e3", "\u0661"):
@@ -208,6 +212,7 @@ def test_places_that_are_none_are_refused(watched: WatchedTable) -> None:
         problem(bad, 422, "parameter-invalid")
 
 
+@pytest.mark.slow
 def test_json_answers_are_whole_epochs_and_lead_to_the_next(watched: WatchedTable) -> None:
     with watched.served.client(Accept="application/json") as client:
         for limit in (1, 3, 7, 1_000):
@@ -230,6 +235,7 @@ def test_json_answers_are_whole_epochs_and_lead_to_the_next(watched: WatchedTabl
         assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_json_lines_are_the_same_changes(watched: WatchedTable) -> None:
     taken = []
     with (
@@ -245,6 +251,7 @@ def test_json_lines_are_the_same_changes(watched: WatchedTable) -> None:
     assert folded(taken) == watched.live()
 
 
+@pytest.mark.slow
 def test_who_does_not_read_holds_up_nobody(watched: WatchedTable) -> None:
     """Thirty sockets that never read; one that does is as fast as ever, and none blocks the end."""
     place = urlsplit(watched.served.address)
@@ -281,6 +288,7 @@ def test_who_never_reads_is_let_go(watched: WatchedTable) -> None:
         eventually(lambda: "retally_followers 0\n" in client.get("/metrics").text, 40)
 
 
+@pytest.mark.slow
 def test_streams_end_at_once_with_the_service(watched: WatchedTable) -> None:
     with following(watched.served) as stream:
         began = time.monotonic()
@@ -301,6 +309,7 @@ def test_a_change_reaches_its_follower_soon_after_the_commit(watched: WatchedTab
     assert sorted(waits)[10] < 0.5, waits
 
 
+@pytest.mark.slow
 def test_a_deleted_job_ends_its_streams(watched: WatchedTable) -> None:
     with following(watched.served) as stream, watched.served.client() as client:
         assert client.delete("/v1/jobs/items?data=keep").status_code == 204
@@ -309,6 +318,7 @@ def test_a_deleted_job_ends_its_streams(watched: WatchedTable) -> None:
     eventually(lambda: not (watched.table.place.data / "service" / "jobs" / "items").exists())
 
 
+@pytest.mark.slow
 def test_asking_for_a_snapshot_as_one_answer_is_refused(watched: WatchedTable) -> None:
     with watched.served.client(Accept="application/json") as client:
         answer: httpx.Response = client.get(CHANGES, params={"snapshot": True})

@@ -102,6 +102,7 @@ def test_savepoints_and_clones(client: Client) -> None:
     assert list(client.quarantine("items")) == []
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_where_it_was_when_the_service_was_killed(data: Path) -> None:
     served = Served.start(data)
     port = str(urlsplit(served.address).port)

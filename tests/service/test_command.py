@@ -69,6 +69,7 @@ def test_a_savepoint_is_made_listed_and_let_go(
     assert "first" not in said(capsys, "savepoint", "items", "--list", *at)[1]
 
 
+@pytest.mark.slow
 def test_a_job_is_started_and_stopped_and_waited_for(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,11 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from kafka import KafkaConsumer
 
 from jobs.edge.broker import Broker
 from service import job_process
@@ -22,8 +20,9 @@ from tests.command.shop import Shop, ordered, spec_text
 from tests.service.conftest import end_jobs
 from tests.service.served import Served, eventually
 from tests.service.test_changes import following
+from tests.support.topics import committed_records
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(580)]
 
 JOB = "/v1/jobs/items"
 SECONDS = 150.0
@@ -57,6 +56,45 @@ def state(served: Served, wanted: str) -> dict[str, Any]:
     return found
 
 
+def test_results_changes_and_explanations_over_http_and_a_kill_of_the_service(
+    broker: Broker, shop: Shop, data: Path
+) -> None:
+    served = Served.start(data, brokers=broker.address)
+    try:
+        with served.client() as client:
+            sink = f"items-{uuid.uuid4().hex[:8]}"
+            body = spec_text("items", shop.topic, sink)
+            assert client.put(JOB, content=body).status_code == 201
+            shop.feed(150)
+            assert client.post(f"{JOB}/start").status_code == 202
+            eventually(lambda: rows(client) == shop.truth(), SECONDS)
+            told = client.get(f"{JOB}/results/pear/explain").json()
+            assert [told["row"]] == [row for row in shop.truth() if row["name"] == "pear"]
+            (bad,) = client.get(f"{JOB}/quarantine").json()["messages"]
+            assert "JSON" in bad["reason"]
+            before = served.job("items")["epoch"]
+        pid = job_process.writer(data / "jobs" / "items" / "lock")
+        served.kill()
+
+        # The job went on without its service; the next one finds it, and what it did.
+        shop.feed(50)
+        served = Served.start(data, brokers=broker.address)
+        with served.client() as client:
+            with following(served, since=before) as stream:
+                eventually(lambda: rows(client) == shop.truth(), SECONDS)
+                epochs = {event.data["epoch"] for event in _until_newest(stream, served)}
+            assert epochs == set(range(before + 1, served.job("items")["epoch"] + 1))
+            assert job_process.writer(data / "jobs" / "items" / "lock") == pid
+            client.post(f"{JOB}/stop")
+            assert state(served, "STOPPED")["desired"] == "STOPPED"
+            assert _folded(broker, sink) == shop.truth()
+            assert client.delete(f"{JOB}?data=drop").status_code == 204
+    finally:
+        served.stop()
+        end_jobs(data)
+
+
+@pytest.mark.slow
 def test_a_job_lives_by_http_alone_through_kills_of_both(
     broker: Broker, shop: Shop, data: Path
 ) -> None:
@@ -110,6 +148,7 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
         end_jobs(data)
 
 
+@pytest.mark.slow
 def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
     broker: Broker, shop: Shop, data: Path
 ) -> None:
@@ -170,7 +209,8 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
             told = client.get("/v1/jobs/other/results/mended/explain").json()
             assert told["history_complete"]
             assert told["row"]["sum_cnt"] == 41
-            assert _folded(broker, spec["sink"]["topic"], len(shop.truth())) == shop.truth()
+            sink = spec["sink"]["topic"]
+            eventually(lambda: _folded(broker, sink) == shop.truth(), SECONDS)
             client.post("/v1/jobs/other/stop")
             eventually(lambda: served.job("other")["actual"] == "STOPPED", SECONDS)
     finally:
@@ -244,22 +284,15 @@ def _inserted(shop: Shop, row: int, name: str, cnt: int) -> str:
     return json.dumps({**document, "data": [{"id": str(row), "name": name, "cnt": str(cnt)}]})
 
 
-def _folded(broker: Broker, topic: str, groups: int) -> list[dict[str, Any]]:
-    """What a consumer of the changelog has, once it has so many groups and nothing comes."""
-    with closing(
-        KafkaConsumer(
-            topic, bootstrap_servers=broker.address, auto_offset_reset="earliest",
-            isolation_level="read_committed", consumer_timeout_ms=3_000,
-        )
-    ) as consumer:  # fmt: skip
-        found: dict[bytes, dict[str, Any]] = {}
-        for record in consumer:
-            change = json.loads(record.value)
-            if change["op"] == "-D":
-                del found[record.key]
-            elif change["op"] != "-U":
-                found[record.key] = change["row"]
-    assert len(found) == groups
+def _folded(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    """What a consumer of the changelog has now."""
+    found: dict[bytes, dict[str, Any]] = {}
+    for record in committed_records(broker.address, topic):
+        change = json.loads(record.value)
+        if change["op"] == "-D":
+            del found[record.key]
+        elif change["op"] != "-U":
+            found[record.key] = change["row"]
     return ordered(list(found.values()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.edge.columns import to_arrow
@@ -15,13 +15,14 @@ from schemas.types import BIGINT, INT, STRING, SqlType, decimal
 from service.json_columns import as_bytes, joined, json_column, json_rows
 from service.row_shape import safe_renderer
 from tests.edge.test_columns import VALUES, units
+from tests.support.examples import examples
 
 SHORT = decimal(12, 6), decimal(38, 6), decimal(38, 2)
 ALL = VALUES | {kind: units(kind.precision or 0) for kind in SHORT}
 
 
 @pytest.mark.parametrize("sql_type", ALL, ids=str)
-@settings(deadline=None)  # a busy machine is no failure
+@examples(40)
 @given(data=st.data())
 def test_every_value_is_written_as_by_itself(sql_type: SqlType, data: st.DataObject) -> None:
     found = data.draw(st.lists(st.none() | ALL[sql_type], max_size=8))

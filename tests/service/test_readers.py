@@ -56,6 +56,7 @@ def lines_until_progress(lines: Iterator[str]) -> Iterator[str]:
             return
 
 
+@pytest.mark.slow
 def test_no_process_outlives_its_service(running: Served) -> None:
     table = WatchedTable(running)
     table.write({"a": (1,)})
@@ -75,6 +76,7 @@ def test_a_service_that_stops_takes_its_readers_along(data: Path) -> None:
     assert not any(each.is_running() for each in (nursery, *readers))
 
 
+@pytest.mark.slow
 def test_a_job_that_is_deleted_has_no_reader_any_more(running: Served) -> None:
     table = WatchedTable(running)
     table.write({"a": (1,)})
@@ -86,6 +88,7 @@ def test_a_job_that_is_deleted_has_no_reader_any_more(running: Served) -> None:
     assert forked(running)[1] == []
 
 
+@pytest.mark.slow
 def test_a_service_that_cannot_begin_readers_ends_loudly(data: Path) -> None:
     running = Served.start(data)
     nursery, _ = forked(running)

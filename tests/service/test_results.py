@@ -220,6 +220,7 @@ def test_a_service_that_starts_anew_gives_the_same_past_from_the_table(
         served.stop()
 
 
+@pytest.mark.slow
 def test_pages_of_a_listing_are_of_one_epoch_while_others_are_committed(tmp_path: Path) -> None:
     served = Served.start(tmp_path)
     try:
@@ -304,6 +305,7 @@ def test_a_job_without_epochs_says_so(client: httpx.Client) -> None:
     problem(client.get("/v1/jobs/nobody/results"), 404, "job-unknown")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "columns", "key", "address"),
     [

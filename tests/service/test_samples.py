@@ -25,6 +25,7 @@ def make(broker: Broker, topic: str, partitions: int) -> None:
         admin.ensure_topic(topic, partitions, {})
 
 
+@pytest.mark.slow
 def test_the_newest_messages_of_all_partitions_come_first(
     broker: Broker, samples: Samples, topic: str
 ) -> None:
@@ -67,6 +68,7 @@ def test_an_empty_topic_has_none_and_a_missing_one_is_said_to_be_missing(
     assert f"known there: {topic}" in missing.value.detail
 
 
+@pytest.mark.slow
 def test_brokers_that_do_not_answer_cost_some_seconds_and_no_more() -> None:
     samples = Samples(load_connections(None, "127.0.0.1:9"))
     began = time.monotonic()

@@ -40,6 +40,7 @@ def names(client: httpx.Client, epoch: int, **params: Any) -> list[str]:
     return [row["name"] for row in answer.json()["rows"]]
 
 
+@pytest.mark.slow
 def test_groups_that_leave_without_a_word_leave_the_results(served: Served, tmp_path: Path) -> None:
     made = followed(served, tmp_path, Rules(ttl_ms=10, emit_expired=False))
     with served.client() as client:

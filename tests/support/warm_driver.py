@@ -1,0 +1,115 @@
+"""The `retally` command in a process that keeps its Spark, so that a run costs no start of a JVM.
+
+    test ──arguments──► serve(): jobs.command in the main thread ──exit code, output──► test
+
+It is for tests of what a run does. Tests of the process itself (kills, signals, exit, its own
+start) start `retally` as its users do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RUN_SECONDS_MAX = 240
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_OURS = "RETALLY_"  # settings of ours in the environment, which a test may change between two runs
+
+
+class WarmDriver:
+    """Starts its process with the first run; `close` ends it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as `retally ARGUMENTS` would, to its end."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        environment = {name: text for name, text in os.environ.items() if name.startswith(_OURS)}
+        print(json.dumps([arguments, environment]), file=process.stdin, flush=True)
+        if not select.select([process.stdout], [], [], RUN_SECONDS_MAX)[0]:
+            process.kill()
+        line = process.stdout.readline()
+        if not line:
+            self._process = None
+            raise AssertionError(f"the warm driver ended with {process.wait()} in {arguments}")
+        code, output, errors = json.loads(line)
+        return subprocess.CompletedProcess(arguments, code, output, errors)
+
+    def close(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(60)
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.warm_driver"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=_CHECKOUT,
+            )
+        return self._process
+
+
+warm_driver = WarmDriver()  # one for all tests of a worker; tests/conftest.py closes it
+
+
+def serve() -> None:
+    """Run what standard input says, a JSON line each, until it ends."""
+    from pyspark.sql import SparkSession
+
+    from jobs.command import main
+    from jobs.edge.spark import session
+
+    answers = os.fdopen(os.dup(1), "w")
+    # With Delta, which a session takes at its start only, for jobs that have a mirror.
+    spark = session("warm", delta=True)
+    stop = spark.stop
+    SparkSession.stop = lambda self: None  # type: ignore[method-assign]
+    for line in sys.stdin:
+        arguments, environment = json.loads(line)
+        for name in [name for name in os.environ if name.startswith(_OURS)]:
+            del os.environ[name]
+        os.environ.update(environment)
+        with _output() as (output, errors):
+            code = main(arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            answer = [code, output.read_text(), errors.read_text()]
+        print(json.dumps(answer), file=answers, flush=True)
+    stop()
+
+
+@contextmanager
+def _output() -> Iterator[tuple[Path, Path]]:
+    """Files that take what is written to the two streams, by this process and its children."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = Path(directory, "output"), Path(directory, "errors")
+        kept = os.dup(1), os.dup(2)
+        try:
+            for number, file in enumerate(files, start=1):
+                opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(opened, number)
+                os.close(opened)
+            yield files
+        finally:
+            for number, before in enumerate(kept, start=1):
+                os.dup2(before, number)
+                os.close(before)
+
+
+if __name__ == "__main__":
+    serve()
