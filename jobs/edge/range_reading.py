@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from jobs.core.plain_messages import PlainMessages, TogetherDecoder
 from jobs.core.plan import Column, Plan
 from jobs.core.rounding import Failed
 from jobs.core.row_time import time_of
+from jobs.edge.columns import numbered
 from jobs.edge.epoch_files import QUARANTINE, AddedFile, Reject, file_name, layout_of, write_file
 from jobs.edge.late_rows import Deadline, Messages
 from jobs.edge.ranges import OffsetRange
@@ -282,20 +284,14 @@ class RangeReading:
     def _take_kept(self) -> None:
         """The second run of an epoch in which rows failed: find those rows by their positions,
         send every message that has one to quarantine whole, and take the others."""
-        failing = self._failing_rows()
-        images = bool(self.task.plan.primary_key)  # of which a retraction is never evaluated
-
-        def evaluated(sign: int) -> bool:
-            return sign > 0 or not images
-
-        for decoded, record in self.kept:
+        failing = self._failing_messages()
+        for place, (decoded, record) in enumerate(self.kept):
             if not isinstance(decoded, Changes):
                 self._odd(decoded, record)
                 continue
-            bad = [row for sign, row in decoded.changes if row in failing and evaluated(sign)]
             at = self._time(decoded, record)
-            if bad:
-                self._reject(Rejected(failing[bad[0]]), record)
+            if place in failing:
+                self._reject(Rejected(failing[place]), record)
             elif at is not None and self._beyond(decoded, record):
                 self._reject(_too_late(at), record)
             else:
@@ -319,17 +315,34 @@ class RangeReading:
         time, horizon = self._time(changes, record), self.task.horizon_ms
         return time is not None and horizon is not None and time > horizon
 
-    def _failing_rows(self) -> dict[Row, str]:
-        wanted = {at if at >= 0 else ~at: reason for at, reason in self.task.failing}
-        position = self.number << RUNNING_BITS
-        failing: dict[Row, str] = {}
-        for decoded, record in self.kept:
+    def _failing_messages(self) -> dict[int, str]:
+        """Return why messages are refused, by their places in `kept`.
+
+        Positions name one of several equal rows, so every message with a row equal to it is
+        refused. Rows are equal as in the first run: in the columns of the query, not in those
+        that only tell the row's time.
+        """
+        changes: list[tuple[int, Row]] = []
+        owners: list[int] = []
+        for place, (decoded, record) in enumerate(self.kept):
             if isinstance(decoded, Changes) and not self._beyond(decoded, record):
-                for _, row in decoded.changes:
-                    if position in wanted:
-                        failing[row] = f"{wanted[position]}; the row is {self._shown(row)}"
-                    position += 1
-        return failing
+                changes += decoded.changes
+                owners += repeat(place, len(decoded.changes))
+        rows = SignedRows(self.task.plan.image)
+        rows.add(changes)
+        numbers = numbered(rows.joined()[0], rows.count).tolist() if changes else []
+        start = self.number << RUNNING_BITS
+        reasons: dict[int, str] = {}
+        for position, reason in self.task.failing:
+            at = (position if position >= 0 else ~position) - start
+            if 0 <= at < len(numbers):
+                reasons[numbers[at]] = f"{reason}; the row is {self._shown(changes[at][1])}"
+        images = bool(self.task.plan.primary_key)  # of which a retraction is never evaluated
+        refused: dict[int, str] = {}
+        for (sign, _), number, owner in zip(changes, numbers, owners, strict=True):
+            if number in reasons and (sign > 0 or not images):
+                refused.setdefault(owner, reasons[number])
+        return refused
 
     def _shown(self, row: Sequence[object]) -> str:
         named = zip(self.task.plan.used, row, strict=False)  # a column of time may come behind

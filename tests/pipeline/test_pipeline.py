@@ -197,6 +197,27 @@ def test_a_bad_row_that_comes_and_goes_in_one_epoch_is_quarantined_both_times(
     job.results()
 
 
+@pytest.mark.parametrize(
+    "watermark",
+    [{"time": {"column": "at"}}, {"generator": "punctuated", "marker": "at IS NOT NULL"}],
+)
+def test_failing_rows_that_differ_in_time_or_mark_alone_are_all_refused(
+    watermark: dict[str, Any], open_job: OpenJob
+) -> None:
+    query = "SELECT COUNT(*) AS n, SUM(CAST(name AS INT)) AS s FROM t"
+    columns = {"name": "STRING", "at": "TIMESTAMP(3)"}
+    job = open_job(query, columns=columns, watermark=watermark)
+    times = [f"2026-01-01 00:00:0{second}.000" for second in range(4)]
+    messages = [
+        insert({"name": name, "at": at})
+        for name, at in zip(["1", "x", "x", "5"], times, strict=True)
+    ]
+    job.epoch_of([(0, each) for each in messages])
+    assert job.lines() == ["+I 2 6"]
+    assert [each["raw"] for each in job.quarantine()] == messages[1:3]
+    job.results()
+
+
 def test_a_message_that_loses_its_rows_to_quarantine_leaves_others_as_heads(
     open_job: OpenJob,
 ) -> None:
