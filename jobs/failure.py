@@ -21,7 +21,7 @@ from jobs.edge.epoch_files import now_ms
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
 from jobs.edge.publishing import HistoryMissing, SinkAhead
-from jobs.pipeline import InputRefused
+from jobs.outcome import InputRefused
 from schemas.broker_address import AddressRefused
 from schemas.connections import UnknownConnectionError
 from schemas.failure import Failure, write_failure

@@ -19,10 +19,11 @@ makes something due, `run_epoch` is called with the offsets that it has and comm
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from pyspark.sql.types import StructType
 from jobs.clock import JobClock
 from jobs.core.agenda import Agenda, Due
 from jobs.core.formats import MessageRules
-from jobs.core.laws import BrokenLaw, messages_conserved, rows_conserved
+from jobs.core.laws import messages_conserved, rows_conserved
 from jobs.core.marker import Marker
 from jobs.core.plan import Column as PlanColumn
 from jobs.core.plan import Plan
@@ -46,7 +47,7 @@ from jobs.core.window_rules import closing_of
 from jobs.edge.bucket_column import bucket_column, row_bucket_column
 from jobs.edge.bucket_states import CommittedEpoch, recent_line, stamp_of
 from jobs.edge.decode_task import DecodeTask
-from jobs.edge.dedupe_task import ROW_BUCKET, DedupeReport, DedupeTask
+from jobs.edge.dedupe_task import ROW_BUCKET, DedupeTask
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import AddedFile, by_part, now_ms
 from jobs.edge.expressions import project, spark_type
@@ -54,8 +55,8 @@ from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import FAILURE, OUTPUT, FoldReport, FoldTask, TimeTask
 from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.late_rows import LATE
-from jobs.edge.range_reading import RangeReport, SourceRules
-from jobs.edge.ranges import OffsetRange, moved, planned_records, ranges_between, shared_out
+from jobs.edge.range_reading import SourceRules
+from jobs.edge.ranges import OffsetRange, cut, moved, planned_records, ranges_between, shared_out
 from jobs.edge.spark import collected
 from jobs.edge.weighted_rows import (
     BUCKET,
@@ -66,6 +67,7 @@ from jobs.edge.weighted_rows import (
     WEIGHT,
     parcelling_of,
 )
+from jobs.outcome import EpochTooLarge, InputRefused, Outcome
 from jobs.phases import Phases
 from schemas.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.job import JobSpec
@@ -75,46 +77,15 @@ from schemas.limits import (
     FOLD_TASK_ROWS,
     LINE_EPOCHS,
     SMALL_RANGE_RECORDS,
+    TASK_BYTES_MAX,
 )
+
+log = logging.getLogger(__name__)
 
 _CARRIED = (POSITION, WEIGHT, REPORT)
 _OUTPUT_SCHEMA = ", ".join(
     f"{name} {kind}" for name, kind in zip(OUTPUT.names, ("string", "binary"), strict=True)
 )
-
-
-_decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
-
-
-class InputRefused(Exception):
-    """The source gave what the job is told to stop at; nothing of the epoch is committed."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """An epoch's reports, before they are judged."""
-
-    ranges: list[RangeReport] = field(default_factory=list)
-    dedupes: list[DedupeReport] = field(default_factory=list)
-    folds: list[FoldReport] = field(default_factory=list)
-
-    def take(self, payload: bytes) -> None:
-        """A report that came with the rows."""
-        report = _decode_report(payload)
-        if isinstance(report, DedupeReport):
-            self.dedupes.append(report)
-        else:
-            self.ranges.append(report)
-
-    @property
-    def failing(self) -> list[tuple[int, str]]:
-        return [position for fold in self.folds for position in fold.failing]
-
-    @property
-    def files(self) -> list[AddedFile]:
-        written = [file for fold in self.folds for file in fold.files]
-        written += [file for dedupe in self.dedupes for file in dedupe.files]
-        return written + [file for report in self.ranges for file in report.quarantine]
 
 
 class Pipeline:
@@ -156,6 +127,8 @@ class Pipeline:
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
         self.epoch_lock = threading.RLock()
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
+        self._records_max = sys.maxsize  # of an epoch, once one had too many bytes
+        self.task_bytes_max = TASK_BYTES_MAX
         self._rules = source_rules(spec, plan)
         self.phases = Phases()
 
@@ -178,12 +151,31 @@ class Pipeline:
         `ends`, which may be nothing. What time has made due in the state comes before new rows;
         what they make due, in an epoch of its own after them."""
         with self.epoch_lock:
-            ranges = shared_out(ranges_between(self.newest.offsets, ends), self.cores)
-            while ranges and self.pass_time() is not None:
+            while ranges_between(self.newest.offsets, ends) and self.pass_time() is not None:
                 pass
-            row = self._run(ranges, ends)
+            row = self._run_in_parts(ends)
             self.pass_time()
             return row
+
+    def _run_in_parts(self, ends: Offsets) -> EpochRow:
+        """One epoch, or as many as it takes to hold the rows of each in memory."""
+        while True:
+            starts = self.newest.offsets
+            part = cut(starts, ends, self._records_max)
+            planned = ranges_between(starts, part)
+            try:
+                row = self._run(shared_out(planned, self.cores), part)
+            except EpochTooLarge:
+                records = planned_records(planned)
+                if records == 1:
+                    raise
+                self._records_max = records // 2
+                log.info("%d records have too many bytes for one epoch; reading fewer", records)
+                continue
+            if part == ends:
+                return row
+            # Records may be smaller by now; one attempt in vain costs an epoch's time.
+            self._records_max += self._records_max // 8 + 1
 
     def pass_time(self) -> EpochRow | None:
         """An epoch without data, if time has made anything due."""
@@ -203,7 +195,7 @@ class Pipeline:
                 failing = self._all_failing(outcome, ranges, epoch, uuid, horizon)
                 uuid = uuid4().hex
                 outcome = self._compute(ranges, epoch, uuid, failing, horizon)
-                _none_failing(outcome)
+                outcome.require_none_failing()
             self.source_unchanged()
             counters = self._judge(outcome, ranges)
             self.agenda.folded(counters["rows"], (fold.timers for fold in outcome.folds))
@@ -217,7 +209,7 @@ class Pipeline:
         self.agenda.heard(self.clock.time.watermark)
         counters |= self.phases.told("judge")
         committed_ms = now_ms()
-        latest = _latest(outcome.ranges)
+        latest = outcome.latest_ms
         if latest is not None:  # from a row's own time to the moment its result stands
             counters["event_lag_ms"] = committed_ms - latest
         row = EpochRow(
@@ -265,6 +257,7 @@ class Pipeline:
                 self.spec.state, withhold=self.agenda.withholds, closing=self.closing
             ),
             now_ms=now, watermark=self.agenda.watermark, durable=self.spec.durable,
+            bytes_max=self.task_bytes_max,
         )  # fmt: skip
 
     def _compute(
@@ -279,7 +272,7 @@ class Pipeline:
         decode = DecodeTask(
             self.plan, self._rules, self.connection, ranges, self.table.root, epoch, uuid,
             durable=self.spec.durable, horizon_ms=horizon_ms, deadline=fold.deadline,
-            failing=failing,
+            failing=failing, bytes_max=self.task_bytes_max,
             parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._targets(ranges)),
         )  # fmt: skip
         parcelling = decode.parcelling
@@ -293,6 +286,11 @@ class Pipeline:
                 outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
         self.phases.lap("tasks")
         failpoint("after_tasks")
+        if outcome.too_large:
+            raise EpochTooLarge(
+                "the rows of one message have more bytes than a task may hold, "
+                f"{self.task_bytes_max}; remove it from the topic or raise TASK_BYTES_MAX"
+            )
         return outcome
 
     def _parcels(self, decode: DecodeTask, targets: int) -> DataFrame:
@@ -324,7 +322,7 @@ class Pipeline:
         dedupe = DedupeTask(
             self.plan, self.table.root, self.cache, decode.epoch, decode.uuid,
             base=stamp_of(self.newest), version=self.table.version, line=tuple(self.line),
-            durable=self.spec.durable,
+            durable=self.spec.durable, bytes_max=self.task_bytes_max,
         )  # fmt: skip
         bucket = row_bucket_column(self.plan, self.spec.state.buckets)
         rows = images.withColumn(ROW_BUCKET, bucket)
@@ -368,7 +366,7 @@ class Pipeline:
             if report.unreadable is not None:
                 kind = RangeSilent if report.silent else InputRefused
                 raise kind(report.unreadable)
-        _one_report_each(outcome.ranges, ranges)
+        outcome.require_one_report_each(ranges)
         for report in outcome.ranges:
             messages_conserved(
                 f"{report.topic}/{report.partition}",
@@ -414,7 +412,7 @@ class Pipeline:
         }
         counters["decode_seconds"] = max((each.seconds for each in outcome.ranges), default=0.0)
         if self.plan.primary_key:
-            counters |= _dedupe_counters(outcome, counters["rows"])
+            counters |= outcome.dedupe_counters(counters["rows"])
         counters["where_filtered"] = rows_conserved(
             counters["shipped"],
             sum(fold.arrived for fold in outcome.folds),
@@ -455,19 +453,6 @@ def source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
     )
 
 
-def _latest(ranges: Sequence[RangeReport]) -> int | None:
-    return max((r.event_time_max for r in ranges if r.event_time_max is not None), default=None)
-
-
-def _dedupe_counters(outcome: Outcome, rows: int) -> dict[str, Any]:
-    """Every signed row that was decoded is taken by the image of its key, or was a duplicate."""
-    names = ("taken", "duplicates", "unknown_retractions", "derived")
-    told = {name: sum(getattr(done, name) for done in outcome.dedupes) for name in names}
-    if told.pop("taken") != rows:
-        raise BrokenLaw(f"{rows} rows were decoded, and not as many came to their images")
-    return told | {"shipped": told.pop("derived")}
-
-
 def _weighted_schema(columns: Sequence[PlanColumn], carried: Sequence[str]) -> StructType:
     schema = StructType()
     for column in columns:
@@ -475,23 +460,3 @@ def _weighted_schema(columns: Sequence[PlanColumn], carried: Sequence[str]) -> S
     for name in carried:
         schema = schema.add(name, "long" if name in (POSITION, WEIGHT) else "binary")
     return schema
-
-
-def _none_failing(outcome: Outcome) -> None:
-    """A task with a failing row folds nothing, so a commit now would lose its other rows."""
-    if outcome.failing:
-        raise BrokenLaw(
-            f"{len(outcome.failing)} rows still fail with their messages in quarantine; the first: "
-            f"{outcome.failing[0][1]}"
-        )
-
-
-def _one_report_each(reports: Sequence[RangeReport], ranges: Sequence[OffsetRange]) -> None:
-    """Exactly one report from each planned range, whatever Spark tried again on the way."""
-    tasks = [report.task for report in reports]
-    if sorted(tasks) != list(range(len(ranges))):
-        raise BrokenLaw(f"{len(ranges)} ranges were planned, but tasks {sorted(tasks)} reported")
-    planned = {(each.topic, each.partition, each.start) for each in ranges}
-    seen = [(r.topic, r.partition, r.start) for r in reports if r.topic is not None]
-    if len(set(seen)) != len(seen) or not planned.issuperset(seen):
-        raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")

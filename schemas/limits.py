@@ -227,6 +227,10 @@ ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
 # Bytes of rows that go to a fold task as one value; a row that is larger goes alone.
 PARCEL_BYTES_MAX = 16 * 1024 * 1024
 
+# Rows that one task holds at once, as Arrow has them. An epoch with more of them for some task is
+# computed in parts. Well below 2 GiB, where the offsets of an Arrow text column end.
+TASK_BYTES_MAX = 256 * 1024 * 1024
+
 # A job of an alignment group that has told nothing for so many rounds, and for at least so many
 # milliseconds, has ended or hangs; the group goes on without it.
 ALIGNMENT_SILENCE_EVERIES = 10

@@ -38,7 +38,7 @@ from jobs.edge.columns import numbered
 from jobs.edge.failpoints import failpoint
 from jobs.edge.kafka_range import RangeSilent, RangeUnreadable, records_of
 from jobs.edge.late_rows import LATE, Deadline, late_rows
-from jobs.edge.range_reading import RangeReading, RangeReport, SourceRules
+from jobs.edge.range_reading import RangeReading, RangeReport, RangeTooLarge, SourceRules
 from jobs.edge.ranges import OffsetRange
 from jobs.edge.weighted_rows import (
     POSITION,
@@ -49,6 +49,7 @@ from jobs.edge.weighted_rows import (
     rows_schema,
 )
 from schemas.arrow_types import arrow_type
+from schemas.limits import TASK_BYTES_MAX
 from schemas.object_path import TablePath
 
 
@@ -68,6 +69,7 @@ class DecodeTask:
     deadline: Deadline | None = None  # of windows that close
     # Rows whose expressions failed the first time: their positions, and why.
     failing: tuple[tuple[int, str], ...] = ()
+    bytes_max: int = TASK_BYTES_MAX
     probing: bool = False  # with dedupe: ship every row to be evaluated, not the last ones
     parcelling: Parcelling | None = None  # of rows that nobody has to evaluate
 
@@ -86,6 +88,9 @@ class DecodeTask:
             try:
                 for records in records_of(self.connection, self.ranges[ordinal]):
                     run.take(records)
+            except RangeTooLarge:
+                yield self._reported(RangeReport(task=ordinal, too_large=True))
+                continue
             except RangeUnreadable as problem:
                 silent = isinstance(problem, RangeSilent)
                 report = RangeReport(task=ordinal, unreadable=str(problem), silent=silent)

@@ -33,8 +33,9 @@ from jobs.edge.decode_task import collector_off
 from jobs.edge.epoch_files import ROWS, AddedFile, file_name, layout_of, write_file
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
-from jobs.edge.weighted_rows import POSITION, REPORT, WEIGHT, rows_schema
+from jobs.edge.weighted_rows import POSITION, REPORT, WEIGHT, arrived, rows_schema
 from schemas.arrow_values import from_arrow
+from schemas.limits import TASK_BYTES_MAX
 from schemas.object_path import TablePath
 
 ROW_BUCKET = "__row_bucket"
@@ -45,6 +46,7 @@ class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
 
     task: int
     taken: int = 0  # signed rows
+    too_large: bool = False  # what arrived has more bytes than a task may hold; nothing was done
     duplicates: int = 0
     unknown_retractions: int = 0
     derived: int = 0  # rows sent on
@@ -65,6 +67,7 @@ class DedupeTask:
     version: int  # of the table, at base
     line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
     durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
@@ -72,18 +75,20 @@ class DedupeTask:
 
     def _deduped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("dedupe_task")
-        arrived = [batch for batch in batches if batch.num_rows]
-        if not arrived:
+        found = arrived(batches, self.bytes_max)
+        if found is None:
+            yield self._reported(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
+        if not found:
             return
-        table = pa.Table.from_batches(arrived)
+        table = pa.Table.from_batches(found)
         for payload in table.filter(table[REPORT].is_valid())[REPORT].to_pylist():
             yield self._reported(payload)
         rows = table.filter(table[REPORT].is_null())
         if rows.num_rows:
             run = _Dedupe(self)
-            for found in run.run(rows):
-                if found.rows:
-                    yield self._batch(found)
+            for changes in run.run(rows):
+                if changes.rows:
+                    yield self._batch(changes)
             run.write()
             yield self._reported(msgspec.json.encode(run.report))
 

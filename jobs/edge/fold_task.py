@@ -57,8 +57,17 @@ from jobs.edge.epoch_files import (
 from jobs.edge.failpoints import failpoint
 from jobs.edge.hot_records import Layout
 from jobs.edge.late_rows import LATE, Deadline, deadline_of, read_late
-from jobs.edge.weighted_rows import BUCKET, PARCEL, POSITION, REPORT, WEIGHT, unpacked
+from jobs.edge.weighted_rows import (
+    BUCKET,
+    PARCEL,
+    POSITION,
+    REPORT,
+    WEIGHT,
+    arrived,
+    unpacked,
+)
 from schemas.arrow_values import from_arrow, listed
+from schemas.limits import TASK_BYTES_MAX
 from schemas.object_path import TablePath
 from schemas.types import Kind, SqlType
 
@@ -72,6 +81,7 @@ class FoldReport(msgspec.Struct, kw_only=True):
 
     task: int
     arrived: int = 0  # weighted rows
+    too_large: bool = False  # they have more bytes than a task may hold; nothing was folded
     failing: list[tuple[int, str]] = []
     files: list[AddedFile] = []
     counters: dict[str, int] = {}
@@ -98,6 +108,7 @@ class FoldTask:
     now_ms: int = 0  # the driver's; a task has no clock of its own
     watermark: int | None = None  # where it stood before this epoch
     durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with collector_off():
@@ -105,11 +116,13 @@ class FoldTask:
 
     def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("fold_task")
-        arrived = [batch for batch in batches if batch.num_rows]
-        if not arrived:
+        found = arrived(batches, self.bytes_max)
+        if found is None:
+            yield _output("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
+        if not found:
             return
         began = time.monotonic()
-        table = pa.Table.from_batches(arrived)
+        table = pa.Table.from_batches(found)
         reported = table.filter(table[REPORT].is_valid())
         for payload in listed(reported[REPORT]):
             yield _output("report", payload)

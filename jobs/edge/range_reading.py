@@ -74,6 +74,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     shipped: int = 0  # weighted rows sent on
     unreadable: str | None = None  # why the range could not be read
     silent: bool = False  # that it may be read later
+    too_large: bool = False  # its rows have more bytes than a task may hold; none was sent on
     event_time_max: int | None = None
     event_time_marked: int | None = None  # the greatest one up to the last marked row
     event_times_missing: int = 0
@@ -116,6 +117,13 @@ class Asked(Protocol):
     @property
     def failing(self) -> tuple[tuple[int, str], ...]: ...
 
+    @property
+    def bytes_max(self) -> int: ...
+
+
+class RangeTooLarge(Exception):
+    """The rows of a range have more bytes than a task may hold; it has to be read in parts."""
+
 
 @dataclass(slots=True)
 class RangeReading:
@@ -152,6 +160,8 @@ class RangeReading:
             piece = records[start : start + PLAIN_MESSAGES_AT_ONCE]
             if not (isinstance(together, TogetherDecoder) and self._take_together(together, piece)):
                 self._take_each(decoder, piece)
+            if self.signed_rows.bytes > self.task.bytes_max:
+                raise RangeTooLarge
 
     @property
     def _nothing_more(self) -> bool:

@@ -36,6 +36,20 @@ def ranges_between(starts: Offsets, ends: Offsets) -> tuple[OffsetRange, ...]:
     return tuple(sorted(ranges))
 
 
+def cut(starts: Offsets, ends: Offsets, records: int) -> Offsets:
+    """Return ends closer to the starts, for about so many records: of each partition its share,
+    and at least one; of more partitions than records, the first ones."""
+    ranges = ranges_between(starts, ends)
+    planned = planned_records(ranges)
+    if planned <= records:
+        return ends
+    nearer: Offsets = {}
+    for number, each in enumerate(ranges):
+        share = max(1, (each.end - each.start) * records // planned) if number < records else 0
+        nearer.setdefault(each.topic, {})[str(each.partition)] = min(each.end, each.start + share)
+    return moved(ends, nearer)
+
+
 def planned_records(ranges: Sequence[OffsetRange]) -> int:
     """At most so many: a log has gaps."""
     return sum(each.end - each.start for each in ranges)

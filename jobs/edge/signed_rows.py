@@ -28,6 +28,7 @@ class SignedRows:
         self._columns: list[list[pa.Array]] = [[] for _ in used]
         self.signs: list[Integers] = []
         self.count = 0
+        self.bytes = 0
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
         if not changes:
@@ -36,6 +37,7 @@ class SignedRows:
         columns = islice(zip(*rows, strict=True), len(self._used))  # a column of time stays here
         for arrays, values, column in zip(self._columns, columns, self._used, strict=True):
             arrays.append(to_arrow(values, column.type))
+            self.bytes += arrays[-1].nbytes
         self.signs.append(np.array(signs, np.int64))
         self.count += len(signs)
 
@@ -46,6 +48,7 @@ class SignedRows:
         for arrays, found, column in zip(self._columns, columns, self._used, strict=True):
             values = to_arrow(found.after + found.before, column.type)
             arrays.append(values.take(pa.array(messages.places(found))))
+            self.bytes += arrays[-1].nbytes
         self.signs.append(messages.signs)
         self.count += len(messages.signs)
 

@@ -9,7 +9,7 @@ into rows and puts them together again. Epochs of 5,000 are a sixth shorter for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,6 +102,22 @@ def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
 def report_parcel(payload: bytes) -> pa.RecordBatch:
     """A report goes to any fold task."""
     return _batch(0, report=payload)
+
+
+def arrived(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.RecordBatch] | None:
+    """Return the batches that have rows, or None if together they have too many bytes.
+
+    All are taken from Spark in any case: its writer waits until they are.
+    """
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > bytes_max:
+            found.clear()
+        elif batch.num_rows:
+            found.append(batch)
+    return found if size <= bytes_max else None
 
 
 def unpacked(parcels: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.edge.ranges import OffsetRange, moved, ranges_between, shared_out
+from jobs.edge.ranges import OffsetRange, cut, moved, planned_records, ranges_between, shared_out
 from schemas.limits import RANGE_PIECE_RECORDS_MIN
 
 LENGTHS = st.lists(st.integers(1, 6 * RANGE_PIECE_RECORDS_MIN), min_size=1, max_size=5)
@@ -32,6 +32,19 @@ def test_a_long_range_is_shared_out_and_short_ones_are_left_whole() -> None:
     assert shared_out((short,), 8) == (short,)
     even = tuple(OffsetRange("t", p, 0, 125_000) for p in range(4))
     assert shared_out(even, 2) == even
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(1, 50))
+def test_cut_again_and_again_all_offsets_are_read_once(lengths: list[int], records: int) -> None:
+    starts = {"t": {str(p): 7 * p for p in range(len(lengths) - 1)}}  # the last one is new
+    ends = {"t": {str(p): 7 * p + size for p, size in enumerate(lengths)}}
+    read = 0
+    while starts != ends:
+        part = cut(starts, ends, records)
+        found = planned_records(ranges_between(starts, part))
+        assert 0 < found <= records + len(lengths)
+        read, starts = read + found, moved(starts, part)
+    assert read == sum(lengths) + 7 * (len(lengths) - 1)
 
 
 def test_ranges_lead_from_one_set_of_offsets_to_another() -> None:

@@ -35,7 +35,8 @@ from jobs.edge.decode_task import DecodeTask
 from jobs.edge.range_reading import FUTURE, RangeReport
 from jobs.edge.ranges import OffsetRange
 from jobs.edge.weighted_rows import REPORT, WEIGHT
-from jobs.pipeline import InputRefused, Outcome, Pipeline, source_rules
+from jobs.outcome import InputRefused, Outcome
+from jobs.pipeline import Pipeline, source_rules
 from schemas.limits import (
     MESSAGE_BYTES_MAX,
     QUARANTINE_BYTES_MAX,

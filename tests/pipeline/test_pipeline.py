@@ -24,7 +24,7 @@ from jobs.edge.delta_epochs import Fenced
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, MULTISETS, QUARANTINE
 from jobs.edge.failpoints import FailpointError
 from jobs.edge.kafka_admin import KafkaAdmin
-from jobs.pipeline import InputRefused
+from jobs.outcome import InputRefused
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN, QUARANTINE_BYTES_MAX
 from tests.histories import COLUMNS, DATABASE, TABLE, Message, history
 from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
@@ -216,6 +216,31 @@ def test_failing_rows_that_differ_in_time_or_mark_alone_are_all_refused(
     assert job.lines() == ["+I 2 6"]
     assert [each["raw"] for each in job.quarantine()] == messages[1:3]
     job.results()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k, MAX(v) AS top FROM t GROUP BY k",
+        "SELECT k, MAX(UPPER(v)) AS top FROM t GROUP BY k",
+    ],
+)
+def test_rows_of_more_bytes_than_a_task_may_hold_are_folded_in_several_epochs(
+    query: str, open_job: OpenJob
+) -> None:
+    job = open_job(query, columns={"k": "STRING", "v": "STRING"})
+    job.pipeline.task_bytes_max = 300_000
+    texts = [f"{number:02}".upper() * 20_000 for number in range(40)]
+    messages = [
+        (number % 2, insert({"k": "ab"[number // 2 % 2], "v": text}))
+        for number, text in enumerate(texts)
+    ]
+    job.epoch_of(messages)
+    read = [epoch.counters["read"] for epoch in job.epochs() if epoch.kind == "data"]
+    assert sum(read) == 40 and max(read) * 40_000 <= 2 * 300_000
+    assert job.results() == {("a",): (texts[37],), ("b",): (texts[39],)}
+    with pytest.raises(InputRefused, match=r"one message have more bytes"):
+        job.epoch_of([(0, insert({"k": "a", "v": "x" * 300_001}))])
 
 
 def test_a_message_that_loses_its_rows_to_quarantine_leaves_others_as_heads(

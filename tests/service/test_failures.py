@@ -18,7 +18,7 @@ from jobs.edge.kafka_range import RangeSilent
 from jobs.edge.kafka_source import SourceChanged
 from jobs.failure import SpecMisfit, kind_of, leave_word
 from jobs.job import JobFailed
-from jobs.pipeline import InputRefused
+from jobs.outcome import InputRefused
 from schemas.broker_address import AddressRefused
 from schemas.epoch import FORMAT_VERSION
 from schemas.failure import read_failure

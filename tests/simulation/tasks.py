@@ -30,7 +30,8 @@ from jobs.edge.epoch_files import (
 from jobs.edge.fold_task import FoldReport, FoldTask
 from jobs.edge.range_reading import RangeReport
 from jobs.edge.ranges import OffsetRange
-from jobs.pipeline import Outcome, Pipeline
+from jobs.outcome import Outcome
+from jobs.pipeline import Pipeline
 from schemas.epoch import EpochRow
 from tests.simulation.neighbours import Handle, Place, Source
 

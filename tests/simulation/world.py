@@ -57,7 +57,7 @@ from jobs.edge.kafka_source import (
     topic_identities,
 )
 from jobs.edge.publishing import Publishing
-from jobs.pipeline import InputRefused
+from jobs.outcome import InputRefused
 from schemas.connections import load_connections
 from schemas.epoch import EpochRow, Offsets
 from schemas.spec_file import load_spec
