@@ -15,8 +15,9 @@ topic again is done beside the job, which may run meanwhile, and taken up where 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,7 +90,7 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         reader, plan = TableReader.open(place), plan_of(spec)
         if reader.newest.plan == plan.fingerprint:  # done, but for what a kill may have left
             write_spec(place.spec, spec)
-            discard(place.shadow.data)
+            _discard_shadow(place)
             return Evolved(_differences(reader, spec, plan), None)
         found = _compared(reader, spec, plan)
         if found.reasons:
@@ -107,14 +108,14 @@ def begin_again(place: JobDirectory, spec: JobSpec) -> JobDirectory:
     if shadow.begun:
         begun = newest_epoch(shadow.table, opened(shadow.table))
         if begun is None or begun.plan != plan.fingerprint:  # for a query of before
-            discard(shadow.data)
+            _discard_shadow(place)
     if shadow.begun:
         return shadow
     reader = TableReader.open(place)
     first = start_row(reader.root, reader.handle)
     if first is None:
         raise CannotEvolve(f"job {place.name!r} no longer knows where it began")
-    discard(shadow.data)
+    _discard_shadow(place)
     beside = None if isinstance(place.table, Path) else place.table.parent
     building = building_site(shadow, beside)
     table = EpochTable.create(building.table, TableLayout(Program(plan)))
@@ -140,8 +141,18 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
         row = _Commit(reader, spec, plan, found.begins).of(made, shadow.newest, RESTORED)
     finally:
         lock.release()
-    discard(place.shadow.data)
+    _discard_shadow(place)
     return Evolved(found, row)
+
+
+def _discard_shadow(place: JobDirectory) -> None:
+    """Remove the job beside the job, with its hot state on this host."""
+    shadow = place.shadow
+    if shadow.begun:
+        with suppress(FileNotFoundError):
+            table_id = opened(shadow.table).metadata().id
+            shutil.rmtree(shadow.hot_state(str(table_id)), ignore_errors=True)
+    discard(shadow.data)
 
 
 # --- what is there ----------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class Job:
                 pipeline = Pipeline(
                     self.spec, plan, table, newest, clock=clock, spark=spark,
                     connection=librdkafka_options(source),
-                    cache=place.cache, cores=spark.sparkContext.defaultParallelism,
+                    cache=place.hot_state(table.id), cores=spark.sparkContext.defaultParallelism,
                     committed=lambda row, files: self._committed(publishing, row, files),
                     source_unchanged=self._source_unchanged,
                 )  # fmt: skip

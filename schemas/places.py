@@ -9,8 +9,8 @@ DIR/jobs/<name>/epochs          the table, the only truth
                /replayed        messages of the quarantine that were sent again
                /failure.json    why the last run failed, if it did
                /lock            held by the one writer
-DIR/cache/<name>                the hot state; may be deleted at any time
-RETALLY_CACHE/<name>            where it is instead, if that is set: on a cluster, a disk of the
+DIR/cache/<name>/<table>        the hot state of one table; may be deleted at any time
+RETALLY_CACHE/<name>/<table>    where it is instead, if that is set: on a cluster, a disk of the
                                 host's own, for the files are mapped into memory
 """
 
@@ -20,9 +20,12 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from schemas.object_path import ObjectPath, TablePath
+
+HOT_STATE_NAME_CHARACTERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +101,24 @@ class JobDirectory:
 
     @property
     def cache(self) -> Path:
-        return host_cache(self.data / "cache" / self.name)
+        """The hot states of the job's tables on this host."""
+        own = os.environ.get("RETALLY_CACHE")
+        return (Path(own) if own else self.data / "cache") / self.name
+
+    def hot_state(self, table_id: str) -> Path:
+        """Return where this host keeps the hot state of the job's table.
+
+        A host may have several jobs of one name: of other data directories, or one that reads its
+        topic again beside the job. Each table has a directory of its own, and so has its copy.
+        """
+        known = sha256(f"{table_id} {self.table}".encode()).hexdigest()
+        return self.cache / known[:HOT_STATE_NAME_CHARACTERS]
 
 
-def host_cache(cache: Path) -> Path:
-    """The same job's cache on this host, which may keep it elsewhere than the one that told us."""
+def on_this_host(hot_state: Path) -> Path:
+    """Return the place of the same hot state on this host, which may keep it elsewhere."""
     own = os.environ.get("RETALLY_CACHE")
-    return Path(own) / cache.name if own else cache
+    return Path(own).joinpath(*hot_state.parts[-2:]) if own else hot_state
 
 
 def discard(directory: Path) -> None:

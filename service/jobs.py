@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from deltalake.exceptions import DeltaError
 
 from jobs.core.evolution import Evolution, Planned, compared
 from jobs.core.job_plan import plan_of
@@ -39,7 +40,7 @@ from service.register import (
 )
 from service.settings import Settings
 from service.spec_body import CheckedSpec, read_spec
-from service.table import FormatUnknown, newest_row
+from service.table import FormatUnknown, NoTable, Table, newest_row
 
 log = logging.getLogger(__name__)
 
@@ -348,6 +349,7 @@ class Jobs:
         """Out of the way in one step, under the writer's lock, so that no job runs meanwhile."""
         trash = self._settings.places.trash
         trash.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hot_state = _hot_state(places)
         moved = []
         with suppress(FileNotFoundError):
             lock = os.open(places.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -360,10 +362,22 @@ class Jobs:
                 moved.append(places.home.rename(trash / uuid4().hex))
             finally:
                 os.close(lock)
-        for path in (places.home, places.cache):
-            with suppress(FileNotFoundError):
-                moved.append(path.rename(trash / uuid4().hex))
+        with suppress(FileNotFoundError):
+            moved.append(places.home.rename(trash / uuid4().hex))
+        with suppress(FileNotFoundError):  # the cache may be on another disk than the trash
+            moved.append(hot_state.rename(hot_state.with_name(f"deleted-{uuid4().hex}")))
         return moved
+
+
+def _hot_state(places: JobPlaces) -> Path:
+    """Return what a job has of its host's cache: below the data directory all of its name, in a
+    cache that other data directories may share the hot state of its own table."""
+    if places.cache.is_relative_to(places.data):
+        return places.cache
+    try:
+        return places.hot_state(Table(places.table).id)
+    except (NoTable, FormatUnknown, DeltaError):  # without a table nobody can tell which it was
+        return places.hot_state("")
 
 
 def _spec_of(document: str) -> JobSpec:

@@ -80,6 +80,11 @@ class Table:
             raise FormatUnknown(f"the table has format {written}, this retally {FORMAT_VERSION}")
 
     @property
+    def id(self) -> str:
+        """Delta's own id of the table, which a copy shares."""
+        return str(self.handle.metadata().id)
+
+    @property
     def version(self) -> int:
         return self.handle.version()
 

@@ -29,7 +29,7 @@ from jobs.edge.hot_state import HotState, Steps, catch_up, opened
 from schemas.epoch import EpochRow
 from schemas.limits import LINE_EPOCHS
 from schemas.object_path import TablePath
-from schemas.places import host_cache
+from schemas.places import on_this_host
 from schemas.table_file import naming, table_file
 
 
@@ -103,7 +103,7 @@ class BucketStates:
 
     def caught_up(self, bucket: int) -> HotState:
         """The state of a bucket, at base."""
-        cache = host_cache(self._told.cache)
+        cache = on_this_host(self._told.cache)
         state = opened(cache / f"{self._name}-{bucket:04d}", self._hot_layout)
         catch_up(
             state, self._told.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)

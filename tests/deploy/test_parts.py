@@ -14,7 +14,7 @@ import pytest
 from jobs.demo.shop import Shop
 from jobs.demo.source import changes
 from jobs.edge import jars
-from schemas.places import JobDirectory, host_cache
+from schemas.places import JobDirectory, on_this_host
 from service import probe
 from setup import install
 
@@ -79,10 +79,20 @@ def test_a_host_keeps_its_cache_where_it_is_told_to(
 ) -> None:
     monkeypatch.delenv("RETALLY_CACHE", raising=False)
     place = JobDirectory(tmp_path, "items")
-    assert place.cache == tmp_path / "cache" / "items" == host_cache(place.cache)
-    told = place.cache
+    told = place.hot_state("an id")
+    assert told.parent == tmp_path / "cache" / "items" and on_this_host(told) == told
     monkeypatch.setenv("RETALLY_CACHE", "/cache/state")
-    assert place.cache == Path("/cache/state/items") == host_cache(told) == host_cache(place.cache)
+    assert on_this_host(told) == Path("/cache/state/items") / told.name
+    assert on_this_host(told) == place.hot_state("an id") == on_this_host(on_this_host(told))
+
+
+def test_tables_of_jobs_of_one_name_keep_their_hot_states_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_CACHE", str(tmp_path / "cache"))
+    place, other = JobDirectory(tmp_path / "a", "items"), JobDirectory(tmp_path / "b", "items")
+    made_anew, a_copy = place.hot_state("another id"), other.hot_state("an id")
+    assert len({place.hot_state("an id"), made_anew, a_copy, place.shadow.hot_state("an id")}) == 4
 
 
 def test_a_set_up_for_an_image_is_another_one() -> None:

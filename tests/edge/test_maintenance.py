@@ -91,7 +91,7 @@ class MaintainedJob:
         self.pipeline = Pipeline(
             self.spec, self.made.plan, table, newest,
             spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
-            cache=self.place.cache, cores=1, committed=lambda row, files: None,
+            cache=self.place.hot_state(table.id), cores=1, committed=lambda row, files: None,
             clock=JobClock(self.spec, {}, newest, log_ends=dict),
         )  # fmt: skip
         self.maintenance = Maintenance(self.pipeline, self.place.home)

@@ -76,7 +76,7 @@ class EpochsByHand:
 
     @property
     def cache(self) -> Path:
-        return self.place.cache
+        return self.place.hot_state(EpochTable.open(self.root, self.layout).id)
 
     # --- running ------------------------------------------------------------------------------
 

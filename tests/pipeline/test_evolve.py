@@ -117,8 +117,9 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
 
 
 def test_where_the_state_does_not_do_the_topic_is_read_again(
-    broker: Broker, topic: str, tmp_path: Path
+    broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RETALLY_CACHE", str(tmp_path / "cache"))
     create_topic(broker.address, topic, 2)
     first = "SELECT name, SUM(cnt) AS total FROM t GROUP BY name"
     job = Evolving(spec_of(topic, first), tmp_path, broker.address)
@@ -142,6 +143,7 @@ def test_where_the_state_does_not_do_the_topic_is_read_again(
     (report,) = job.ask("audit", "items", "--brokers", broker.address)
     assert report["verdict"] == "equal", report
     assert not (job.data / "jobs" / "items" / "next").exists()
+    assert len(list((tmp_path / "cache" / "items").iterdir())) == 1
 
     # Groups of other columns: nothing leads to them from the old ones, so history begins there.
     job.spec["query"] = "SELECT cnt, COUNT(*) AS n FROM t WHERE cnt > 3 GROUP BY cnt"
