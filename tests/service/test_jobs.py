@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.served import SPEC
+from service.table import Table
+from tests.service.served import SPEC, Served
+from tests.service.tables import WatchedTable
 
 
 def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -143,6 +146,24 @@ def test_what_becomes_of_the_data_has_to_be_said(client: httpx.Client) -> None:
     assert client.delete("/v1/jobs/gone?data=drop").status_code == 204
     problem(client.get("/v1/jobs/gone"), 404, "job-unknown")
     problem(client.delete("/v1/jobs/gone?data=drop"), 404, "job-unknown")
+
+
+def test_a_deleted_job_leaves_the_hot_states_of_other_tables_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_CACHE", str(tmp_path / "cache"))
+    served = Served.start(tmp_path / "data")
+    try:
+        watched = WatchedTable(served)
+        place = watched.table.place
+        own, other = (place.hot_state(i) for i in (Table(place.table).id, "of another table"))
+        for directory in (own, other):
+            directory.mkdir(parents=True)
+        with served.client() as client:
+            assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+        assert [path.name for path in place.cache.iterdir()] == [other.name]
+    finally:
+        served.stop()
 
 
 def test_what_is_not_there_is_a_problem_too(client: httpx.Client) -> None:
