@@ -37,7 +37,7 @@ from jobs.core.order_key import encoder
 from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Counts, Group, Key, MemoryState, Upserts
-from jobs.edge.bucket_states import StateFiles
+from jobs.edge.bucket_states import StateFiles, hot_state_of
 from jobs.edge.delta_epochs import QUIET, EpochTable, LiveFile, newest_epoch, opened, start_row
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
@@ -150,8 +150,7 @@ def _discard_shadow(place: JobDirectory) -> None:
     shadow = place.shadow
     if shadow.begun:
         with suppress(FileNotFoundError):
-            table_id = opened(shadow.table).metadata().id
-            shutil.rmtree(shadow.hot_state(str(table_id)), ignore_errors=True)
+            shutil.rmtree(hot_state_of(shadow, opened(shadow.table)), ignore_errors=True)
     discard(shadow.data)
 
 

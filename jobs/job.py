@@ -29,6 +29,7 @@ from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.window_rules import closing_of
 from jobs.edge.alignment_group import AlignmentGroup
+from jobs.edge.bucket_states import hot_state_of
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.failpoints import failpoint
@@ -168,7 +169,8 @@ class Job:
                 pipeline = Pipeline(
                     self.spec, plan, table, newest, clock=clock, spark=spark,
                     connection=librdkafka_options(source),
-                    cache=place.hot_state(table.id), cores=spark.sparkContext.defaultParallelism,
+                    cache=hot_state_of(place, table.handle),
+                    cores=spark.sparkContext.defaultParallelism,
                     committed=lambda row, files: self._committed(publishing, row, files),
                     source_unchanged=self._source_unchanged,
                 )  # fmt: skip

@@ -49,7 +49,8 @@ from jobs.edge.bucket_states import CommittedEpoch, recent_line, stamp_of
 from jobs.edge.decode_task import DecodeTask
 from jobs.edge.dedupe_task import ROW_BUCKET, DedupeTask
 from jobs.edge.delta_epochs import EpochTable
-from jobs.edge.epoch_files import AddedFile, by_part, now_ms
+from jobs.edge.due_changes import write_in_order
+from jobs.edge.epoch_files import CHANGELOG, AddedFile, by_part, file_name, now_ms
 from jobs.edge.expressions import project, spark_type
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fold_task import FAILURE, OUTPUT, FoldReport, FoldTask, TimeTask
@@ -245,6 +246,11 @@ class Pipeline:
         outcome = Outcome()
         for _, payload in collected(numbers.mapInArrow(task, _OUTPUT_SCHEMA)):
             outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
+        due_files = [file for fold in outcome.folds for file in fold.due]
+        if due_files:
+            name = file_name(CHANGELOG, epoch, uuid, "driver")
+            changes = write_in_order(self.table.root, name, due_files, durable=self.spec.durable)
+            outcome.folds[0].files.append(changes)
         self.phases.lap("tasks")
         failpoint("after_tasks")
         return outcome

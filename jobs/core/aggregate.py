@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from jobs.core.change import Op, Row
@@ -52,6 +53,7 @@ from schemas.limits import DROPPED_KEYS_NAMED_MAX
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
 WITHHELD_EXPIRY_PARTS = 10
+LAST = 1 << 62  # behind all times: the end of a bundle
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class Folded:
     upserts: Upserts
     counters: Counters
     closed: list[Key] = field(default_factory=list)  # groups whose window has
+    times: list[int] = field(default_factory=list)  # of `fold_time`: when each row was due
 
 
 def fold(
@@ -132,8 +135,9 @@ def fold_time(
     release: bool = False,
     watermark: int | None = None,
 ) -> Folded:
-    """What time alone makes due: windows that `watermark` completes or closes, in the order of
-    time; with `release` the results that were withheld; groups whose TTL has passed at `now_ms`."""
+    """Fold what time alone makes due, in the order of (time, key): windows that `watermark`
+    completes or closes, groups whose TTL has passed at `now_ms`, and last with `release` the
+    results that were withheld."""
     passed: dict[Key, list[GroupTimer]] = {}
     if rules.closing is not None and watermark is not None:
         for timer in state.due(Clock.EVENT, watermark):
@@ -145,19 +149,33 @@ def fold_time(
                 expiring.setdefault(timer.key, []).append(timer)
     released = set(state.withheld()) if release else set()
     released -= rules.incomplete(released, watermark)
-    keys = [*passed, *sorted(released.union(expiring).difference(passed), key=order)]
-    counters = Counters(groups_touched=len(keys))
+    found = list(released.union(passed, expiring))
+    groups = dict(zip(found, state.groups(found), strict=True))
+
+    def due_at(key: Key) -> int:
+        group = groups[key]
+        if key in passed:
+            return passed[key][0].time
+        if key in expiring and group is not None:  # its timer may be older than its last write
+            return (group.written or 0) + rules.ttl_ms
+        return LAST
+
+    turns = sorted((due_at(key), order(key), key) for key in found)
+    counters = Counters(groups_touched=len(turns))
     folding = _Folding(program, state, counters, rules, now_ms, watermark)
-    for key, group in zip(keys, state.groups(keys), strict=True):
+    times: list[int] = []
+    for time, _, key in turns:
+        group = groups[key]
         after = folding.after_window(key, group, passed.get(key, ()))
         after = folding.after_timers(key, after, expiring.get(key, ()))
         if after is not None and after.withheld and key in released:
             after = folding.release(key, after)
         if after is not group:
             folding.upserts.groups.append((key, after))
+        times += repeat(time, len(folding.changelog) - len(times))
     folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
     counters.misfits = folding.results.misfits[0]
-    return Folded(folding.changelog, folding.upserts, counters, folding.closed)
+    return Folded(folding.changelog, folding.upserts, counters, folding.closed, times)
 
 
 def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) -> None:

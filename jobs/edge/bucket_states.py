@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from jobs.core.state import Stamp, Upserts
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files
@@ -29,7 +30,7 @@ from jobs.edge.hot_state import HotState, Steps, catch_up, opened
 from schemas.epoch import EpochRow
 from schemas.limits import LINE_EPOCHS
 from schemas.object_path import TablePath
-from schemas.places import on_this_host
+from schemas.places import JobDirectory, on_this_host
 from schemas.table_file import naming, table_file
 
 
@@ -48,6 +49,11 @@ class CommittedEpoch:
 
 def stamp_of(row: EpochRow) -> Stamp:
     return Stamp(row.epoch, row.uuid, row.generation)
+
+
+def hot_state_of(place: JobDirectory, handle: DeltaTable) -> Path:
+    """Return where this host keeps the hot state of this table of the job."""
+    return place.hot_state(str(handle.metadata().id))
 
 
 def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:

@@ -98,11 +98,6 @@ class EpochTable:
     def __post_init__(self) -> None:
         self.version = self.handle.version()
 
-    @property
-    def id(self) -> str:
-        """Delta's own id of the table, which a copy shares."""
-        return str(self.handle.metadata().id)
-
     @classmethod
     def exists(cls, root: TablePath) -> bool:
         return DeltaTable.is_deltatable(str(root), storage_options(root))

@@ -38,6 +38,7 @@ from jobs.core.state import Key, Stamp, State
 from jobs.core.timers import Clock
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.decode_task import collector_off
+from jobs.edge.due_changes import with_times
 from jobs.edge.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
@@ -84,6 +85,7 @@ class FoldReport(msgspec.Struct, kw_only=True):
     too_large: bool = False  # they have more bytes than a task may hold; nothing was folded
     failing: list[tuple[int, str]] = []
     files: list[AddedFile] = []
+    due: list[AddedFile] = []  # changelog rows that the driver puts in order
     counters: dict[str, int] = {}
     dropped_keys: list[tuple[str, int]] = []
     changelog_rows: int = 0
@@ -203,6 +205,7 @@ class _Fold:
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
+        self.times: list[int] = []  # when changelog rows were due, where time alone made them so
         self.groups: list[Any] = []
         self.group_buckets: list[int] = []
         self.multisets: list[Any] = []
@@ -304,6 +307,7 @@ class _Fold:
         first = bucket << SEQ_BUCKET_BITS
         self.changelog += well_formed(folded.changelog)
         self.seqs += range(first, first + len(folded.changelog))
+        self.times += folded.times
         self.groups += upserts.groups
         self.group_buckets += repeat(bucket, len(upserts.groups))
         self.multisets += upserts.multisets
@@ -337,10 +341,14 @@ class _Fold:
             MULTISETS: layout.multisets_table(task.epoch, self.multiset_buckets, self.multisets),
             TIMERS: layout.timers_table(task.epoch, self.timer_buckets, self.timers),
         }
+        if self.times:
+            keys = [self.order(key) for _, key, _ in self.changelog]
+            tables[CHANGELOG] = with_times(tables[CHANGELOG], self.times, keys)
         for part, table in tables.items():
             if table.num_rows:
                 name = file_name(part, task.epoch, task.uuid, self.writer)
-                report.files.append(write_file(task.root, name, table, durable=task.durable))
+                files = report.due if part == CHANGELOG and self.times else report.files
+                files.append(write_file(task.root, name, table, durable=task.durable))
         report.changelog_rows = len(self.changelog)
         ops = [op for op, _, _ in self.changelog]
         report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]

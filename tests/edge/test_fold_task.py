@@ -43,7 +43,7 @@ def run_time(made: FoldedTable, line: list[EpochRow], cache: Path, release: bool
 
 
 def rows(made: FoldedTable, report: FoldReport, part: str) -> list[dict[str, Any]]:
-    names = [file.path for file in report.files if file.part == part]
+    names = [file.path for file in (*report.files, *report.due) if file.part == part]
     return [row for name in names for row in pq.ParquetFile(made.root / name).read().to_pylist()]
 
 

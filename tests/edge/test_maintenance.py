@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs import maintenance
 from jobs.clock import JobClock
-from jobs.edge.bucket_states import CommittedEpoch
+from jobs.edge.bucket_states import CommittedEpoch, hot_state_of
 from jobs.edge.compaction import TOP_TIER, Merge, tier_of
 from jobs.edge.delta_epochs import (
     EpochTable,
@@ -91,8 +91,8 @@ class MaintainedJob:
         self.pipeline = Pipeline(
             self.spec, self.made.plan, table, newest,
             spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
-            cache=self.place.hot_state(table.id), cores=1, committed=lambda row, files: None,
-            clock=JobClock(self.spec, {}, newest, log_ends=dict),
+            cache=hot_state_of(self.place, table.handle), cores=1,
+            committed=lambda row, files: None, clock=JobClock(self.spec, {}, newest, log_ends=dict),
         )  # fmt: skip
         self.maintenance = Maintenance(self.pipeline, self.place.home)
 

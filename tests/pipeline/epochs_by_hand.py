@@ -28,6 +28,7 @@ from jobs.core.plan import Plan
 from jobs.core.program import Program
 from jobs.core.state import Key
 from jobs.core.values import render
+from jobs.edge.bucket_states import hot_state_of
 from jobs.edge.delta_epochs import EpochTable, epoch_rows, live_files, opened
 from jobs.edge.epoch_files import CHANGELOG, LATE, QUARANTINE, TableLayout, now_ms
 from jobs.edge.job_directory import JobDirectory
@@ -76,7 +77,7 @@ class EpochsByHand:
 
     @property
     def cache(self) -> Path:
-        return self.place.hot_state(EpochTable.open(self.root, self.layout).id)
+        return hot_state_of(self.place, opened(self.root))
 
     # --- running ------------------------------------------------------------------------------
 
