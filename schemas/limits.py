@@ -426,6 +426,9 @@ CONSOLE_COURSE_EPOCHS = 500
 CONSOLE_EPOCHS_TOLD = 12
 CONSOLE_ENTRIES = 24
 CONSOLE_RAW_BYTES = 64 * 1024
+
+# Groups that the page of a refused message names.
+CONSOLE_AFFECTED_GROUPS = 20
 CONSOLE_QUARANTINE_ROWS = 50
 
 # Groups whose MAX went down (or MIN up) lately: so many are remembered, out of so many epochs and,

@@ -1,4 +1,5 @@
-"""Replaying: whether a job would take a message of its quarantine now, as it is or fixed."""
+"""Replaying: whether a job would take a message of its quarantine now, as it is or fixed; and
+which groups lack it until then."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import re
 
 from jobs.core.change import Changes, ColumnGone, Filtered, Rejected
 from jobs.core.formats import MessageRules
-from jobs.core.plan import Plan
+from jobs.core.plan import Column, Plan
+from jobs.core.values import Json, render
 from schemas.job import JobSpec
 
 # EPOCH-TOPIC-PARTITION-OFFSET: what a message in quarantine is called.
@@ -42,3 +44,23 @@ def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | No
     if isinstance(decoded, Filtered):
         return "the job does not read that database or table", "$"
     return f"the message carries no rows: {decoded.why}", "$"
+
+
+def groups_of(spec: JobSpec, plan: Plan, value: bytes) -> list[dict[str, Json]] | None:
+    """Return the groups that the rows of a message belong to, those before an update too.
+
+    A group is named by its columns of the source; what an expression makes of them is left out.
+    None if these columns cannot be read.
+    """
+    named = [(each.name, each.expression) for each in plan.group]
+    columns = [(name, found) for name, found in named if isinstance(found, Column)]
+    used = tuple(dict.fromkeys(column for _, column in columns))
+    decoded = MessageRules.of(spec).decoder(used, used).explain(value)
+    if not isinstance(decoded, Changes):
+        return None
+    places = {column: place for place, column in enumerate(used)}
+    groups = [
+        {name: render(row[places[column]], column.type) for name, column in columns}
+        for _, row in decoded.changes
+    ]
+    return [group for place, group in enumerate(groups) if group not in groups[:place]]

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.limits import CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
+from jobs.core.replaying import groups_of
+from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
 from service import operations
 from service.console import words
 from service.console.job_view import followed_job
 from service.console.page import PageRoute, page
+from service.console.rows import text_of
 from service.console.visitor import visitor_of
 from service.follower import Follower
 from service.group_routes import read_table
@@ -96,9 +98,22 @@ def _message(runtime: Runtime, follower: Follower, found: dict[str, Any]) -> dic
         "dump": dump,
         "left_out": _left_out(raw, binary),
         "sendings": sendings,
+        "groups": None if text is None or told["cut"] else _groups(follower, text),
+        "deduped": bool(follower.shape.plan.primary_key),
         "going": any(each["state"] in ("WAITING", "RUNNING") for each in sendings),
         "fixable": raw is not None and not told["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
     }
+
+
+def _groups(follower: Follower, text: str) -> list[str] | None:
+    """Return the groups that lack the message, as text; None if it cannot be read that far."""
+    groups = groups_of(follower.spec, follower.shape.plan, text.encode())
+    if groups is None:
+        return None
+    return [
+        ", ".join(f"{name} = {text_of(value)}" for name, value in group.items())
+        for group in groups[:CONSOLE_AFFECTED_GROUPS]
+    ]
 
 
 def _left_out(raw: str | None, binary: str | None) -> str:

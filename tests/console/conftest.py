@@ -23,7 +23,10 @@ STORY_EPOCHS = 60
 expect.set_options(timeout=15_000)
 # What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.
 REFUSED: list[tuple[bytes | None, str]] = [
-    (b'{"data": [{"name": "<b>&amp;", "v": "x"}]}', "v: '<b>&amp;x' is not a valid INT"),
+    (
+        b'{"type": "INSERT", "data": [{"name": "<b>&amp;", "v": "x"}]}',
+        "v: '<b>&amp;x' is not a valid INT",
+    ),
     (b"\xff\xfe\x00bolt", "not JSON: invalid UTF-8"),
     (b'{"data": "' + b"y" * 3_000 + b'"}', "data is no array"),
     (None, "the message is empty"),

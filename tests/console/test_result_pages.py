@@ -120,6 +120,7 @@ def test_the_quarantine_tells_what_was_refused_and_marks_what_was_sent_again(
     assert "sent again, fixed" in found and "not text" in found and "no value" in found
     one = text(client, f"{JOB}/quarantine/{identity}")
     assert "&#39;&lt;b&gt;&amp;amp;x&#39; is not a valid INT" in one
+    assert "The results of <code>name = &lt;b&gt;&amp;amp;</code>" in one and "dedupe: pk" in one
     assert "t/0 @77" in one and "Whatever it says would count twice" in one
     binary = text(client, f"{JOB}/quarantine/{identity[:-1]}1")
     assert "ff fe 00 62 6f 6c 74" in binary
