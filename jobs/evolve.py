@@ -56,7 +56,7 @@ from jobs.edge.epoch_files import (
 from jobs.edge.fence import WriterLock
 from jobs.edge.savepoints import RESTORED
 from jobs.edge.table_place import building_site
-from jobs.edge.table_reading import TableReader
+from jobs.edge.table_reading import TableReader, take_next_spec
 from jobs.rewind import way
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
@@ -326,8 +326,10 @@ class _Commit:
             files=by_part(files),
         )
         table = EpochTable.open(self.root, self.layout)
+        place = self.reader.place
+        write_spec(place.next_spec, self.spec)
         table.commit_epoch(row, [*files, *older.values()], [*removed, *older], durable=self.durable)
-        write_spec(self.reader.place.spec, self.spec)
+        take_next_spec(place)
         return row
 
     def name(self, part: str) -> str:

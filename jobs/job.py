@@ -151,6 +151,12 @@ class Job:
             settle(place, self.tables)
             self._same_buckets(place, before)
             table, newest = self._table(place, plan, layout, admin, identities)
+            if before is None and not newest.fresh:
+                raise SpecMisfit(
+                    f"{place.spec} is missing, which has the number of buckets that the groups of "
+                    f"{self.spec.name!r} lie in; restore it from a backup, or put the spec of the "
+                    "last run there"
+                )
             self.progress.newest = newest
             if newest.moved is not None:
                 log.warning(
@@ -161,6 +167,7 @@ class Job:
             starts = checked_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
             write_spec(place.spec, self.spec)
+            place.next_spec.unlink(missing_ok=True)
             publishing = self._publishing(plan, table, newest)
             mirrored = self.spec.mirror_ms is not None
             spark = session(self.spec.name, self.master, delta=mirrored)
@@ -273,7 +280,7 @@ class Job:
         except GeneratorRefused as refused:
             raise SpecMisfit(f"watermark.generator: {refused}") from refused
         return JobClock(
-            self.spec, partitions, newest, log_ends=self._log_ends, group=self._group, make=make
+            self.spec, partitions, newest, log_ends=self.log_ends, group=self._group, make=make
         )
 
     def _watching(self) -> KafkaAdmin:
@@ -286,7 +293,8 @@ class Job:
     def _source_unchanged(self) -> None:
         same_topics(self._watching(), self._sources)
 
-    def _log_ends(self) -> Offsets:
+    def log_ends(self) -> Offsets:
+        """Return where the topics end at the broker; asked under the epoch lock."""
         admin = self._watching()
         return {topic: _texts(admin.end_offsets(topic)) for topic in self._sources}
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.core.job_time import Place
-from jobs.edge.kafka_source import changes_stream, planned_ends
+from jobs.edge.kafka_source import changes_stream, planned_ends, with_new_partitions
 from jobs.edge.spark import fast_directory
 from jobs.pipeline import Pipeline
 from schemas.connections import spark_options
@@ -64,7 +64,7 @@ class Reading:
             return
         with self._pipeline.epoch_lock:  # no epoch runs, and none of the old query begins
             self._turn += 1
-            starts = {topic: dict(at) for topic, at in self._pipeline.newest.offsets.items()}
+            starts = with_new_partitions(self._pipeline.newest.offsets, self._job.log_ends())
             self._left_out = self._pipeline.clock.paused
         self._stop_query()
         names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))

@@ -4,6 +4,7 @@ DIR/jobs/<name>/epochs          the table, the only truth
                /epochs.url      where the table is instead, if that is in object storage
                /results         the mirror, if the spec asks for one
                /spec.yaml       the spec of the last run
+               /spec.next.yaml  the spec that an evolve is about to make the job's own
                /savepoints      named epochs
                /next            a job beside it, which reads its topic again for another query
                /replayed        messages of the quarantine that were sent again
@@ -77,6 +78,11 @@ class JobDirectory:
     @property
     def spec(self) -> Path:
         return self.home / "spec.yaml"
+
+    @property
+    def next_spec(self) -> Path:
+        """The spec that an evolve is about to make the job's own."""
+        return self.home / "spec.next.yaml"
 
     @property
     def savepoints(self) -> Path:

@@ -158,6 +158,15 @@ def checked_starts(
     return starts
 
 
+def with_new_partitions(offsets: Offsets, ends: Offsets) -> Offsets:
+    """Return the offsets with the partitions that the topics have got meanwhile: Spark refuses to
+    begin unless each of them is named."""
+    return {
+        topic: dict.fromkeys(found, NEW_PARTITION) | offsets.get(topic, {})
+        for topic, found in ends.items()
+    }
+
+
 def reached(offsets: Offsets, goal: Offsets) -> bool:
     return all(
         offsets.get(topic, {}).get(partition, 0) >= end

@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +35,7 @@ from jobs.core.program import Program
 from jobs.core.state import Group, Key, rank
 from jobs.core.turns import Entry, Remembered, settled_until
 from jobs.core.values import Json, renderer
-from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, opened
+from jobs.edge.delta_epochs import LiveFile, epoch_rows, live_files, newest_epoch, opened
 from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, LATE, MULTISETS, TableLayout
 from jobs.edge.job_directory import JobDirectory
 from schemas.arrow_values import listed
@@ -111,6 +112,12 @@ class RowShape:
         return {name: render(value) for (name, render), value in zip(self._key, key, strict=True)}
 
 
+def take_next_spec(place: JobDirectory) -> None:
+    """Make the spec of an evolve that was committed the job's own; whoever sees it first does."""
+    with suppress(FileNotFoundError):
+        place.next_spec.replace(place.spec)
+
+
 class TableReader:
     """A job's table at one version."""
 
@@ -126,8 +133,16 @@ class TableReader:
     @classmethod
     def open(cls, place: JobDirectory) -> TableReader:
         """The table as it is now; what its columns mean is in the job's spec."""
+        handle = opened(place.table)
+        if place.next_spec.exists():  # an evolve is running, or was killed
+            newest = newest_epoch(place.table, handle)
+            if (
+                newest is not None
+                and plan_of(load_spec(place.next_spec)).fingerprint == newest.plan
+            ):
+                take_next_spec(place)
         spec = load_spec(place.spec)
-        return cls(place, spec, plan_of(spec), opened(place.table))
+        return cls(place, spec, plan_of(spec), handle)
 
     @property
     def root(self) -> TablePath:

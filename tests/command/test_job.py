@@ -381,6 +381,10 @@ def test_a_changed_number_of_buckets_is_refused(lab: Lab, tmp_path: Path) -> Non
     done = lab.command("run", str(spec), "--data", str(tmp_path), "--until-caught-up")
     assert done.returncode == 1
     assert "state.buckets is fixed for the life of a job" in done.stderr
+    (tmp_path / "jobs" / JOB / "spec.yaml").unlink()
+    done = lab.command("run", str(spec), "--data", str(tmp_path), "--until-caught-up")
+    assert done.returncode == 1
+    assert "spec.yaml is missing, which has the number of buckets" in done.stderr
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs.core.fold import fold_changelog
+from jobs.edge import failpoints
+from jobs.edge.failpoints import FailpointError
 from jobs.edge.table_reading import HistoryGone
 from jobs.evolve import CannotEvolve, evolve, take_over
 from schemas.job import JobSpec
@@ -52,6 +54,25 @@ def test_groups_of_other_columns_begin_their_history_with_the_epoch(written: Wri
         with pytest.raises(HistoryGone):
             reader.results(since)
     assert list(reader.changes(3)) == []
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_a_job_whose_evolve_was_killed_is_read_with_the_spec_of_its_table(
+    point: str, written: WrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = changed(written, "SELECT name, MAX(v) AS top FROM t GROUP BY name")
+    monkeypatch.setitem(failpoints._POINTS, point, ("raise", 0))
+    with pytest.raises(FailpointError):
+        evolve(written.place, spec)
+    monkeypatch.delitem(failpoints._POINTS, point)
+    results = {("a",): (5,), ("b",): (9,)}
+    if point == "before_commit":
+        assert dict(written.reader().results().rows) == {("a",): (6, 5), ("b",): (11, 9)}
+    else:
+        assert dict(written.reader().results().rows) == results
+    assert (evolve(written.place, spec).row is None) == (point == "after_commit")
+    assert dict(written.reader().results().rows) == results
+    assert load_spec(written.place.spec) == spec
 
 
 def test_a_topic_that_was_not_read_again_far_enough_takes_nothing_over(

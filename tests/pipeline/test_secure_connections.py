@@ -24,7 +24,7 @@ from jobs.edge.broker import OWN_SETTINGS, Broker, free_port
 from tests.pipeline.running import RunningJob, consumed, create_topic, produce
 from tests.pipeline.test_exactly_once import must_be_in_order, place
 from tests.pipeline.test_pipeline import delete, insert, row
-from tests.pipeline.test_source_faults import admin_client
+from tests.support.topics import admin_client
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -113,7 +113,7 @@ def openssl(folder: Path, *words: str) -> None:
 
 
 def add_scram_user(broker: Broker) -> None:
-    with admin_client(broker) as admin:
+    with admin_client(broker.address) as admin:
         wanted = UserScramCredentialUpsertion(USER, ScramMechanism.SCRAM_SHA_512, SCRAM_PASSWORD)
         assert admin.alter_user_scram_credentials([wanted]) == {USER: None}
 

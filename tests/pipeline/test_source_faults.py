@@ -10,20 +10,19 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import NewPartitions
+from kafka import TopicPartition
 
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import EpochTable
 from jobs.edge.kafka_admin import KafkaAdmin
 from tests.pipeline.running import RUN_SECONDS_MAX, RunningJob, create_topic, produce, producer_for
 from tests.pipeline.test_pipeline import insert, row
+from tests.support.topics import add_partitions, admin_client
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -49,12 +48,12 @@ def life(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     job = RunningJob(spec_of(TOPIC), tmp_path_factory.mktemp("life"), broker.address)
     fill(broker, TOPIC, range(2))
     job.must_run()
-    add_partitions(broker, TOPIC, 4)
+    add_partitions(broker.address, TOPIC, 4)
     fill(broker, TOPIC, range(4))
     running = job.start(caught_up=False)
     try:
         await_read(job, running, EACH * (2 + 4))
-        add_partitions(broker, TOPIC, 6)
+        add_partitions(broker.address, TOPIC, 6)
         fill(broker, TOPIC, range(6))
         await_read(job, running, EACH * (2 + 4 + 6))
         second_run = job.run()
@@ -82,22 +81,6 @@ def fill(broker: Broker, topic: str, partitions: range) -> None:
     producer_for.cache_clear()
     messages = [(number, insert(row(f"p{number}", number))) for number in partitions]
     produce(broker.address, topic, messages * EACH)
-
-
-def add_partitions(broker: Broker, topic: str, count: int) -> None:
-    with admin_client(broker) as admin:
-        admin.create_partitions({topic: NewPartitions(count)})
-    await_that(lambda: len(ends_of(broker, topic)) == count)
-
-
-@contextmanager
-def admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
-    """kafka-python's own client, for what the product never does to a source."""
-    client = KafkaAdminClient(bootstrap_servers=[broker.address])
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def ends_of(broker: Broker, topic: str) -> dict[int, int]:
@@ -176,13 +159,13 @@ def test_changes_that_the_source_lost_are_told_and_not_skipped(life: Life, broke
     job, stands = life.job, EACH * 3
     lost = 4
     fill(broker, TOPIC, range(2))
-    with admin_client(broker) as admin:
+    with admin_client(broker.address) as admin:
         admin.delete_records({TopicPartition(TOPIC, 1): stands + lost})
     must_refuse(job, f"{TOPIC}/1", f"at offset {stands},", f"{lost} offsets are lost")
     with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
         before = admin.topic(TOPIC)
         assert before is not None
-        with admin_client(broker) as client:
+        with admin_client(broker.address) as client:
             client.delete_topics([TOPIC])
         await_that(lambda: admin.topic(TOPIC) is None)
         must_refuse(job, f"{TOPIC!r} does not exist")
@@ -213,7 +196,7 @@ def test_a_topic_that_is_deleted_under_a_running_job_stops_it(
     running = job.start(caught_up=False)
     try:
         await_read(job, running, 2 * EACH)
-        with admin_client(broker) as client:
+        with admin_client(broker.address) as client:
             client.delete_topics([topic])
         said, _ = running.communicate(timeout=WAIT_SECONDS)
     finally:
@@ -234,7 +217,7 @@ def test_a_topic_that_is_made_again_under_a_running_job_stops_it_before_it_is_re
     try:
         await_read(job, running, 2 * EACH)
         with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
-            with admin_client(broker) as client:
+            with admin_client(broker.address) as client:
                 client.delete_topics([topic])
             await_that(lambda: admin.topic(topic) is None)
             admin.ensure_topic(topic, 2, {})

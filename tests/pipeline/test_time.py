@@ -15,7 +15,8 @@ import pytest
 
 from jobs.edge.broker import Broker
 from schemas.epoch import EpochRow
-from tests.pipeline.running import RunningJob, create_topic, produce
+from tests.pipeline.running import RunningJob, create_topic, produce, producer_for
+from tests.support.topics import add_partitions
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -141,8 +142,12 @@ def test_a_partition_a_day_ahead_waits_unread_for_one_that_starts_late(
         produce(broker.address, topic, [(1, inserted(NOON + 2 * MINUTE))])
         still = await_row(job, process, lambda row: at(row, topic, 1) == 3)
         assert at(still, topic, 0) == 1, "nor after a crash"
+        add_partitions(broker.address, topic, 3)
+        producer_for.cache_clear()  # the next one knows them
+        produce(broker.address, topic, [(2, inserted(NOON + DAY))])
         produce(broker.address, topic, [(1, inserted(NOON + DAY))])
         await_row(job, process, lambda row: at(row, topic, 0) == 6)
+        await_row(job, process, lambda row: row.offsets[topic].get("2") == 1)
         await_row(job, process, lambda row: watermark(row) == NOON + DAY - 1)
     assert never_backwards(job)
 

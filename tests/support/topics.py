@@ -1,10 +1,16 @@
-"""A topic read to its end, by its offsets and not by the clock."""
+"""Topics of a test: read to their end, by offsets and not by the clock; given more partitions."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import NewPartitions
+
+PARTITIONS_SECONDS_MAX = 30
 
 
 def committed_records(brokers: str, topic: str) -> list[Any]:
@@ -25,5 +31,29 @@ def committed_records(brokers: str, topic: str) -> list[Any]:
             for batch in consumer.poll(500).values():
                 records += batch
         return records
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def admin_client(brokers: str) -> Iterator[KafkaAdminClient]:
+    """kafka-python's own client, for what the product never does to a source."""
+    client = KafkaAdminClient(bootstrap_servers=brokers.split(","))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def add_partitions(brokers: str, topic: str, count: int) -> None:
+    """Give a topic so many partitions, and wait until clients see them."""
+    consumer = KafkaConsumer(bootstrap_servers=brokers.split(","))
+    try:
+        with admin_client(brokers) as client:
+            client.create_partitions({topic: NewPartitions(count)})
+        give_up = time.monotonic() + PARTITIONS_SECONDS_MAX
+        while len(consumer.partitions_for_topic(topic) or ()) < count:
+            assert time.monotonic() < give_up, f"{topic} does not get {count} partitions"
+            time.sleep(0.05)
     finally:
         consumer.close()
