@@ -13,25 +13,32 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.process_tree import anonymous_bytes, command_line, descendants
+from bench.process_tree import anonymous_bytes, descendants
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import live_files, opened
-from service import job_process
-from service.client import Client
 from tests.command.shop import Shop
 from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
+from tests.faults.single_faults import (
+    BROKER,
+    DRIVER,
+    JVM,
+    WORKER,
+    Fault,
+    driver_of,
+    kill,
+    pause,
+    strike,
+)
 from tests.faults.tally import RESULTS, FaultTally
 from tests.pipeline.running import RunningJob
 from tests.service.served import eventually
@@ -45,6 +52,15 @@ pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults,
     pytest.mark.timeout(int(SECONDS) + 600),
 ]  # fmt: skip
+
+FAULTS = (
+    kill(DRIVER),
+    kill(WORKER),
+    pause(BROKER, 5),
+    kill(JVM),
+    pause(WORKER, 5),
+    pause(JVM, 5),
+)
 
 # What may be added in an hour, going on as in the second half, of the median of that half. The
 # rows of the shop become more all the time, so the cache may grow a little.
@@ -72,47 +88,6 @@ class Looks:
         slope, _ = np.polyfit(np.array(self.at[half:]) / 3_600, values, 1)
         median = statistics.median(values)
         return median, float(slope) / max(median, 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    name: str
-    does: Callable[[int, Broker], None]  # to the driver of this pid, or to the broker
-
-
-def _kill(words: str) -> Callable[[int, Broker], None]:
-    def kill(driver: int, _: Broker) -> None:
-        os.kill(_child(driver, words), signal.SIGKILL)
-
-    return kill
-
-
-def _pause(words: str, seconds: float) -> Callable[[int, Broker], None]:
-    def pause(driver: int, broker: Broker) -> None:
-        pid = broker.java_pid if words == "broker" else _child(driver, words)
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-    return pause
-
-
-FAULTS = (
-    Fault("the driver is killed", lambda driver, _: os.kill(driver, signal.SIGKILL)),
-    Fault("a worker is killed", _kill("python_daemon")),
-    Fault("the broker stands still for 5 s", _pause("broker", 5)),
-    Fault("the JVM is killed", _kill("SparkSubmit")),
-    Fault("a worker stands still for 5 s", _pause("python_daemon", 5)),
-    Fault("the JVM stands still for 5 s", _pause("SparkSubmit", 5)),
-)
-
-
-def _child(driver: int, words: str) -> int:
-    """The newest process of a job whose command has these words."""
-    found = [pid for pid in descendants(driver) if words in command_line(pid)]
-    assert found, f"no process of {words}"
-    return found[-1]
 
 
 def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: Path) -> None:
@@ -145,23 +120,6 @@ def faults(seconds: float) -> Iterator[Fault]:
         for fault in dice.sample(FAULTS, min(left, len(FAULTS))):
             left -= 1
             yield fault
-
-
-def strike(
-    client: Client, job: RunningJob, fault: Fault, broker: Broker, tally: FaultTally
-) -> None:
-    """One fault, and how long it takes until the job commits again."""
-    tally.plan(fault.name)
-    driver = eventually(lambda: driver_of(job), BACK_SECONDS_MAX)
-    fault.does(driver, broker)
-    struck, epoch = time.monotonic(), client.job("items").epoch or 0
-    tally.fire(fault.name)
-    eventually(lambda: (client.job("items").epoch or 0) > epoch + 1, BACK_SECONDS_MAX)
-    tally.recoveries.append(time.monotonic() - struck)
-
-
-def driver_of(job: RunningJob) -> int | None:
-    return job_process.writer(job.table.parent / "lock")
 
 
 def look(job: RunningJob, looks: Looks) -> None:

@@ -1,0 +1,114 @@
+"""Single faults: one part of a running job is killed, paused or loses its files.
+
+fault ──► the job goes on, or its service starts it again ──► two more epochs are committed
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.process_tree import command_line, descendants
+from jobs.edge.broker import Broker
+from service import job_process
+from service.client import Client
+from tests.faults.load import BACK_SECONDS_MAX
+from tests.faults.tally import FaultTally
+from tests.pipeline.running import RunningJob
+from tests.service.served import eventually
+
+# Parts of a job, each with the words of its command.
+DRIVER, WORKER, PUBLISHER, JVM = "jobs.command", "python_daemon", "publisher_process", "SparkSubmit"
+BROKER = "broker"
+NAMES = {
+    DRIVER: "the driver", WORKER: "a worker", PUBLISHER: "the publisher", JVM: "the JVM",
+    BROKER: "the broker",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a fault may strike."""
+
+    driver: int
+    job: RunningJob
+    broker: Broker
+
+    def pid(self, part: str) -> int:
+        """The newest process of a part."""
+        if part == BROKER:
+            return self.broker.java_pid
+        if part == DRIVER:
+            return self.driver
+        newest: int = eventually(lambda: max(self._pids(part), default=None), BACK_SECONDS_MAX)
+        return newest
+
+    def _pids(self, part: str) -> list[int]:
+        return [pid for pid in descendants(self.driver) if part in command_line(pid)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    does: Callable[[Running], None]
+
+
+def kill(part: str) -> Fault:
+    return Fault(
+        f"{NAMES[part]} is killed", lambda running: os.kill(running.pid(part), signal.SIGKILL)
+    )
+
+
+def pause(part: str, seconds: float) -> Fault:
+    def paused(running: Running) -> None:
+        pid = running.pid(part)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    return Fault(f"{NAMES[part]} is paused for {seconds:.0f} s", paused)
+
+
+def lose_hot_state() -> Fault:
+    def lost(running: Running) -> None:
+        shutil.rmtree(running.job.data / "cache", ignore_errors=True)
+
+    return Fault("the hot state is deleted", lost)
+
+
+def lose_shared_memory() -> Fault:
+    """The query's throw-away checkpoint, which lies in memory."""
+
+    def lost(running: Running) -> None:
+        mine = f"retally-{zlib.crc32(str(running.job.table).encode()):08x}-*"
+        found = list(Path("/dev/shm").glob(mine))
+        assert found, "the checkpoint is elsewhere"
+        for directory in found:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    return Fault("the files in /dev/shm are deleted", lost)
+
+
+def strike(
+    client: Client, job: RunningJob, fault: Fault, broker: Broker, tally: FaultTally
+) -> None:
+    """One fault, and how long it takes until the job commits again."""
+    tally.plan(fault.name)
+    driver = eventually(lambda: driver_of(job), BACK_SECONDS_MAX)
+    fault.does(Running(driver, job, broker))
+    struck, epoch = time.monotonic(), client.job("items").epoch or 0
+    tally.fire(fault.name)
+    eventually(lambda: (client.job("items").epoch or 0) > epoch + 1, BACK_SECONDS_MAX)
+    tally.recoveries.append(time.monotonic() - struck)
+
+
+def driver_of(job: RunningJob) -> int | None:
+    return job_process.writer(job.table.parent / "lock")
