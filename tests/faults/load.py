@@ -56,6 +56,15 @@ def served_job(job: RunningJob) -> Iterator[Client]:
 
 def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
     """Held against each other: the topic, the table's changelog, its results, and the truth."""
+    tell_of_topic(job, tally)
+    kept = job.part("quarantine")
+    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
+    assert ordered(job.ask("results", "items")) == shop.truth()
+    assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
+
+
+def tell_of_topic(job: RunningJob, tally: FaultTally) -> None:
+    """Held against each other: the topic and the table's changelog."""
     records = consumed(job.brokers, job.spec["sink"]["topic"])
     stored = {place(change) for change in job.ask("changes", "items")}
     published = [place(record["value"]) for record in records]
@@ -65,10 +74,6 @@ def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
     tally.duplicates = len(published) - len(set(published)) + len(set(published) - stored)
     tally.out_of_order = disordered(records)
     tally.close()
-    kept = job.part("quarantine")
-    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
-    assert ordered(job.ask("results", "items")) == shop.truth()
-    assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
 
 
 def newest_epoch(job: RunningJob) -> int:
