@@ -18,6 +18,7 @@ from jobs.core.laws import BrokenLaw
 from jobs.edge.delta_epochs import Fenced, FormatTooNew, FormatTooOld
 from jobs.edge.disk import DiskRefused, disk_refused
 from jobs.edge.epoch_files import now_ms
+from jobs.edge.hot_state import ZombieTask
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_source import SourceChanged
 from jobs.edge.publishing import HistoryMissing, SinkAhead
@@ -48,11 +49,15 @@ _FOR_GOOD: dict[type[Exception], str] = {
     UnknownConnectionError: "connection-unknown",
     AddressRefused: "address-refused",
     Fenced: "fenced",
+    ZombieTask: "hot-state-ahead",
 }
 # The publisher's own words; "unreachable" and "crashed" may pass.
 _PUBLISHER_FOR_GOOD = frozenset(
-    {"fenced", "refused", "address_refused", "sink_changed", "gap", "broken_changelog"}
-)
+    {
+        "fenced", "refused", "address_refused", "sink_taken", "sink_changed", "gap",
+        "broken_changelog",
+    }
+)  # fmt: skip
 
 
 def kind_of(error: BaseException) -> tuple[str, bool]:

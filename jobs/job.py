@@ -35,6 +35,7 @@ from jobs.edge.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
 from jobs.edge.failpoints import failpoint
 from jobs.edge.fence import OwnedElsewhere, WriterLock
 from jobs.edge.generator_class import GeneratorRefused, maker_of
+from jobs.edge.java import java
 from jobs.edge.job_directory import JobDirectory
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.edge.kafka_source import (
@@ -143,6 +144,7 @@ class Job:
         signal.signal(signal.SIGINT, handler)
 
     def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
+        java()  # before anything is taken from a job that runs: without it this one never will
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
         source = self.connections.named(self.spec.source.connection)

@@ -32,6 +32,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The first line: what is published where, by whom."""
 
     job: str
+    table: str = ""  # Delta's id of the job's table, so that jobs of one name are told apart
+    newest: int = -1  # the epoch that the table stands at
     generation: int  # of the writer; the higher one is right where two meet
     connection: dict[str, str]  # librdkafka's options
     topic: str
@@ -48,6 +50,7 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A committed epoch: its changelog files, and what is said once its rows are out."""
 
     epoch: int
+    uuid: str = ""
     files: list[str]  # absolute paths
     rows: int
     watermark: int | None = None
@@ -67,6 +70,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "active"
     offsets: dict[str, Any] = {}
     generation: int = 0
+    table: str = ""  # whose epochs these are; retally before 0.2 did not say
+    uuid: str = ""  # of the epoch
+    writer: str = ""  # the publisher process that wrote this
 
     @property
     def next_epoch(self) -> int | None:
@@ -93,11 +99,13 @@ class Ready(msgspec.Struct, frozen=True):
     complete: bool
     topic_id: str
     partitions: int
+    uuid: str = ""  # of the epoch
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Why a publisher ended: `fenced`, `sink_changed`, `gap`, `broken_changelog`, `refused`,
-    `address_refused`, `unreachable`, `crashed`; and `died`, where it could not say."""
+    """Why a publisher ended: `fenced`, `displaced`, `sink_taken`, `sink_changed`, `gap`,
+    `broken_changelog`, `refused`, `address_refused`, `unreachable`, `crashed`; and `died`, where it
+    could not say."""
 
     code: str
     reason: str

@@ -14,8 +14,9 @@ The way of an epoch:
 Small epochs that wait together share a transaction; a large one spans several, each with its own
 progress record, so that a restart goes on inside the epoch.
 
-A start is: `init_transactions` (fences a predecessor and ends its transaction), then read the
-progress, then leave a claim: the progress again with our generation. Any error whose outcome is
+A start is: read the progress, which refuses a topic of another table before anybody is fenced;
+`init_transactions` (fences a predecessor and ends its transaction); read the progress again, then
+leave a claim: the progress with our generation and our writer id. Any error whose outcome is
 not certain throws the producer away and starts over like this, because a late message of an
 unsettled transaction may land in the next one. With `at_least_once` there are no transactions:
 records are flushed before their progress, and what a crash repeats has the same epoch and seq.
@@ -28,6 +29,7 @@ import signal
 import sys
 import time
 from collections import deque
+from uuid import uuid4
 
 import msgspec
 from kafka.errors import KafkaError
@@ -87,6 +89,8 @@ class PublisherProcess:
         self._session: Session | None = None
         self._identity: TopicIdentity | None = None
         self._progress = Progress()
+        self._first = True
+        self._writer_id = uuid4().hex
         self._last_success = awake_seconds()
 
     def run(self) -> None:
@@ -99,7 +103,8 @@ class PublisherProcess:
         self._start_over()
         assert self._identity is not None
         at = self._progress
-        ready = Ready(at.epoch, at.seq, at.complete, self._identity.id, self._identity.partitions)
+        topic = self._identity
+        ready = Ready(at.epoch, at.seq, at.complete, topic.id, topic.partitions, at.uuid)
         self._outbox.say(Answer(ready=ready))
 
     def turn(self, *, wait: bool) -> None:
@@ -113,6 +118,15 @@ class PublisherProcess:
         except (Unsettled, KafkaError) as doubt:
             log(f"starting over: {doubt}")
             self._start_over()
+        except Hopeless as hopeless:
+            if hopeless.fatal.code == "fenced" and not self._succeeded():
+                raise Hopeless(
+                    "displaced",
+                    f"another producer took the transactional id of {self._configuration.topic!r} "
+                    "and has published nothing",
+                    "the next start takes it back",
+                ) from None
+            raise
 
     def close(self) -> None:
         session, self._session = self._session, None
@@ -147,22 +161,66 @@ class PublisherProcess:
         self._records.clear()
 
     def _take_over(self) -> None:
-        """Fence first, then read how far the predecessor got, then say whose turn it is."""
+        """See that the topic is ours, fence, read how far the predecessor got, claim the topic."""
         configuration = self._configuration
         self._admin = KafkaAdmin(kafka_python_options(configuration.connection))
         self._require_topics(self._admin)
-        session = self._session = Session(configuration, self._inbox)
-        progress = progress_topic(configuration.topic)
-        found = read_progress(configuration.connection, progress, configuration.job)
-        self._progress = found or Progress()
-        if self._progress.generation > configuration.generation:
+        before = self._progress_of_ours()
+        if self._first and before.epoch is not None and before.epoch > configuration.newest >= 0:
+            self._progress = before  # the driver refuses to go on, and nobody was fenced
+            return
+        of_older_version = before.generation > 0 and not before.table
+        session = self._session = Session(
+            configuration, self._inbox, succeeds_older_version=of_older_version
+        )
+        self._progress = self._progress_of_ours()
+        claim = msgspec.structs.replace(
+            self._progress,
+            generation=configuration.generation, table=configuration.table, writer=self._writer_id,
+        )  # fmt: skip
+        session.commit(claim)
+        self._first = False
+
+    def _progress_of_ours(self) -> Progress:
+        """Return how far the topic goes, unless it is another table's or a newer generation's."""
+        configuration = self._configuration
+        own, others = self._read_progress()
+        strangers = [
+            name
+            for name, each in others.items()
+            if own is None or (each.table and each.table != configuration.table)
+        ]
+        if own is not None and own.table and own.table != configuration.table:
+            strangers.insert(0, configuration.job)
+        if strangers:
+            raise Hopeless(
+                "sink_taken",
+                f"topic {configuration.topic!r} has the changelog of job {strangers[0]!r}, which "
+                "has another table",
+                "a topic has one writer: give sink.topic another name",
+            )
+        own = own or Progress()
+        if own.generation > configuration.generation:
             raise Hopeless(
                 "fenced",
-                f"generation {self._progress.generation} of the job publishes to "
+                f"generation {own.generation} of the job publishes to "
                 f"{configuration.topic!r}; this is generation {configuration.generation}",
                 "one job is running twice; leave the newer one alone",
             )
-        session.commit(msgspec.structs.replace(self._progress, generation=configuration.generation))
+        return own
+
+    def _succeeded(self) -> bool:
+        """Whether another publisher has claimed the topic since; if in doubt it has."""
+        try:
+            own, _ = self._read_progress()
+        except (Unsettled, KafkaError):
+            return True
+        return own is None or own.writer != self._writer_id
+
+    def _read_progress(self) -> tuple[Progress | None, dict[str, Progress]]:
+        configuration = self._configuration
+        topic = progress_topic(configuration.topic)
+        return read_progress(configuration.connection, topic, configuration.job)
 
     def _require_topics(self, admin: KafkaAdmin) -> None:
         configuration = self._configuration
@@ -278,6 +336,9 @@ class PublisherProcess:
             status=order.status,
             offsets=order.offsets,
             generation=self._configuration.generation,
+            table=self._configuration.table,
+            uuid=order.uuid,
+            writer=self._writer_id,
         )
 
 

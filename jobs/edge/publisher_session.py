@@ -71,7 +71,9 @@ class Hopeless(Exception):
 class Session:
     """From the fencing of a predecessor to the first doubt."""
 
-    def __init__(self, configuration: Configuration, inbox: Inbox) -> None:
+    def __init__(
+        self, configuration: Configuration, inbox: Inbox, *, succeeds_older_version: bool = False
+    ) -> None:
         self._configuration = configuration
         self._inbox = inbox
         self._topic = configuration.topic
@@ -81,6 +83,8 @@ class Session:
         self._begun_at: float | None = None
         options = {**configuration.connection, **_PRODUCER_OPTIONS}
         if self._transactional:
+            if succeeds_older_version:
+                _fence_older_version(configuration)
             options["transactional.id"] = configuration.transactional_id
             options["transaction.timeout.ms"] = limits.TRANSACTION_TIMEOUT_MS
         else:
@@ -218,14 +222,31 @@ class Session:
         return None
 
 
+def _fence_older_version(configuration: Configuration) -> None:
+    """End the transaction of a publisher from before transactional ids named the table. Its last
+    progress names no table either; ours does, so this is done once."""
+    producer = Producer(
+        {
+            **configuration.connection,
+            "transactional.id": f"retally-{configuration.job}",
+            "transaction.timeout.ms": limits.TRANSACTION_TIMEOUT_MS,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
+
+
 def awake_seconds() -> float:
     """Seconds that go on while the machine sleeps, as the broker's do."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
-def read_progress(connection: dict[str, str], topic: str, job: str) -> Progress | None:
-    """The newest committed progress of the job, read from the end of the topic."""
+def read_progress(
+    connection: dict[str, str], topic: str, job: str
+) -> tuple[Progress | None, dict[str, Progress]]:
+    """Return the newest committed progress of the job, and that of other jobs beside it, from the
+    end of the topic; of a job that has none yet the whole topic is read."""
     options = {
         **connection,
         "group.id": f"{job}-progress",  # librdkafka wants one; nothing is committed under it
@@ -242,11 +263,13 @@ def read_progress(connection: dict[str, str], topic: str, job: str) -> Progress 
         tail = limits.PROGRESS_TAIL_RECORDS
         while True:
             start = max(low, high - tail)
-            found = _last_value(consumer, TopicPartition(topic, 0, start), job.encode())
-            if found is not None:
-                return msgspec.json.decode(found, type=Progress)
-            if start == low:
-                return None
+            values = _last_values(consumer, TopicPartition(topic, 0, start))
+            found = {
+                key.decode(errors="replace"): msgspec.json.decode(value, type=Progress)
+                for key, value in values.items()
+            }
+            if job in found or start == low:
+                return found.pop(job, None), found
             tail *= 10
     except KafkaException as error:
         raise Unsettled(f"the progress cannot be read: {error.args[0].str()}") from None
@@ -254,9 +277,10 @@ def read_progress(connection: dict[str, str], topic: str, job: str) -> Progress 
         consumer.close()
 
 
-def _last_value(consumer: Consumer, start: TopicPartition, key: bytes) -> bytes | None:
+def _last_values(consumer: Consumer, start: TopicPartition) -> dict[bytes, bytes]:
+    """Return the newest value of each key from there on."""
     consumer.assign([start])
-    last: bytes | None = None
+    last: dict[bytes, bytes] = {}
     deadline = time.monotonic() + limits.PUBLISH_CALL_SECONDS_MAX
     while time.monotonic() < deadline:
         message = consumer.poll(_WATCH_SECONDS)
@@ -264,7 +288,9 @@ def _last_value(consumer: Consumer, start: TopicPartition, key: bytes) -> bytes 
             continue
         error = message.error()
         if error is None:
-            last = message.value() if message.key() == key else last
+            key, value = message.key(), message.value()
+            if key is not None and value is not None:
+                last[key] = value
         elif error.code() == Code._PARTITION_EOF:
             return last
         elif not error.retriable():

@@ -50,10 +50,13 @@ class Publishing:
         assert spec.sink is not None
         self.topic = spec.sink.topic
         known = newest.topics.get(self.topic)
+        table_id = str(table.handle.metadata().id)
         self._table = table
         self._publisher = Publisher(
             Configuration(
                 job=spec.name,
+                table=table_id,
+                newest=newest.epoch,
                 # Grows with every commit, and no clock can set it back.
                 generation=table.version,
                 connection=librdkafka_options(connection),
@@ -62,7 +65,7 @@ class Publishing:
                 partitions=spec.sink.partitions,
                 delivery=spec.sink.delivery,
                 columns=result_columns(plan),
-                transactional_id=f"retally-{spec.name}",
+                transactional_id=f"retally-{spec.name}-{table_id}-{spec.sink.topic}",
                 topic_id=None if known is None else known.id,
             )
         )
@@ -114,13 +117,13 @@ class Publishing:
             after = -1
             if ready.epoch is not None:
                 after = ready.epoch if ready.complete else ready.epoch - 1
-            self._send_missed(after, newest)
+            self._send_missed(after, newest, ready.uuid)
             self._ready = ready
         except BaseException as failure:
             self._failure = failure
 
-    def _send_missed(self, after: int, newest: int) -> None:
-        """Epochs that are in the table and not yet in the topic."""
+    def _send_missed(self, after: int, newest: int, uuid: str) -> None:
+        """Send the epochs that the topic lacks; its newest one, `after`, has this uuid."""
         if after > newest:
             standing = newest_epoch(self._table.root, opened(self._table.root))
             if standing is not None and standing.epoch > newest:
@@ -133,10 +136,17 @@ class Publishing:
                 "it was restored, or the topic belongs to a job in another directory. Give "
                 "sink.topic another name"
             )
-        if after == newest:
-            return
         handle = self._table.reader()
-        rows = epoch_rows(self._table.root, handle, since=after)
+        rows = epoch_rows(self._table.root, handle, since=after - 1)
+        there = [row for row in rows if row.epoch == after]
+        if there and uuid and there[0].uuid != uuid:
+            raise SinkAhead(
+                f"epoch {after} of topic {self.topic!r} is another one than the table's: one of "
+                "them was restored and went on. Give sink.topic another name"
+            )
+        rows = [row for row in rows if row.epoch > after]
+        if not rows:
+            return
         begun = [row.epoch for row in rows if row.begins]
         if begun and after == -1:  # a topic that has nothing yet begins where history does
             after = begun[-1] - 1
@@ -162,6 +172,7 @@ class Publishing:
     def _to_publish(self, row: EpochRow, names: Sequence[str]) -> EpochToPublish:
         return EpochToPublish(
             epoch=row.epoch,
+            uuid=row.uuid,
             files=[str(self._table.root / name) for name in names],
             rows=int(row.counters.get("changelog_rows", 0)),
             watermark=told_watermark(row.watermarks),

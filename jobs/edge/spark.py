@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from jobs.core.laws import BrokenLaw
 from jobs.edge.class_archive import jvm_option
 from jobs.edge.disk import room_in
+from jobs.edge.hot_state import ZombieTask
 from jobs.edge.jars import spark_jars
 from jobs.edge.java import use_own
 from schemas.connections import SPARK_REDACTION
@@ -103,7 +104,7 @@ def written_places() -> list[Path]:
 
 # What a task may say that is more than a failed task, as the end of its traceback has it.
 _SAID: dict[str, type[Exception]] = {
-    each.__name__: each for each in (TableDamaged, TableFileGone, BrokenLaw)
+    each.__name__: each for each in (TableDamaged, TableFileGone, BrokenLaw, ZombieTask)
 }
 _LAST_WORDS = re.compile(rf"^[\w.]*\b({'|'.join(_SAID)}): (.+)$", re.MULTILINE)
 

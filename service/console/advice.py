@@ -69,6 +69,18 @@ _BY_CODE = {
         "The sink topic was deleted, made again or got another number of partitions. Give the job "
         "another sink topic."
     ),
+    "publisher-sink-taken": (
+        "The sink topic has the changelog of another job or of another table. Give the job another "
+        "sink topic."
+    ),
+    "publisher-displaced": (
+        "Another process took the publisher's transactional id and published nothing. The service "
+        "starts the job again by itself; find that process if it comes back."
+    ),
+    "hot-state-ahead": (
+        "The job's cache is ahead of its table: the table was restored, or a newer writer is at "
+        "work. If it was restored, delete the directory that the log names."
+    ),
     "publisher-gap": (
         "An epoch was to be published out of turn, and was not. Please report it, with the log."
     ),

@@ -7,7 +7,9 @@ So what the table must say is known: `state` is what a fold of the next epoch wo
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -87,6 +89,13 @@ class FoldedTable:
         self.changelog: list[tuple[int, int, ChangelogRow]] = []
         self.newest = epoch_row(0, self.plan, **start)
         self.table.commit_epoch(self.newest, ())
+
+    def copied(self, root: Path) -> FoldedTable:
+        """The same table elsewhere, as a backup that was restored."""
+        shutil.copytree(self.root, root)
+        copy = deepcopy(self, {id(self.table): None, id(self.layout): self.layout})
+        copy.table = EpochTable.open(root, self.layout)
+        return copy
 
     @property
     def root(self) -> Path:

@@ -26,6 +26,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, TransactionState
 
@@ -558,6 +559,78 @@ def test_a_zombie_is_fenced_by_its_successor(
     publish(successor, table.commit(100))
     assert successor.failure is None
     assert_exactly_the_changelog(broker.address, topic, table)
+
+
+@pytest.mark.parametrize("job", ["items", "other"])
+def test_a_topic_of_another_table_is_refused_and_its_publisher_goes_on(
+    broker: Broker, topic: str, start: Start, table: SmallTable, job: str
+) -> None:
+    publisher = start(table="ours")
+    publish(publisher, table.commit(50))
+    with pytest.raises(PublisherFailed, match=f"sink_taken: topic '{topic}' has the changelog of"):
+        start(job=job, table="theirs", transactional_id="retally-items")
+    publish(publisher, table.commit(50))
+    assert_exactly_the_changelog(broker.address, topic, table)
+
+
+def test_a_table_behind_its_topic_is_told_so_and_nobody_is_fenced(
+    broker: Broker, topic: str, start: Start, table: SmallTable
+) -> None:
+    publisher = start(table="ours")
+    publish(publisher, table.commit(50), table.commit(50))
+    restored = Publisher(configuration(broker.address, topic, table="ours", newest=1))
+    try:
+        assert restored.start(WAIT_SECONDS).epoch == 2
+    finally:
+        restored.kill()
+    publish(publisher, table.commit(50))
+    assert_exactly_the_changelog(broker.address, topic, table)
+
+
+def test_one_that_loses_its_id_to_nobody_who_publishes_may_start_again(
+    broker: Broker, topic: str, start: Start, table: SmallTable
+) -> None:
+    publisher = start(table="ours")
+    publish(publisher, table.commit(50))
+    fence(broker, configuration(broker.address, topic).transactional_id)
+    publisher.send(table.commit(50))
+    failed_with(publisher, "displaced")
+    again = start(table="ours")
+    assert again.published == 1
+    publish(again, table.epochs[1])
+    assert_exactly_the_changelog(broker.address, topic, table)
+
+
+def test_a_publisher_of_an_older_version_is_fenced_with_its_open_transaction(
+    broker: Broker,
+    topic: str,
+    start: Start,
+    table: SmallTable,
+    marks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@3")
+    job = configuration(broker.address, topic).job
+    older = start(transactional_id=f"retally-{job}")  # and its progress names no table
+    monkeypatch.delenv("RETALLY_FAILPOINTS")
+    publish(older, table.commit(50))
+    older.send(table.commit(50))
+    older.send(table.commit(50))
+    wait_until(lambda: list(marks.iterdir()))
+    assert older.pid is not None
+    os.kill(older.pid, signal.SIGSTOP)
+    newer = start(table="ours", transactional_id=f"retally-{job}-ours-{topic}")
+    assert newer.published is not None
+    publish(newer, *table.epochs[newer.published :])
+    os.kill(older.pid, signal.SIGCONT)
+    failed_with(older, "fenced")
+    assert_exactly_the_changelog(broker.address, topic, table)
+
+
+def fence(broker: Broker, transactional_id: str) -> None:
+    """What a process does that takes the id and ends before it publishes."""
+    stray = Producer({"bootstrap.servers": broker.address, "transactional.id": transactional_id})
+    stray.init_transactions(WAIT_SECONDS)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import Fenced
+from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.publishing import Publishing, SinkAhead
 from schemas.connections import load_connections
 from schemas.epoch import EpochRow
@@ -41,17 +42,24 @@ def test_a_topic_that_is_ahead_of_the_table_is_refused(
     """A table of the same age in another directory, or one that was restored, would make other
     epochs of the same numbers; and those the topic has already would not be sent."""
     made = FoldedTable(tmp_path / "made")
-    for number in range(3):
+    for number in range(2):
         made.epoch(insert("a", number))
+    restored = made.copied(tmp_path / "restored")
+    made.epoch(insert("a", 2))
     publish(made, broker, topic)
     publish(made, broker, topic)  # as far as the topic: nothing is left to do
 
-    restored = FoldedTable(tmp_path / "restored")
-    for number in range(2):
-        restored.epoch(insert("a", number))
     restored.table.version = made.table.version  # the writer's generation does not tell
     with pytest.raises(SinkAhead, match=r"has epoch 3, but the table stands at epoch 2.*restored"):
         publish(restored, broker, topic)
+    restored.table.version = restored.table.handle.version()
+    restored.epoch(insert("a", 3))
+    with pytest.raises(SinkAhead, match=r"epoch 3 of topic .* is another one than the table's"):
+        publish(restored, broker, topic)
+    other = FoldedTable(tmp_path / "other")
+    other.epoch(insert("a", 1))
+    with pytest.raises(PublisherFailed, match="changelog of job 'items', which has another table"):
+        publish(other, broker, topic)
 
 
 def test_a_start_that_another_writer_has_overtaken_is_fenced(

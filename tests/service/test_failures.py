@@ -12,6 +12,7 @@ from jobs.core.publisher_lines import Fatal
 from jobs.edge.broker import Broker
 from jobs.edge.delta_epochs import CommitFailed, CommitUnknown, Fenced, FormatTooNew
 from jobs.edge.disk import DiskRefused
+from jobs.edge.hot_state import ZombieTask
 from jobs.edge.kafka_admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka_publisher import PublisherFailed
 from jobs.edge.kafka_range import RangeSilent
@@ -40,6 +41,9 @@ from tests.service.tables import WatchedTable
         (BrokenLaw("U- without U+"), "law-broken", False),
         (PublisherFailed(Fatal("sink_changed", "made again")), "publisher-sink-changed", False),
         (PublisherFailed(Fatal("fenced", "another")), "fenced", False),
+        (PublisherFailed(Fatal("displaced", "by nobody")), "publisher-displaced", True),
+        (PublisherFailed(Fatal("sink_taken", "another")), "publisher-sink-taken", False),
+        (ZombieTask("the state is ahead"), "hot-state-ahead", False),
         (AddressRefused("169.254.169.254"), "address-refused", False),
         (PublisherFailed(Fatal("address_refused", "no")), "publisher-address-refused", False),
         (PublisherFailed(Fatal("unreachable", "no broker")), "publisher-unreachable", True),

@@ -21,7 +21,9 @@ def committed_records(brokers: str, topic: str) -> list[Any]:
         enable_auto_commit=False,
     )
     try:
-        numbers = consumer.partitions_for_topic(topic) or ()
+        numbers = consumer.partitions_for_topic(topic)
+        if not numbers:
+            return []
         partitions = [TopicPartition(topic, number) for number in numbers]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
