@@ -1,6 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test test-all test-rest check bench faults explore clean
+.PHONY: help setup setup-browser lock sbom demo test test-all test-rest check bench faults explore clean
 export PYTHON
 
 RUN := .venv/bin/python
@@ -17,6 +17,14 @@ setup: ## everything into .venv and .jars; does nothing when it is there
 setup-browser: ## Chromium, which the tests of the console look at its pages with
 	@setup/setup_browser.sh
 
+lock: ## renew the lock files after a change of dependencies; ARGS=--upgrade takes the newest
+	@$(or $(wildcard $(RUN)),python3) -m setup.lock $(ARGS)
+
+sbom: setup ## the list of everything that is installed, as CycloneDX JSON, in build/
+	@mkdir -p build
+	@$(RUN) -m setup.sbom $(ARGS) > build/sbom.cdx.json
+	@echo "sbom: build/sbom.cdx.json"
+
 demo: setup ## a broker, a living source, a job, and its changing results
 	@.venv/bin/retally demo
 
@@ -30,7 +38,7 @@ test-all: ## both, one after the other
 	@$(MAKE) test
 	@$(MAKE) test-rest
 
-check: setup ## format, lint, types, and the tests that start no JVM
+check: setup ## lock files, format, lint, types, and the tests that start no JVM
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m ruff check .
 	@$(RUN) -m mypy

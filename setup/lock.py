@@ -1,0 +1,123 @@
+"""Writes the two lock files anew: `make lock`, after a change of pyproject.toml or setup/ivy.xml.
+
+    pyproject.toml ──► uv ──► setup/requirements.lock   for every Python and platform at once
+    setup/ivy.xml  ──► Ivy ──► setup/jars.lock          only where it is stale: jars never change
+
+Versions stay as they are in the lock unless pyproject.toml wants others; `--upgrade` takes the
+newest. uv is a package of the lock too: the old lock installs the uv that writes the new one.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jobs.edge.java import JavaMissing
+from setup import install, locked
+from setup.install import SetupFailed
+
+_NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
+_ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
+# Of no platform that is promised.
+_ELSEWHERE = "sys_platform == 'win32'"
+
+
+def main(upgrade: bool) -> int:
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            lock_packages(Path(directory), upgrade)
+            lock_jars(Path(directory))
+    except (JavaMissing, SetupFailed, subprocess.CalledProcessError) as problem:
+        print(f"lock: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+# --- packages ---------------------------------------------------------------------------------
+
+
+def lock_packages(directory: Path, upgrade: bool) -> None:
+    uv = install_uv(directory)
+    wanted = locked.wanted_packages()
+    everything = directory / "everything.txt"
+    everything.write_text(locked.PACKAGES.read_text())  # uv keeps the versions that it finds there
+    every = [each for section in wanted.values() for each in section]
+    newest = ["--upgrade"] if upgrade else []
+    resolve(uv, every, "--generate-hashes", "-o", str(everything), *newest)
+    entries = [each for each in _ENTRY.split(everything.read_text()) if _ELSEWHERE not in each]
+    by_section: dict[str, str] = {}
+    for section in locked.SECTIONS:
+        names = set(_NAME.findall(resolve(uv, wanted[section], "-c", str(everything))))
+        by_section[section] = "".join(each for each in entries if _name(each) in names)
+        entries = [each for each in entries if _name(each) not in names]
+    locked.write_packages(by_section)
+    print(f"lock: {locked.PACKAGES} has {len(locked.packages(*locked.SECTIONS))} packages")
+
+
+def install_uv(directory: Path) -> str:
+    target = ["--target", str(directory / "uv")]
+    install.install_locked("lock", options=target, what="uv", python=sys.executable)
+    return str(directory / "uv" / "bin" / "uv")
+
+
+def resolve(uv: str, wanted: list[str], *options: str) -> str:
+    """Return the versions of what is wanted and of what that needs, for all platforms."""
+    fixed = ["--universal", "--python-version", locked.python_min(), "--no-header", "--no-annotate"]
+    command = [uv, "pip", "compile", "-", "--quiet", *fixed, *options]
+    return subprocess.run(
+        command, input="\n".join(wanted), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def _name(entry: str) -> str:
+    return entry.partition("==")[0]
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def lock_jars(directory: Path) -> None:
+    try:
+        locked.check_jars()
+        return
+    except locked.LockStale:
+        pass
+    shipped = install.pyspark_jars()
+    if shipped is None or not installed_as_wanted(shipped):
+        raise SetupFailed("jars.lock needs the pyspark of the lock: run make setup, make lock")
+    retrieved = directory / "jars"
+    install.retrieve(retrieved, "[conf]/[organisation]/[artifact]/[revision].[ext]", shipped)
+    found = without_shipped(read_jars(retrieved), shipped)
+    locked.write_jars(found)
+    print(f"lock: {locked.JARS} has {len(found)} jars")
+
+
+def without_shipped(found: list[locked.Jar], shipped: Path) -> list[locked.Jar]:
+    """Leave out the jars of Spark's configuration that the set-up leaves out too."""
+    known = {install.module_name(jar.name) for jar in shipped.iterdir()}
+    return [
+        jar for jar in found if jar.conf != "spark" or install.module_name(jar.file) not in known
+    ]
+
+
+def installed_as_wanted(shipped: Path) -> bool:
+    """Whether the pyspark of these jars is the version that pyproject.toml names."""
+    site = shipped.parents[1]
+    wanted = [each for each in locked.packages("runtime") if each.name == "pyspark"]
+    return all((site / f"pyspark-{each.version}.dist-info").exists() for each in wanted)
+
+
+def read_jars(retrieved: Path) -> list[locked.Jar]:
+    """Return the jars of a directory that is laid out by coordinates."""
+    found: list[locked.Jar] = []
+    for jar in sorted(retrieved.glob("*/*/*/*.jar")):
+        conf, group, artifact, _ = jar.relative_to(retrieved).parts
+        found.append(locked.Jar(conf, group, artifact, jar.stem, locked.sha256(jar)))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(upgrade="--upgrade" in sys.argv[1:]))

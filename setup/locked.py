@@ -1,0 +1,184 @@
+"""The two lock files: every package and every jar that the set-up installs, with its SHA-256.
+
+    setup/requirements.lock   packages, in pip's format, in sections (--- runtime, --- dev, ...)
+    setup/jars.lock           jars: SHA-256, configuration, Maven coordinates
+
+`make lock` writes them (setup/lock.py). Each begins with a digest of what it was made from, so
+that a stale lock is noticed without a network. Standard library only, as in install.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = ROOT / "pyproject.toml"
+IVY_XML = ROOT / "setup" / "ivy.xml"
+PACKAGES = ROOT / "setup" / "requirements.lock"
+JARS = ROOT / "setup" / "jars.lock"
+
+# A section has the packages that those before it do not have. Only these two are in an image.
+RUNTIME = ("build", "runtime")
+SECTIONS = (*RUNTIME, "dev", "java", "lock")
+
+_ADVICE = "run make lock, and commit what it changes"
+_MADE_FROM = "# made from: "
+_SECTION = re.compile(r"^# --- (\w+)\n", re.MULTILINE)
+_REQUIREMENT = re.compile(r"^([a-z0-9-]+)==([^ ]+)( ; .*)? \\\n", re.MULTILINE)
+_HASH = re.compile(r"--hash=sha256:(\w+)")
+
+
+class LockStale(RuntimeError):
+    """A lock file was made from something else than the checkout has now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A version of a package, with the SHA-256 of each of its files."""
+
+    section: str
+    name: str
+    version: str
+    marker: str
+    hashes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar of a configuration of setup/ivy.xml."""
+
+    conf: str
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """The path in the directory of jars."""
+        return f"{self.conf}/{self.file}"
+
+
+def digest(*parts: bytes | str) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part if isinstance(part, bytes) else part.encode())
+        sha.update(b"\0")
+    return sha.hexdigest()
+
+
+# --- packages ---------------------------------------------------------------------------------
+
+
+def wanted_packages() -> dict[str, list[str]]:
+    """Return the requirements of pyproject.toml by section, unresolved."""
+    project: dict[str, Any] = tomllib.loads(PYPROJECT.read_text())
+    extras = project["project"]["optional-dependencies"]
+    build, runtime = project["build-system"]["requires"], project["project"]["dependencies"]
+    return {"build": build, "runtime": runtime, **extras}
+
+
+def python_min() -> str:
+    wanted: str = tomllib.loads(PYPROJECT.read_text())["project"]["requires-python"]
+    return wanted.removeprefix(">=")
+
+
+def project_metadata() -> str:
+    """Return what the project's own installation is made of: its scripts, its files of data.
+
+    The settings of ruff, mypy and pytest, which are in the same file, are no part of it.
+    """
+    project = tomllib.loads(PYPROJECT.read_text())
+    return json.dumps([project["project"], project["tool"]["setuptools"]])
+
+
+def packages_source() -> str:
+    return digest(json.dumps(wanted_packages(), sort_keys=True), python_min())
+
+
+def check_packages() -> None:
+    """Raise LockStale unless the lock of the packages is that of pyproject.toml."""
+    if not _made_from(PACKAGES, packages_source()):
+        raise LockStale(f"{PACKAGES.name} is not that of pyproject.toml's dependencies: {_ADVICE}")
+
+
+def requirements(*sections: str) -> str:
+    """Return these sections of the lock, for `pip install --require-hashes -r`."""
+    parts = _SECTION.split(PACKAGES.read_text())
+    by_name = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return "".join(by_name[section] for section in sections)
+
+
+def packages(*sections: str) -> list[Package]:
+    """Return the packages of these sections."""
+    found: list[Package] = []
+    for section in sections:
+        parts = _REQUIREMENT.split(requirements(section))
+        for name, version, marker, rest in zip(*(parts[n::4] for n in range(1, 5)), strict=True):
+            given = (marker or "").removeprefix(" ; ")
+            found.append(Package(section, name, version, given, tuple(_HASH.findall(rest))))
+    return found
+
+
+def write_packages(by_section: dict[str, str]) -> None:
+    sections = "".join(f"\n# --- {name}\n{by_section[name]}" for name in SECTIONS)
+    head = "# Every package that the set-up installs, with the SHA-256 of each of its files.\n"
+    PACKAGES.write_text(f"{head}# Made by make lock.\n{_MADE_FROM}{packages_source()}\n{sections}")
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def jars_source() -> str:
+    """Changes with the wanted jars, and with pyspark, whose own jars are left out of them."""
+    pyspark = [each for each in wanted_packages()["runtime"] if each.startswith("pyspark==")]
+    return digest(IVY_XML.read_bytes(), *pyspark)
+
+
+def check_jars() -> None:
+    """Raise LockStale unless the lock of the jars is that of setup/ivy.xml."""
+    if not _made_from(JARS, jars_source()):
+        raise LockStale(f"{JARS.name} is not that of setup/ivy.xml and pyspark: {_ADVICE}")
+
+
+def jars(runtime: bool = False) -> list[Jar]:
+    """Return the locked jars; for an image without those of the embedded broker."""
+    found: list[Jar] = []
+    for line in JARS.read_text().splitlines():
+        if not line.startswith("#"):
+            sha256, conf, coordinates = line.split()
+            group, artifact, version = coordinates.split(":")
+            found.append(Jar(conf, group, artifact, version, sha256))
+    return [jar for jar in found if jar.conf == "spark" or not runtime]
+
+
+def write_jars(found: list[Jar]) -> None:
+    head = "# Every jar that the set-up fetches, with its SHA-256. Made by make lock.\n"
+    lines = [f"{j.sha256} {j.conf} {j.group}:{j.artifact}:{j.version}\n" for j in found]
+    JARS.write_text(f"{head}{_MADE_FROM}{jars_source()}\n{''.join(lines)}")
+
+
+def differing_jars(where: Path, runtime: bool = False) -> list[str]:
+    """Return the paths in a directory of jars that are not what the lock has, in order."""
+    locked = {jar.path: jar.sha256 for jar in jars(runtime)}
+    there = {str(jar.relative_to(where)): sha256(jar) for jar in where.glob("*/*.jar")}
+    return sorted({path for path, _ in locked.items() ^ there.items()})
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _made_from(lock: Path, source: str) -> bool:
+    return f"{_MADE_FROM}{source}\n" in lock.read_text()
