@@ -274,6 +274,8 @@ def _text_reader(sql_type: SqlType, how: str) -> Callable[[str], Value]:
                 raise ValueError(f"{shown(text)}: with nanoseconds only UTC is read")
             minutes = int(moved[3]) * 60 + int(moved[4])
             value += (-1 if moved[2] == "+" else 1) * minutes * 60 * _MICROSECONDS_A_SECOND
+            if not _MICROS_LOW <= value <= _MICROS_HIGH:
+                raise ValueError(f"{shown(text)} in UTC is outside the years 1 to 9999")
         return value
 
     return read

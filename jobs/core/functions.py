@@ -52,7 +52,10 @@ OF_DATES = ("DAY", "WEEK", *UNITS_MONTHS)
 # Paths of JSON without wildcards: members and elements. Formats of time without words, zones and
 # what depends on a locale.
 _JSON_PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*|\[\d{1,9}\]|\['[^'\\]+'\])*")
-_TIME_FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|S{1,6}|'T'|[-/:., _])+")
+TIME_FORMAT_PART = re.compile(
+    r"yyyy(?!y)|MM(?!M)|dd(?!d)|HH(?!H)|mm(?!m)|ss(?!s)|S{1,6}(?!S)|'T'|[-/:., _]"
+)
+_TIME_FORMAT = re.compile(f"(?:{TIME_FORMAT_PART.pattern})+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from jobs.core.plan import Column, Expression, Named, Plan, Window, WindowBound
 from jobs.core.sql_text import window_sql
 from jobs.core.window_query import bounds
 
-# Windows lie in the years 1 to 9999, as every time of ours does.
+# The first and the last millisecond of the years 1 to 9999: both bounds of a window lie between
+# them, or nobody could read its end.
 WINDOWS_FROM_MS = -62_135_596_800_000
-WINDOWS_TO_MS = 253_402_300_800_000
+WINDOWS_TO_MS = 253_402_300_799_999
 
 # The columns that an opened row has more; no column of a user has a blank in its name.
 START, END = "window start", "window end"

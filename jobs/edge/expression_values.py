@@ -41,10 +41,12 @@ _SPARK_TYPES: dict[Kind, T.DataType] = {
     Kind.BINARY: T.BinaryType(),
 }
 
-# What a text must look like before Spark reads it as a date or a time: Spark also knows zones, and
-# for constants words such as `now`, which would make a query give other results tomorrow.
-_DATE_TEXT = r"^\s*\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
-_TIMESTAMP_TEXT = r"^\s*\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
+# What a text must look like before Spark reads it as a date or a time: Spark also knows the year 0,
+# zones, and for constants words such as `now`, which would make a query give other results tomorrow.
+_DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
+_TIMESTAMP_TEXT = (
+    r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
+)
 _FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
 
 

@@ -1,19 +1,22 @@
 """The functions of moments (DATE, TIMESTAMP) as Spark Columns.
 
-TIMESTAMPADD(unit, n, t)   days or microseconds are added, or months to the day; what leaves the
-                           years 1 to 9999 is NULL, and fails the row
+TIMESTAMPADD(unit, n, t)   days or microseconds are added, or months to the day
+TO_DATE, TO_TIMESTAMP      text by a pattern, and TO_TIMESTAMP_LTZ of a number
 DATE_TRUNC, TIMESTAMPDIFF  units of fixed length by division, months by the calendar
+
+What is outside the years 1 to 9999 is NULL, and fails the row.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.core.functions import UNITS_MONTHS, UNITS_US
+from jobs.core.functions import TIME_FORMAT_PART, UNITS_MONTHS, UNITS_US
 from jobs.core.plan import Call, Constant
 from jobs.edge.expression_values import spark_type
 from schemas.types import Kind
@@ -80,13 +83,25 @@ def _truncate(call: Call, values: list[SparkColumn]) -> SparkColumn:
     return F.date_trunc(_constant(call, 0), values[1]).try_cast(spark_type(call.type))
 
 
-def _to_date(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    return F.try_to_timestamp(values[0], F.lit(_constant(call, 1))).try_cast(T.DateType())
+def _from_text(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    """Only text with the digits of the format gets to Spark: it would also read years of more than
+    four digits, and throw at those that overflow its microseconds."""
+    form = _constant(call, 1)
+    text = F.when(values[0].rlike(_text_pattern(form)), values[0])
+    return _stamp(call, F.unix_micros(F.try_to_timestamp(text, F.lit(form))))
 
 
-def _to_timestamp(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    read = F.try_to_timestamp(values[0], F.lit(_constant(call, 1)))
-    return read.try_cast(spark_type(call.type))
+def _text_pattern(form: str) -> str:
+    """The text that a format takes: all digits of a part, of a fraction at least one."""
+    return "^" + "".join(map(_part_pattern, TIME_FORMAT_PART.findall(form))) + "$"
+
+
+def _part_pattern(part: str) -> str:
+    if part == "'T'":
+        return "[Tt]"
+    if not part[0].isalpha():
+        return re.escape(part)
+    return rf"\d{{{'1,' * part.startswith('S')}{len(part)}}}"
 
 
 def _from_number(call: Call, values: list[SparkColumn]) -> SparkColumn:
@@ -100,7 +115,7 @@ MOMENT_FUNCTIONS: dict[str, Callable[[Call, list[SparkColumn]], SparkColumn]] = 
     "TIMESTAMPDIFF": _difference,
     "DATE_TRUNC": _truncate,
     "DATE_FORMAT": lambda call, values: F.date_format(values[0], _constant(call, 1)),
-    "TO_DATE": _to_date,
-    "TO_TIMESTAMP": _to_timestamp,
+    "TO_DATE": _from_text,
+    "TO_TIMESTAMP": _from_text,
     "TO_TIMESTAMP_LTZ": _from_number,
 }

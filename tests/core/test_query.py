@@ -514,6 +514,7 @@ REFUSED = [
     ("SELECT MAX(LPAD(name, cnt, ' ')) FROM t", 12, "a whole number from 0 to 10000, written out"),
     ("SELECT MAX(JSON_VALUE(name, 'a.b')) FROM t", 12, "JSON_VALUE needs a path"),
     ("SELECT MAX(DATE_FORMAT(DATE '2024-01-01', 'EEE')) FROM t", 12, "a format made of yyyy MM"),
+    ("SELECT MAX(DATE_FORMAT(DATE '2024-01-01', 'MMMM')) FROM t", 12, "a format made of yyyy MM"),
     ("SELECT MAX(TIMESTAMPADD(FORTNIGHT, 1, DATE '2024-01-01')) FROM t", 12, "a unit of time"),
     ("SELECT MAX(DATE '2024-01-01' - INTERVAL '1' HOUR) FROM t", 17, "a DATE has no"),
     ("SELECT MAX(DATE '2024-01-01' + INTERVAL '1' CENTURY) FROM t", 17, "a number of one of"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jobs.core.plan import Column, Window
 from jobs.core.query import parse_query
 from jobs.core.sql_text import expression_sql
+from jobs.core.values import render
 from jobs.core.windows import (
     END,
     START,
@@ -28,6 +29,10 @@ windows = st.builds(
     st.integers(1, 40),
 )
 times = st.integers(WINDOWS_FROM_MS + 10**12, WINDOWS_TO_MS - 10**12)
+edges = st.one_of(
+    st.integers(WINDOWS_FROM_MS, WINDOWS_FROM_MS + 10**12),
+    st.integers(WINDOWS_TO_MS - 10**12, WINDOWS_TO_MS),
+)
 
 
 def tumble(size: int) -> Window:
@@ -71,7 +76,9 @@ def test_every_row_is_in_exactly_as_many_windows_as_slides_fit(window: Window, t
 
 def test_windows_beyond_the_years_that_there_are_do_not_exist() -> None:
     assert list(starts(tumble(60_000), WINDOWS_FROM_MS)) == [WINDOWS_FROM_MS]
-    assert list(starts(tumble(60_000), WINDOWS_TO_MS - 1)) == [WINDOWS_TO_MS - 60_000]
+    last = WINDOWS_TO_MS + 1 - 60_000  # it would end where the year 10000 begins
+    assert list(starts(tumble(60_000), last - 1)) == [last - 60_000]
+    assert not starts(tumble(60_000), last)
     assert not starts(tumble(60_000), WINDOWS_FROM_MS - 1)
     assert not starts(tumble(60_000), WINDOWS_TO_MS)
     assert not starts(hop(30_000, 60_000), WINDOWS_FROM_MS)
@@ -119,3 +126,10 @@ def test_a_plan_over_opened_rows_knows_nothing_of_windows() -> None:
     ]
     assert plain.where == plan.where
     assert plain.aggregates == plan.aggregates
+
+
+@given(windows | st.builds(tumble, st.integers(1, 10**14)), edges)
+def test_every_bound_of_a_window_can_be_read(window: Window, time: int) -> None:
+    for start in starts(window, time):
+        for bound in (start, start + window.size_ms):
+            assert render(bound * 1_000, timestamp(3))

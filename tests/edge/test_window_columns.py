@@ -14,6 +14,7 @@ from jobs.core.bucket import bucket_in
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
 from jobs.core.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, opener
+from jobs.core.values import renderer
 from jobs.edge.bucket_column import bucket_column
 from jobs.edge.columns import to_arrow
 from jobs.edge.expressions import fallible, project, spark_type
@@ -44,9 +45,9 @@ WINDOWS = (
 def times() -> list[int | None]:
     """Epoch milliseconds around 1970, today, and where the calendar ends; and none."""
     random = Random(1970)
-    edges = [0, 1_700_000_000_000, WINDOWS_FROM_MS, WINDOWS_TO_MS - 1]
+    edges = [0, 1_700_000_000_000, WINDOWS_FROM_MS, WINDOWS_TO_MS]
     near = [edge + step for edge in edges for step in (-60_000, -1, 0, 1, 59_999, 60_000)]
-    within = [each for each in near if WINDOWS_FROM_MS <= each < WINDOWS_TO_MS]
+    within = [each for each in near if WINDOWS_FROM_MS <= each <= WINDOWS_TO_MS]
     return [*within, *(random.randint(-(10**13), 10**13) for _ in range(40)), None]
 
 
@@ -65,7 +66,7 @@ def test_spark_assigns_the_windows_of_the_core(spark: SparkSession, name: str) -
     if name == "second":
         values = [each if each is None else each // 1_000_000 * 1_000_000 for each in values]
     if name == "number":
-        values += [2**63 - 1, -(2**63), WINDOWS_TO_MS, WINDOWS_FROM_MS - 1]
+        values += [2**63 - 1, -(2**63), WINDOWS_TO_MS + 1, WINDOWS_FROM_MS - 1]
     for text in WINDOWS:
         window = text.format(name)
         sql = f"SELECT MAX(v) AS m, COUNT(*) AS n FROM s GROUP BY {window}"
@@ -79,6 +80,8 @@ def test_spark_assigns_the_windows_of_the_core(spark: SparkSession, name: str) -
         made = made.select("g0", "g1", "a0", "failure")
         table = made.toArrow()
         bounds = [from_arrow(table[f"g{i}"], plan.group[i].type) for i in range(2)]
+        for values_of, named in zip(bounds, plan.group, strict=True):
+            assert len(list(map(renderer(named.type), values_of))) == table.num_rows  # none raises
         found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
         failures: dict[int, str] = {}
         reasons = table["failure"].to_pylist()
