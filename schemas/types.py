@@ -9,7 +9,7 @@ hashed, compared, packed and shipped without a class of its own:
     DECIMAL(p, s)               int, the number of units of 10^-s
     STRING                      str
     DATE                        int, days since 1970-01-01
-    TIME                        str, HH:MM:SS
+    TIME                        str, HH:MM:SS, and the fraction without zeros at its end
     TIMESTAMP(p), p <= 6        int, microseconds since 1970-01-01 00:00:00
     TIMESTAMP(p), p >  6        str, YYYY-MM-DD HH:MM:SS.nnnnnnnnn (sorts as the instant does)
     TIMESTAMP_LTZ(p)            the same two, in UTC

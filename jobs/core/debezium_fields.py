@@ -82,7 +82,7 @@ _DAYS_LOW = (date.min - _EPOCH.date()) // _DAY
 _DAYS_HIGH = (date.max - _EPOCH.date()) // _DAY
 _MICROS_LOW = (datetime.min - _EPOCH) // _MICROSECOND
 _MICROS_HIGH = (datetime.max - _EPOCH) // _MICROSECOND
-_SECONDS_A_DAY = 86_400
+_NANOSECONDS_A_DAY = 86_400_000_000_000
 
 _PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
@@ -298,11 +298,12 @@ def _number_reader(sql_type: SqlType, encoding: Encoding) -> Callable[[int], Val
                 f"{number} may be milliseconds or microseconds (time.precision.mode: adaptive); "
                 "let the connector write schemas, or adaptive_time_microseconds"
             )
-        seconds = number * unit // 1_000_000_000
-        if not 0 <= seconds <= _SECONDS_A_DAY:
+        if not 0 <= number * unit <= _NANOSECONDS_A_DAY:
             raise ValueError(f"{number} {how} is not a time of day")
-        minutes, second = divmod(seconds % _SECONDS_A_DAY, 60)
-        return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+        seconds, nanos = divmod(number * unit % _NANOSECONDS_A_DAY, 1_000_000_000)
+        minutes, second = divmod(seconds, 60)
+        text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+        return f"{text}.{nanos:09d}".rstrip("0") if nanos else text
 
     def instant(number: int) -> Value:
         if unit is None:

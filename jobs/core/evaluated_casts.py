@@ -77,7 +77,10 @@ def _to_float(value: float) -> float:
     if value - value != 0:
         return value
     numerator, denominator = value.as_integer_ratio()
-    return rounded_float(numerator << FLOAT_UNIT_BITS, denominator)
+    rounded = rounded_float(numerator << FLOAT_UNIT_BITS, denominator)
+    if rounded - rounded != 0:
+        raise Failed("does not fit FLOAT")
+    return rounded
 
 
 def _truncated(value: float, target: SqlType) -> int:

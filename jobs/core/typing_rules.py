@@ -143,7 +143,7 @@ def cast_fails(source: SqlType, target: SqlType) -> bool:
     if source == STRING:
         return target.kind is not Kind.BINARY
     if not target.numeric or target.floating:
-        return False
+        return source.kind is Kind.DOUBLE and target.kind is Kind.FLOAT
     if source.kind is Kind.BOOLEAN:
         return decimal_shape(target)[0] == decimal_shape(target)[1]
     if source.floating:

@@ -55,6 +55,7 @@ _TRIMMED = "".join(map(chr, range(33)))
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TRUTH = {"true": True, "false": False}
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{0,9}))?")
 _STAMP = {
     "sql": re.compile(r"([0-9-]{10}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{0,9}))?(Z?)"),
@@ -169,10 +170,15 @@ def _boolean(field: object) -> bool:
     if isinstance(field, bool):
         return field
     text = _text(field, "BOOLEAN").strip(_TRIMMED)
-    # "1" is how MySQL's tinyint(1) arrives; any other text is false, as in Flink.
-    if _is_number(field):
-        return _NUMBER.fullmatch(text) is not None and Decimal(text) == 1
-    return text == "1" or text.lower() == "true"
+    truth = _TRUTH.get(text.lower())
+    if truth is None and _WHOLE.fullmatch(text):
+        truth = any(map(int, text.lstrip("+-")))  # MySQL's tinyint(1): what is not 0 is true
+    elif truth is None and _is_number(field) and _NUMBER.fullmatch(text):
+        number = Decimal(text)
+        truth = number != 0 if number == number.to_integral_value() else None
+    if truth is None:
+        raise ValueError(f"{shown(field)} is not a valid BOOLEAN: true, false or a whole number")
+    return truth
 
 
 def _integer_converter(sql_type: SqlType) -> Converter:
@@ -203,22 +209,26 @@ def _whole_number(number: Decimal, sql_type: SqlType, high: int) -> int:
 
 
 def _double(field: object) -> float:
-    text = _text(field, "DOUBLE").strip(_TRIMMED)
-    if _NUMBER.fullmatch(text):
-        return float(text) + 0.0
-    # Python writes its own non-finite floats in lower case; texts have Java's spelling.
-    if isinstance(field, float) and not isinstance(field, str):
-        return canonical_float(field)
-    return _non_finite(text, field, "DOUBLE")
+    return _floating(field, "DOUBLE", float)
 
 
 def _float(field: object) -> float:
-    if _is_number(field):  # a JSON number is a double first, as in Flink
-        return _nearest_float(_double(field))
-    text = _text(field, "FLOAT").strip(_TRIMMED)
+    # A JSON number is a double first, as in Flink.
+    exactly = float if _is_number(field) else _rounded_to_odd
+    return _floating(field, "FLOAT", lambda text: _nearest_float(exactly(text)))
+
+
+def _floating(field: object, sql_type: str, nearest: Callable[[str], float]) -> float:
+    text = _text(field, sql_type).strip(_TRIMMED)
     if _NUMBER.fullmatch(text):
-        return _nearest_float(_rounded_to_odd(text))
-    return _non_finite(text, field, "FLOAT")
+        number = nearest(text) + 0.0
+        if math.isinf(number):
+            raise ValueError(f"{shown(field)} does not fit {sql_type}")
+        return number
+    # Python writes its own non-finite floats in lower case; texts have Java's spelling.
+    if isinstance(field, float) and not isinstance(field, str):
+        return canonical_float(field)
+    return _non_finite(text, field, sql_type)
 
 
 def _non_finite(text: str, field: object, sql_type: str) -> float:
@@ -355,10 +365,11 @@ def _time(field: object) -> str:
     if match is None:
         raise ValueError(f"{shown(field)} is not a valid TIME such as 12:38:35")
     hour, minute, second, fraction = match.groups()
-    seconds = _seconds_of_day(hour, minute, second, fraction or "", field)
+    digits = (fraction or "").rstrip("0")
+    seconds = _seconds_of_day(hour, minute, second, digits, field)
     if seconds == _SECONDS_A_DAY:
         return "00:00:00"
-    return f"{hour}:{minute}:{second}"
+    return f"{hour}:{minute}:{second}.{digits}".rstrip(".")
 
 
 def _seconds_of_day(hour: str, minute: str, second: str, fraction: str, field: object) -> int:

@@ -6,6 +6,7 @@ Every operation is one of Spark's try forms, so that nothing here throws while S
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 from pyspark.sql import Column as SparkColumn
@@ -18,6 +19,7 @@ from schemas.types import (
     BIGINT,
     BOOLEAN,
     DECIMAL_PRECISION_MAX,
+    DOUBLE,
     STRING,
     Kind,
     SqlType,
@@ -41,8 +43,8 @@ _SPARK_TYPES: dict[Kind, T.DataType] = {
     Kind.BINARY: T.BinaryType(),
 }
 
-# What a text must look like before Spark reads it as a date or a time: Spark also knows the year 0,
-# zones, and for constants words such as `now`, which would make a query give other results tomorrow.
+# What a text must look like before Spark reads it as a date or a time. Spark also knows the year 0,
+# zones, and for constants words such as `now`, with which a query gives other results tomorrow.
 _DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
 _TIMESTAMP_TEXT = (
     r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
@@ -91,6 +93,10 @@ def converted(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColu
         return F.coalesce(plain, F.when(value.rlike(_FRACTION_TEXT), whole))
     if source == STRING and target.kind is Kind.DATE:
         return F.when(value.rlike(_DATE_TEXT), plain)
+    if target.floating and source in (STRING, DOUBLE):
+        # Not infinite, unless it was: a text of digits that is too large is no number.
+        was = ~value.rlike("[0-9]") if source == STRING else F.abs(value) == F.lit(math.inf)
+        return F.when(was | (F.abs(plain) < F.lit(math.inf)) | F.isnan(plain), plain)
     if target.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
         if source == STRING:
             plain = F.when(value.rlike(_TIMESTAMP_TEXT), plain)

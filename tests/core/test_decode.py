@@ -400,11 +400,11 @@ def test_numbers_are_exact_or_refused() -> None:
     assert with_id("9007199254740993", n="STRING") == Changes([(1, ("9007199254740993",))])
     assert with_id("0.1", n="DECIMAL(20,18)") == Changes([(1, (10**17,))])
     assert with_id("9007199254740993.5", n="DECIMAL(20,1)") == Changes([(1, (90071992547409935,))])
-    assert with_id("1e400", n="DOUBLE") == Changes([(1, (float("inf"),))])
     assert with_id("-0", n="BIGINT") == Changes([(1, (0,))])
     for number in ("9" * 1_000_000, "1e400", "1e999999999", "1e9999999999999999999"):
         assert isinstance(with_id(number, n="BIGINT"), Rejected)
         assert isinstance(with_id(number, n="DECIMAL(38,0)"), Rejected)
+        assert isinstance(with_id(number, n="DOUBLE"), Rejected)
     for number in ("NaN", "Infinity", "-Infinity"):
         assert isinstance(with_id(number, n="DOUBLE"), Rejected)
         assert isinstance(with_id(f'"{number}"', n="DOUBLE"), Changes)

@@ -34,12 +34,12 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "price": st.sampled_from(["1.00", "-2.50", "9999.99", "1.5", ".25", "7.", "0012.00", None]),
     "whole": st.sampled_from(["1", "999", "-9", None]),
     "at": st.sampled_from(["2026-01-02 03:04:05.678", "2026-01-02 03:04:05", None]),
-    "ok": st.sampled_from(["1", "0", "true", None]),
+    "ok": st.sampled_from(["1", "0", "true", "FALSE", "2", "-1", None]),
     "rate": st.sampled_from(["1.5", "NaN", "-0.0", None]),
 }
 BAD = {
     "id": "x", "cnt": "2147483648", "price": "\u0663.00", "whole": "1000", "at": "noon",
-    "rate": "", "name": {"a": 1},
+    "rate": "", "name": {"a": 1}, "ok": "yes",
 }  # fmt: skip
 
 
@@ -102,6 +102,9 @@ ODD = {
     "DDL": message(isDdl=True, type="ALTER", sql="ALTER TABLE t ADD x INT"),
     "a heartbeat": message(type="MHEARTBEAT"),
     "a type that is not known": message(type="MERGE"),
+    "a number that is no DOUBLE": message(data=[ROW | {"rate": "1e400"}]),
+    "a number of JSON that is no DOUBLE": message().replace(b'"0.5"', b"1e400"),
+    "a truth of JSON that is no whole number": message().replace(b'"ok": "1"', b'"ok": 0.5'),
     "no type": message(type=None),
     "no rows": message(data=None),
     "too few old rows": message(type="UPDATE", old=[]),

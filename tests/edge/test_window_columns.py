@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 from jobs.core.bucket import bucket_in
 from jobs.core.plan import Plan
 from jobs.core.query import parse_query
-from jobs.core.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, opener
 from jobs.core.values import renderer
+from jobs.core.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, opener
 from jobs.edge.bucket_column import bucket_column
 from jobs.edge.columns import to_arrow
 from jobs.edge.expressions import fallible, project, spark_type

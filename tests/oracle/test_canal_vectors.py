@@ -58,6 +58,7 @@ DIFFERENCES: dict[str, tuple[str | None, str]] = {
         f"[+I({NULLS}true,null,null,null,null)]",
         "BOOLEAN from MySQL's tinyint(1)",
     ),
+    '{"data":[{"o":"t"}],"type":"INSERT"}': (None, "a BOOLEAN that is none is a bad message"),
 }
 
 
