@@ -1,5 +1,6 @@
 """Durations and sizes as users write them: `5s`, `200ms`, `1 min`, `500_000`.
 
+A duration has a unit, for nobody sees in `latency: 5` whether it is seconds; only 0 needs none.
 Inside, a duration is a whole number of milliseconds, the unit of Kafka's and Flink's clocks.
 """
 
@@ -27,18 +28,22 @@ _HINT = "write it like 200ms, 5s, 1m, 2h or 7d"
 
 
 def parse_duration(value: object) -> int:
-    """Milliseconds of a duration; a number without a unit is milliseconds, as in Flink."""
+    """Return the milliseconds of a duration; raise ValueError with the fix for what is none."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return _bounded(Decimal(value))
+        value = str(value)
     if not isinstance(value, str):
         raise ValueError(f"must be a duration; {_HINT}")
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise ValueError(f"{value[:40]!r} is not a duration; {_HINT}")
-    unit = _UNIT_OF_WORD.get(match[2].lower() or "ms")
+    number, unit = match[1], _UNIT_OF_WORD.get(match[2].lower())
+    if not match[2]:
+        unit = "ms"
+        if Decimal(number) > 0:
+            raise ValueError(f"{number} has no unit: write it like {number}s, or {number}ms")
     if unit is None:
         raise ValueError(f"unknown unit {match[2][:20]!r}; use one of {', '.join(UNITS_MS)}")
-    milliseconds = Decimal(match[1]) * UNITS_MS[unit]
+    milliseconds = Decimal(number) * UNITS_MS[unit]
     if milliseconds != milliseconds.to_integral_value():
         raise ValueError("must be a whole number of milliseconds")
     return _bounded(milliseconds)

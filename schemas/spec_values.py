@@ -150,7 +150,7 @@ def word_or_keys(value: object) -> str:
     return KEYS_TAG if isinstance(value, (Mapping, BaseModel)) else WORD_TAG
 
 
-_DURATION_SCHEMA = WithJsonSchema({"type": ["string", "integer"], "examples": ["5s", "200ms"]})
+_DURATION_SCHEMA = WithJsonSchema({"type": "string", "examples": ["5s", "200ms"]})
 _AS_DURATION = PlainSerializer(duration_text, return_type=str)
 _NAME_HINT = "use letters, digits, - and _, and begin with a letter or digit"
 _TOPIC_HINT = f"use 1 to {limits.TOPIC_CHARACTERS_MAX} of letters, digits, '.', '_' and '-'"

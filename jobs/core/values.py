@@ -19,7 +19,6 @@ import binascii
 import json
 import math
 import re
-import struct
 from collections.abc import Callable
 from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -28,6 +27,13 @@ from typing import Any, Literal
 
 from jobs.core.change import Value
 from jobs.core.composite_values import array_renderer, no_value, row_renderer
+from jobs.core.float_values import (
+    NAN,
+    canonical_float,
+    nearest_float,
+    rounded_to_odd,
+    shortest_float,
+)
 from jobs.core.json_text import JsonNumber, shown
 from schemas import limits
 from schemas.types import COMPOSITE, Kind, SqlType, integer_range
@@ -37,9 +43,6 @@ Json = bool | int | float | str | list[Any] | None
 Converter = Callable[[object], Value]
 Renderer = Callable[[Value], Json]
 
-# The one NaN: Python finds it again in a dict because it is the same object.
-NAN = math.nan
-
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MICROSECONDS_A_SECOND = 1_000_000
 _SECONDS_A_DAY = 86_400
@@ -48,7 +51,6 @@ _HOURS_A_DAY = 24
 _SIXTIETHS = 60
 _DAYS_REMEMBERED = 4_096
 _PARSERS_REMEMBERED = 256
-_FLOAT_DIGITS_MAX = 9
 
 # What Java's trim() removes: every character up to the blank.
 _TRIMMED = "".join(map(chr, range(33)))
@@ -113,11 +115,6 @@ def renderer(sql_type: SqlType) -> Renderer:
 def render(value: Value, sql_type: SqlType) -> Json:
     """One value as typed JSON; loops take a `renderer`."""
     return renderer(sql_type)(value)
-
-
-def canonical_float(number: float) -> float:
-    """The one representation of a float: one NaN, and no negative zero."""
-    return NAN if math.isnan(number) else number + 0.0
 
 
 # --- from JSON ------------------------------------------------------------------------------
@@ -214,8 +211,8 @@ def _double(field: object) -> float:
 
 def _float(field: object) -> float:
     # A JSON number is a double first, as in Flink.
-    exactly = float if _is_number(field) else _rounded_to_odd
-    return _floating(field, "FLOAT", lambda text: _nearest_float(exactly(text)))
+    exactly = float if _is_number(field) else rounded_to_odd
+    return _floating(field, "FLOAT", lambda text: nearest_float(exactly(text)))
 
 
 def _floating(field: object, sql_type: str, nearest: Callable[[str], float]) -> float:
@@ -238,31 +235,6 @@ def _non_finite(text: str, field: object, sql_type: str) -> float:
     if word == "Infinity":
         return -math.inf if sign == "-" else math.inf
     raise ValueError(f"{shown(field)} is not a valid {sql_type}")
-
-
-def _rounded_to_odd(text: str) -> float:
-    """The double of `text`, with its last bit set where the text lies between two doubles.
-
-    Rounding such a double to 32 bits is rounding the text once: a tie that the first rounding
-    made up would otherwise go the wrong way.
-    """
-    near = float(text)
-    exact = Decimal(text)
-    if math.isinf(near) or exact == Decimal(near):
-        return near
-    if abs(Decimal(near)) > abs(exact):
-        near = math.nextafter(near, 0.0)
-    (bits,) = struct.unpack("<q", struct.pack("<d", near))
-    (odd,) = struct.unpack("<d", struct.pack("<q", bits | 1))
-    return float(odd)
-
-
-def _nearest_float(number: float) -> float:
-    try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", number))
-    except OverflowError:
-        return math.copysign(math.inf, number)
-    return canonical_float(rounded)
 
 
 def _decimal_converter(sql_type: SqlType) -> Converter:
@@ -427,7 +399,7 @@ def _unchanged(value: Value) -> Json:
 
 
 def _float_renderer(sql_type: SqlType) -> Renderer:
-    shorten = _shortest_float if sql_type.kind is Kind.FLOAT else float
+    shorten = shortest_float if sql_type.kind is Kind.FLOAT else float
 
     def write(value: Value) -> Json:
         assert isinstance(value, float)
@@ -438,14 +410,6 @@ def _float_renderer(sql_type: SqlType) -> Renderer:
         return "Infinity" if value > 0 else "-Infinity"
 
     return write
-
-
-def _shortest_float(value: float) -> float:
-    for digits in range(1, _FLOAT_DIGITS_MAX + 1):
-        short = float(f"{value:.{digits}g}")
-        if _nearest_float(short) == value:
-            return short
-    return value
 
 
 def _decimal_renderer(sql_type: SqlType) -> Renderer:

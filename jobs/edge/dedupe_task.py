@@ -24,9 +24,9 @@ from pyspark import TaskContext
 
 from jobs.core.change import Row
 from jobs.core.dedupe import Derived, Key, derived, key_reader
+from jobs.core.float_values import NAN
 from jobs.core.plan import Plan
 from jobs.core.state import Group, Stamp, State, Upserts
-from jobs.core.values import NAN
 from jobs.edge.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.columns import to_arrow
 from jobs.edge.decode_task import collector_off

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jobs.core.change import Changes, ColumnGone, Decoded, Op, Rejected, Row, Skipped
 from jobs.core.decode_changelog import ChangelogDecoder
+from jobs.core.float_values import NAN, canonical_float
 from jobs.core.plan import Column
-from jobs.core.values import NAN, canonical_float, renderer
+from jobs.core.values import renderer
 from schemas.types import SqlType
 from tests.support.examples import examples
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.change import Value
+from jobs.core.float_values import NAN, canonical_float
 from jobs.core.json_text import JsonNumber
 from jobs.core.values import (
-    NAN,
-    canonical_float,
     converter,
     parse,
     parser,

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.core.float_values import NAN
 from jobs.core.kafka_partition import partition_of
 from jobs.core.publish_format import CHANGELOG_JSON, FORMATS, UPSERT_JSON, EpochFacts
-from jobs.core.values import NAN, renderer
+from jobs.core.values import renderer
 from jobs.edge.changelog_records import (
     BrokenChangelog,
     RecordWriter,

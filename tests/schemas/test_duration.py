@@ -23,9 +23,9 @@ from schemas.limits import COUNT_MAX, DURATION_MS_MAX
         ("7 days", 604_800_000),
         ("1.5s", 1_500),
         (" 10 Seconds ", 10_000),
-        ("250", 250),
-        (250, 250),
         ("0s", 0),
+        ("0", 0),
+        (0, 0),
     ],
 )
 def test_duration_is_read_as_milliseconds(written: object, milliseconds: int) -> None:
@@ -45,6 +45,10 @@ def test_duration_is_read_as_milliseconds(written: object, milliseconds: int) ->
         ("0.5ms", "whole number of milliseconds"),
         ("-1s", "must not be negative"),
         (-1, "must not be negative"),
+        ("-1", "must not be negative"),
+        (5, "5 has no unit: write it like 5s, or 5ms"),
+        ("250", "250 has no unit: write it like 250s, or 250ms"),
+        ("0.5", "0.5 has no unit"),
         ("40000d", "must be at most"),
         (True, "must be a duration"),
         (1.5, "must be a duration"),

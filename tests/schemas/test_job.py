@@ -72,7 +72,7 @@ watermark:
   marker: id = 0
   idle_after: 1 min
   align: {group: g, max_drift: 2h, every: 3s}
-  emit_every: 100
+  emit_every: 100ms
   future_skew: 2d
 state: {ttl: 1d, buckets: 4096, refresh: false, emit_expired: false}
 sink: {topic: out, connection: other, format: upsert-json, partitions: 7, delivery: at_least_once}
@@ -270,6 +270,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("minibatch.latency", "0s", "must be greater than 0"),
     ("minibatch.latency", "-1s", "must not be negative"),
     ("minibatch.latency", None, "must be a duration"),
+    ("minibatch.latency", 5, "5 has no unit: write it like 5s, or 5ms"),
+    ("minibatch.latency", 0, "must be greater than 0"),
+    ("watermark.delay", "5", "5 has no unit: write it like 5s, or 5ms"),
+    ("retention", 7, "7 has no unit"),
+    ("state.ttl", 60_000, "60000 has no unit"),
     ("minibatch.max_rows", 4_999, "must be at least size, which is 5000"),
     ("minibatch.max_rows", 0, "must be greater than 0"),
     ("minibatch.clock", "wall", "must be one of processing, event"),

@@ -246,7 +246,7 @@ def test_written_spec_reads_back_as_the_same(
             "source": {"topic": word, "group": word},
             "columns": {"null": "INT", "a": "DECIMAL(10,2)", "e1": "TIMESTAMP_LTZ(9)"},
             "query": query,
-            "mirror": duration_ms,
+            "mirror": f"{duration_ms}ms",
             "max_bad_fraction": fraction,
         }
     )
