@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from jobs.core.plan import Plan
 
 PLACE = "__place"
-_LAST = "__last"
+_LAST, _PARTITIONS = "__last", "__partitions"
 
 
 def place_of(topic: str, partition: int, offset: int, index: int) -> str:
@@ -37,5 +37,5 @@ def keys_that_move(rows: DataFrame, plan: Plan) -> int:
     """How many keys come in more than one partition."""
     keys = [column.name for column in plan.primary_key]
     partition = F.substring_index(F.col(PLACE), "/", 2)
-    counted = rows.groupBy(*keys).agg(F.count_distinct(partition).alias("partitions"))
-    return counted.where(F.col("partitions") > 1).count()
+    counted = rows.groupBy(*keys).agg(F.count_distinct(partition).alias(_PARTITIONS))
+    return counted.where(F.col(_PARTITIONS) > 1).count()

@@ -159,5 +159,6 @@ class Mirror:
     def _newest(self, rows: DataFrame, order: Column) -> DataFrame:
         """Of each group the row that is last in `order`."""
         others = [F.col(name) for name in rows.columns if name not in self.group]
-        last = F.max_by(F.struct(*others), order).alias("last")
-        return rows.groupBy(*self.group).agg(last).select(*self.group, "last.*")
+        # No column of a user has a blank in its name.
+        last = F.max_by(F.struct(*others), order).alias("last row")
+        return rows.groupBy(*self.group).agg(last).select(*self.group, "`last row`.*")

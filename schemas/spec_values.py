@@ -45,6 +45,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
+# Columns of ours beside those of the source, in the rows that Spark handles.
+OWN_COLUMNS = frozenset(
+    [
+        "__bucket",
+        "__last",
+        "__late",
+        "__message",
+        "__parcel",
+        "__partitions",
+        "__place",
+        "__position",
+        "__report",
+        "__row",
+        "__row_bucket",
+        "__sign",
+        "__target",
+        "__weight",
+    ]
+)
+
+
 def _duration(value: object) -> int:
     milliseconds = parse_duration(value)
     if milliseconds == 0:
@@ -61,6 +82,15 @@ def text_like(what: str, pattern: str, hint: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _column_name(text: str) -> str:
+    if text.lower() in OWN_COLUMNS:  # for Spark names are the same in any case
+        raise ValueError(
+            f"{text!r} is the name of a column that retally adds to the rows; rename it in the "
+            "source, or leave it out"
+        )
+    return text
 
 
 def _topic(text: str) -> str:
@@ -195,6 +225,7 @@ ColumnName = Annotated[
         rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.IDENTIFIER_CHARACTERS_MAX - 1}}}",
         f"use at most {limits.IDENTIFIER_CHARACTERS_MAX} letters, digits and _, no digit first",
     ),
+    AfterValidator(_column_name),
 ]
 ColumnType = Annotated[
     SqlType,

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from jobs.core.dialect import Refusal
 from jobs.core.plan import Plan
-from jobs.core.query import parse_query
+from jobs.core.program import state_names
+from jobs.core.query import QueryError, parse_query
+from jobs.core.query_reading import problem_at
 from schemas.job import JobSpec
 
 
 def plan_of(spec: JobSpec) -> Plan:
     """What a job computes; a QueryError says what is wrong with its query."""
     plan = parse_query(spec.query, spec.columns)
-    if spec.dedupe is None or not spec.primary_key:
-        return plan
-    columns = {column.name: column for column in plan.columns}
-    return replace(plan, primary_key=tuple(columns[name] for name in spec.primary_key))
+    if spec.dedupe is not None and spec.primary_key:
+        columns = {column.name: column for column in plan.columns}
+        plan = replace(plan, primary_key=tuple(columns[name] for name in spec.primary_key))
+    _check_names(spec.query, plan)
+    return plan
+
+
+def _check_names(sql: str, plan: Plan) -> None:
+    """Refuse a column of the result with the name of one that holds state."""
+    own = {name.lower() for name in state_names(plan)}
+    for name in (*(named.name for named in plan.group), *(name for name, _ in plan.kept)):
+        if name.lower() in own:
+            found = re.search(rf"\b{name}\b", sql, re.IGNORECASE)
+            message = f"`{name}` is a column of the job's own table"
+            refusal = Refusal(message, found and found.start(), f"AS {name}_, or another name")
+            raise QueryError([problem_at(sql, refusal)])

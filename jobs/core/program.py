@@ -69,6 +69,17 @@ class _End:
 _ENDS = (_End("largest", ">", LARGEST_LOST), _End("smallest", "<", SMALLEST_LOST))
 
 
+def state_names(plan: Plan) -> set[str]:
+    """Return the names of the columns that hold a plan's state in its table."""
+    names = {f"image_{column.name}" for column in plan.image if plan.primary_key}
+    for index, argument in enumerate(plan.arguments):
+        kept = _accumulators(plan, index)
+        names |= {cell.name for part in kept for cell in part.cells}
+        if index == plan.instants or any(part.keeps_values for part in kept):
+            names.add(f"value_{argument.name}")
+    return names
+
+
 class Program:
     """The generated functions of a plan, and the layout of its accumulators."""
 

@@ -10,12 +10,16 @@ piece of code that breaks it, so that it cannot fall asleep.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from jobs.core.debezium_fields import UNAVAILABLE
+from schemas.spec_values import OWN_COLUMNS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PRODUCT = ("schemas", "jobs", "service", "setup", "bench")
@@ -210,6 +214,17 @@ BROKEN: list[tuple[Rule, str, str]] = [
 @pytest.mark.parametrize(("rule", "path", "text"), BROKEN, ids=range(len(BROKEN)))
 def test_a_breach_is_seen(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Source(path, text)))
+
+
+def test_columns_of_our_own_are_refused_as_columns_of_a_source() -> None:
+    used = {
+        node.value
+        for source in sources("jobs")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch("__[a-z_]*[a-z]", node.value)
+    }
+    assert used - {UNAVAILABLE} == OWN_COLUMNS
 
 
 def test_a_file_that_fits_again_leaves_the_list_of_the_outgrown() -> None:

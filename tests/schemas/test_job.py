@@ -256,6 +256,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("columns", {"a": None}, "must be a type"),
     ("columns", {"a": "X" * 1_000}, "is not a type"),
     ("columns", {"a-b": "INT"}, "is not a column name"),
+    ("columns", {"__position": "INT"}, "that retally adds to the rows; rename it in the source"),
+    ("columns", {"__Weight": "INT"}, "'__Weight' is the name of a column that retally adds"),
     ("columns", {"1a": "INT"}, "is not a column name"),
     ("columns", {"a": "INT", "A": "INT"}, "differs from 'a' only in case"),
     ("timestamp_format", "rfc", "must be one of sql, iso"),
