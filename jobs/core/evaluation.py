@@ -38,7 +38,7 @@ from jobs.core.plan import (
     Not,
 )
 from jobs.core.rounding import Failed, canonical, fitted, half_up, to_significant
-from jobs.core.typing_rules import like_parts
+from jobs.core.typing_rules import like_pattern
 from schemas.types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
 Values = Sequence[Any]  # a group's key, and behind it the values of its aggregates
@@ -322,11 +322,7 @@ def _contained(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluato
 
 
 def _like(like: Like, operand: Evaluator) -> Evaluator:
-    pattern = "".join(
-        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1])
-        for part in like_parts(like.pattern, like.escape)
-    )
-    match = re.compile(pattern, re.DOTALL).fullmatch
+    match = re.compile(like_pattern(like.pattern, like.escape), re.DOTALL).fullmatch
 
     def liked(row: Values) -> bool | None:
         value = operand(row)

@@ -15,6 +15,7 @@ evaluates it needs no typing rules of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from jobs.core.plan import (
@@ -289,23 +290,32 @@ def like(operand: Expression, pattern: str, escape: str | None) -> Expression:
     if escape is not None:
         if len(escape) != 1:
             raise TypeProblem(f"ESCAPE takes one character, not {escape!r}")
-        like_parts(pattern, escape)
+        like_pattern(pattern, escape)
     return Like(operand, pattern, BOOLEAN, escape)
 
 
-def like_parts(pattern: str, escape: str | None) -> list[str]:
-    """A pattern as single parts, with a backslash as the escape character."""
-    parts = []
+def like_pattern(pattern: str, escape: str | None) -> str:
+    """Return the regular expression, for Python and Java, that a text has to match as a whole.
+
+    Each part between two % is taken at its first place (an atomic group), so that no text makes
+    the time grow with the number of ways to place the parts.
+    """
+    parts = [""]
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
                 raise TypeProblem(f"{escape!r} in LIKE must be followed by %, _ or itself")
-            parts.append(following if following not in "%_\\" else "\\" + following)
+            parts[-1] += re.escape(following)
+        elif character == "%":
+            parts.append("")
         else:
-            parts.append("\\\\" if character == "\\" else character)
-    return parts
+            parts[-1] += "." if character == "_" else re.escape(character)
+    if len(parts) == 1:
+        return parts[0]
+    first, *middle, last = parts
+    return first + "".join(f"(?>.*?{part})" for part in middle if part) + ".*" + last
 
 
 def choice(

@@ -47,7 +47,7 @@ from jobs.core.plan import (
     WindowBound,
 )
 from jobs.core.sql_text import expression_sql
-from jobs.core.typing_rules import like_parts
+from jobs.core.typing_rules import like_pattern
 from jobs.edge.expression_values import (
     calculated,
     constant_value,
@@ -154,9 +154,9 @@ def build(expression: Expression) -> Evaluated:
             return _build_in(expression)
         case Like():
             operand = build(expression.operand)
-            pattern = "".join(like_parts(expression.pattern, expression.escape))
-            value = F.like(operand.value, F.lit(pattern), F.lit("\\"))
-            return Evaluated(value, operand.failure)
+            # Spark's own LIKE tries every way to place the parts between two %.
+            pattern = like_pattern(expression.pattern, expression.escape)
+            return Evaluated(operand.value.rlike(rf"(?s)\A{pattern}\z"), operand.failure)
         case Case():
             return _build_case(expression)
         case Call():

@@ -146,6 +146,16 @@ def test_random_expressions_are_the_same_in_spark_and_in_python(
     agree(known, made)
 
 
+def test_like_is_the_same(known: DataFrame) -> None:
+    random = Random(7)
+    patterns = {
+        "".join(random.choices("%_ab; 😀\\", k=random.randint(0, 6))).replace("'", "")
+        for _ in range(60)
+    }
+    texts = ("s", "r", "s || r", "r || s || r")
+    agree(known, [read(f"{text} LIKE '{pattern}'") for text in texts for pattern in patterns])
+
+
 NUMBERS = ("t", "i", "l", "f", "d", "m", "w", "2.50", "-3", "7", "1.5e2", "3000000000")
 
 

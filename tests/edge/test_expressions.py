@@ -266,6 +266,15 @@ CONDITIONS: list[Case] = [
     (r"s LIKE 'a\b'", {"s": r"a\b"}, True),
     (r"s LIKE 'a\%'", {"s": r"a\xyz"}, True),
     ("s NOT LIKE 'a%'", {"s": None}, None),
+    ("s LIKE '%a%a%a%a%a%a%b'", {"s": "a" * 400}, False),
+    ("s LIKE '%a%a%a%a%a%a%b'", {"s": "a" * 400 + "b"}, True),
+    ("s NOT LIKE '%a_%_a%a_%a%a%a%b!%%' ESCAPE '!'", {"s": "a" * 400 + "b%"}, False),
+    ("s LIKE '%'", {"s": "\n"}, True),
+    ("s LIKE ''", {"s": "\n"}, False),
+    ("s LIKE 'aba%ba'", {"s": "aba"}, False),
+    ("s LIKE 'a%%a'", {"s": "aa"}, True),
+    ("s LIKE '%a#b%'", {"s": "x a#b\r\n"}, True),
+    ("s LIKE '_'", {"s": "\r\n"}, False),
 ]
 
 CHOICES: list[Case] = [
