@@ -24,6 +24,7 @@ from pydantic import (
 from schemas import limits
 from schemas.changelog import PROGRESS_SUFFIX
 from schemas.duration import duration_text, parse_count, parse_duration
+from schemas.name_pattern import name_matcher
 from schemas.types import SqlType
 
 # Parts of an error's place that pydantic adds for a key that is a word or a mapping.
@@ -102,10 +103,7 @@ def _topic(text: str) -> str:
 def _regex(text: str) -> str:
     if len(text) > limits.PATTERN_CHARACTERS_MAX:
         raise ValueError(f"must be at most {limits.PATTERN_CHARACTERS_MAX} characters")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
+    name_matcher(text)
     return text
 
 

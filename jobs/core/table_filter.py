@@ -7,13 +7,13 @@ Formats call these fields differently; `keys` says how.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import UNSET, UnsetType
 
 from jobs.core.change import Filtered, Rejected, Value
 from jobs.core.row_fields import UNEXPECTED, Memo, rejected
+from schemas.name_pattern import name_matcher
 
 FILTERED = Filtered()
 
@@ -78,14 +78,14 @@ class TableFilter:
 
 def _filter(pattern: str) -> Memo:
     try:
-        matches = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        matches = name_matcher(pattern)
+    except ValueError as error:
+        raise ValueError(f"{pattern!r} {error}") from None
 
     def wanted(field: object) -> Value:
         if field is UNSET:
             raise ValueError("missing")
-        return matches("null" if field is None else str(field)) is not None
+        return matches("null" if field is None else str(field))
 
     return Memo(wanted, _TABLES_REMEMBERED)
 

@@ -271,6 +271,19 @@ def test_a_wrong_regex_is_an_error_of_the_source() -> None:
         decoder(table="(")
 
 
+@pytest.mark.parametrize(
+    "name", ["a" * 30 + "!", "a" * 100_000 + "!", r"\ud800", r"a\n", r"a\u0000"]
+)
+def test_no_name_of_a_table_holds_up_its_pattern(name: str) -> None:
+    """The pattern's ways to split so many letters would outlast the test's time limit."""
+    made = decoder(database="(a|aa)+", table="(a+)+$")
+    for place in ("database", "table"):
+        filtered = message(**{"database": "a", "table": "a", place: "NAME"})
+        filtered = filtered.replace(b"NAME", name.encode())  # with JSON's escapes
+        assert made.decode(filtered) == made.explain(filtered) == Filtered()
+    assert isinstance(made.decode(message(database="aaa", table="a" * 1_000)), Changes)
+
+
 # --- bad messages ---------------------------------------------------------------------------
 
 
