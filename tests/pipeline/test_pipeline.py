@@ -26,6 +26,7 @@ from jobs.edge.failpoints import FailpointError
 from jobs.edge.kafka_admin import KafkaAdmin
 from jobs.outcome import InputRefused
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN, QUARANTINE_BYTES_MAX
+from schemas.table_file import TableFileGone
 from tests.histories import COLUMNS, DATABASE, TABLE, Message, history
 from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
 from tests.pipeline.running import create_topic, produce
@@ -631,6 +632,26 @@ def test_an_epoch_that_was_computed_but_not_committed_leaves_no_trace(
     job.epoch_of([(0, insert(row("a", 1)))])
     assert job.results() == {("a",): (3, 2), ("b",): (1, 1)}
     assert len(job.quarantine()) == 1
+
+
+def test_a_file_removed_under_a_job_is_named_once_it_is_needed(open_job: OpenJob) -> None:
+    job = open_job()
+    job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
+    (name,) = job.pipeline.newest.files[ACCUMULATORS]
+    kept = (job.root / name).read_bytes()
+    (job.root / name).unlink()
+    job.epoch_of([(0, insert(row("a", 3)))])  # the hot state has what was in it
+    assert job.lines(2) == ["-U a 1 1", "+U a 4 3"]
+    with pytest.raises(TableFileGone, match=re.escape(name)):
+        job.results()  # as any reader of the state
+    shutil.rmtree(job.cache)
+    job.restart()
+    with pytest.raises(TableFileGone, match=re.escape(name)):
+        job.epoch_of([(0, insert(row("b", 5)))])
+    assert job.pipeline.newest.epoch == 2
+    (job.root / name).write_bytes(kept)
+    job.epoch()
+    assert job.results() == {("a",): (4, 3), ("b",): (7, 5)}
 
 
 @pytest.mark.slow
