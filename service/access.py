@@ -1,12 +1,13 @@
 """Access: what a request needs before its handler is called.
 
     token, session or ticket ──► role ──► enough for the route? ──► handler
-    no tokens at all, bound to loopback ──► admin, but only by a loopback name, and for no page
-                                            of another site
+    open: no token file at the start, ──► admin, but only by a loopback name, and for no page
+          bound to loopback               of another site
 
-Without tokens whoever reaches the port is admin. The port is loopback then, but a page in a
+On an open service whoever reaches the port is admin. The port is loopback then, but a page in a
 browser reaches that too: by a name of its own that it points at 127.0.0.1, or by a plain form. The
-first shows in Host, the second in Origin; both are refused.
+first shows in Host, the second in Origin; both are refused. Whether a service is open is decided
+when it starts. The first token closes it; nothing that happens to the tokens opens it again.
 """
 
 from __future__ import annotations
@@ -54,19 +55,23 @@ class Access:
 
     def __init__(self, tokens: Tokens, host: str, home: Path | None = None) -> None:
         self._tokens = tokens
-        self._on_loopback = loopback(host)
+        self._open = loopback(host) and not tokens.wanted
         home = Path(os.devnull) if home is None else home
         self.sessions = Sessions(home / "sessions.json", tokens)
         self.tickets = Tickets(tokens)
         # Cookies do not know of ports: services of one host must not take each other's.
         self._cookie = f"retally-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
 
-    @property
-    def open_to_all(self) -> bool:
-        return self._on_loopback and not self._tokens.any
+    def admits_everybody(self) -> bool:
+        """Return whether no token is needed; never again true once it was false."""
+        if self._open and self._tokens.wanted:
+            self._open = False
+            log.warning("there is a token now: requests without a valid one are refused")
+        return self._open
 
     def check(self, request: Request, needed: Role) -> None:
-        if self.open_to_all:
+        # A token that is sent is meant to be checked, so a wrong one is refused everywhere.
+        if self.admits_everybody() and _bearer(request) is None:
             _local_only(request)
             name, role, request.state.by = "local", Role.ADMIN, "loopback"
         else:

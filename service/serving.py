@@ -20,7 +20,7 @@ import uvicorn
 
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX, FOLLOWERS_MAX
 from service import app
-from service.access import Access
+from service.access import loopback
 from service.bounded_protocol import BoundedProtocol
 from service.places import ServicePlaces
 from service.reader_process import LOG_FORMAT, Nursery
@@ -59,18 +59,22 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
     # interpreter for Python's usual 5 ms each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
     _log_to_standard_error(verbose)
-    access = Access(Tokens(settings.places.tokens), settings.host)
-    if not Tokens(settings.places.tokens).any:
-        if not access.open_to_all:
-            raise CannotServe(
-                f"there are no tokens, and {settings.host} is not only this machine; make one with "
-                f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
-            )
-        log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
+    tokens = Tokens(settings.places.tokens)
+    if not tokens.wanted and not loopback(settings.host):
+        raise CannotServe(
+            f"there are no tokens, and {settings.host} is not only this machine; make one with "
+            f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
+        )
     # Before the lock, which nobody else may hold when we are gone.
     nursery = Nursery()
     with _only_service(settings.places.lock):
         application, gated = app.create(settings, nursery)
+        if application.state.access.admits_everybody():
+            log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
+        elif not tokens.any:
+            log.error("no token in %s is valid: nobody is let in", settings.places.tokens)
+        else:
+            log.info("requests need a token")
         server = _Server(
             uvicorn.Config(
                 gated,

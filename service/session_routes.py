@@ -71,7 +71,7 @@ async def session(request: Request) -> Response:
     cookie = access.session_of(request)
     csrf = None if cookie is None or request.state.by != "session" else change_word(cookie)
     document = {"who": request.state.who, "role": request.state.role.name.lower(), "csrf": csrf}
-    return answer(document | {"login": not access.open_to_all})
+    return answer(document | {"login": not access.admits_everybody()})
 
 
 @router.delete(

@@ -4,13 +4,15 @@
 
 A token is 256 random bits that we made ourselves, so one SHA-256 is hash enough: there is nothing
 to guess. All hashes are compared, each in constant time. `service/tokens.json` is read again when
-it changes, so that a token that was taken away stops to work at once.
+it changes, so that a token that was taken away stops to work at once. A file that is lost, empty or
+damaged has no token in it, and never means that none is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -19,6 +21,8 @@ from enum import IntEnum
 from pathlib import Path
 
 import msgspec
+
+log = logging.getLogger(__name__)
 
 PREFIX = "rt_"
 TOKEN_CHARACTERS_MAX = 200
@@ -56,6 +60,11 @@ class Tokens:
         self._known: list[TokenRecord] = []
 
     @property
+    def wanted(self) -> bool:
+        """Whether anybody has ever made a token here; the file stays when its last one ends."""
+        return self._path.exists()
+
+    @property
     def any(self) -> bool:
         return bool(self._current())
 
@@ -77,7 +86,7 @@ class Tokens:
             raise TokenRefused(f"{name[:80]!r} is no token's name; use letters, digits, . _ -")
         if role not in ROLES:
             raise TokenRefused(f"{role[:80]!r} is no role; known: {', '.join(ROLES)}")
-        known = self._current()
+        known = self._readable()
         if any(each.name == name for each in known):
             raise TokenRefused(f"there is a token {name!r} already; revoke it first")
         token = PREFIX + secrets.token_urlsafe(32)
@@ -85,29 +94,53 @@ class Tokens:
         return token
 
     def revoke(self, name: str) -> None:
-        known = self._current()
+        """End a token; refused for the last one, without which nobody could use the service."""
+        known = self._readable()
         left = [each for each in known if each.name != name]
         if len(left) == len(known):
             names = ", ".join(each.name for each in known) or "none"
             raise TokenRefused(f"there is no token {name!r}; known: {names}")
+        if not left:
+            raise TokenRefused(
+                f"{name!r} is the last token, and without one nobody is let in; make another token "
+                f"first, or stop the service and remove {self._path} to need none on loopback"
+            )
         self._write(left)
 
     def _current(self) -> list[TokenRecord]:
+        """All that are known now; none where the file is lost or damaged."""
         with self._lock:
             try:
                 status = self._path.stat()
+                seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+                if seen != self._seen:
+                    self._seen, self._known = seen, []  # nobody, if it cannot be read
+                    self._known = _read(self._path)
             except FileNotFoundError:
                 self._seen, self._known = None, []
-                return self._known
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._seen:
-                text = self._path.read_bytes()
-                self._known = msgspec.json.decode(text, type=list[TokenRecord])
-                self._seen = seen
+            except (OSError, ValueError) as error:
+                log.error("%s cannot be read, so no token is valid: %s", self._path, error)
             return self._known
+
+    def _readable(self) -> list[TokenRecord]:
+        """All that are known, to be written again; a damaged file is not written over."""
+        try:
+            return _read(self._path)
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise TokenRefused(f"{self._path} cannot be read; restore it: {error}") from None
 
     def _write(self, records: list[TokenRecord]) -> None:
         write_private(self._path, msgspec.json.format(msgspec.json.encode(records)))
+
+
+def _read(path: Path) -> list[TokenRecord]:
+    found = msgspec.json.decode(path.read_bytes(), type=list[TokenRecord])
+    for each in found:
+        if each.role not in ROLES:
+            raise ValueError(f"{each.role[:80]!r} is no role; known: {', '.join(ROLES)}")
+    return found
 
 
 def write_private(path: Path, content: bytes) -> None:

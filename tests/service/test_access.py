@@ -49,10 +49,10 @@ class Guarded:
     """The application in this process, with a token of each role."""
 
     def __init__(self, data: Path, host: str = "127.0.0.1", *, tokens: bool = True) -> None:
-        settings = Settings(data, load_connections(None, "127.0.0.1:9"), host=host)
-        known = Tokens(settings.places.tokens)
+        self.settings = Settings(data, load_connections(None, "127.0.0.1:9"), host=host)
+        known = Tokens(self.settings.places.tokens)
         self.tokens = {r: known.add(r.name.lower(), r.name.lower()) for r in Role} if tokens else {}
-        self.app, self.gated = app.create(settings)
+        self.app, self.gated = app.create(self.settings)
 
     def routes(self, *, pages: bool = False) -> Iterator[tuple[str, str]]:
         """Method and path of every route of the API, or of the console."""
@@ -139,6 +139,7 @@ def test_every_page_leads_to_the_login_and_asks_for_its_role(guarded: Guarded) -
 def test_a_token_is_kept_as_a_hash_and_ends_when_it_is_revoked(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     tokens, other = Tokens(file), Tokens(file)
+    tokens.add("boss", "admin")
     token = tokens.add("ci", "operator")
     assert token not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
@@ -185,10 +186,61 @@ def test_without_tokens_other_addresses_are_not_served(
 def test_tokens_are_made_and_taken_away_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", "--data", str(tmp_path), "--new-token", "me=admin"]) == 0
+    serve = ["serve", "--data", str(tmp_path)]
+    assert main([*serve, "--new-token", "me=admin"]) == 0
     token = capsys.readouterr().out.strip()
     known = Tokens(tmp_path / "service" / "tokens.json")
     assert known.role_of(token) == ("me", Role.ADMIN)
-    assert main(["serve", "--data", str(tmp_path), "--new-token", "me=king"]) == 2
-    assert main(["serve", "--data", str(tmp_path), "--revoke-token", "me"]) == 0
+    assert main([*serve, "--new-token", "you=king"]) == 2
+    assert main([*serve, "--new-token", "you=viewer"]) == 0
+    assert main([*serve, "--revoke-token", "me"]) == 0
     assert known.role_of(token) is None
+
+
+def test_the_last_token_is_not_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    serve = ["serve", "--data", str(tmp_path)]
+    assert main([*serve, "--new-token", "me=admin"]) == 0
+    token = capsys.readouterr().out.strip()
+    assert main([*serve, "--revoke-token", "me"]) == 2
+    refused = capsys.readouterr().err
+    assert "'me' is the last token" in refused and "tokens.json" in refused
+    assert Tokens(tmp_path / "service" / "tokens.json").role_of(token) == ("me", Role.ADMIN)
+
+
+@pytest.mark.parametrize("becomes", [None, b"", b"[]", b"[{", b'[{"name": 1}]'])
+def test_a_service_whose_tokens_are_lost_lets_nobody_in(
+    guarded: Guarded, becomes: bytes | None
+) -> None:
+    file = guarded.settings.places.tokens
+    admin = f"Bearer {guarded.tokens[Role.ADMIN]}"
+    assert run(guarded.ask("GET", "/v1/jobs", Authorization=admin)).status_code == 200
+    if becomes is None:
+        file.unlink()
+    else:
+        file.write_bytes(becomes)
+    for headers in ({}, {"Authorization": admin}, {"Host": "localhost"}):
+        answer = run(guarded.ask("PUT", "/v1/jobs/x", **headers))
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), headers
+        assert run(guarded.ask("GET", "/v1/jobs", **headers)).status_code == 401, headers
+
+
+def test_a_service_that_starts_with_a_damaged_token_file_lets_nobody_in(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    guarded.settings.places.tokens.write_bytes(b"")
+    again = Guarded(tmp_path, tokens=False)
+    assert run(again.ask("GET", "/v1/jobs")).status_code == 401
+    with pytest.raises(TokenRefused, match="cannot be read"):
+        Tokens(guarded.settings.places.tokens).add("new", "admin")
+
+
+def test_an_open_service_closes_with_its_first_token_for_good(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, tokens=False)
+    assert run(guarded.ask("GET", "/v1/jobs")).status_code == 200
+    wrong = run(guarded.ask("GET", "/v1/jobs", Authorization="Bearer rt_wrong"))
+    assert (wrong.status_code, wrong.json()["code"]) == (401, "unauthorized")
+    file = guarded.settings.places.tokens
+    token = f"Bearer {Tokens(file).add('me', 'admin')}"
+    assert run(guarded.ask("GET", "/v1/jobs")).status_code == 401
+    assert run(guarded.ask("GET", "/v1/jobs", Authorization=token)).status_code == 200
+    file.unlink()
+    assert run(guarded.ask("GET", "/v1/jobs")).status_code == 401
