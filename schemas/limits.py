@@ -354,6 +354,7 @@ TICKETS_MAX = 2_000
 
 # The trail of changes before it is moved aside; lines of it that are told at once.
 TRAIL_BYTES_MAX = 64 * 1024 * 1024
+TRAIL_FILES_MAX = 8
 TRAIL_LINES_MAX = 1_000
 
 # A task that hears nothing of its range for so long gives up, and the job ends with the reason.

@@ -21,17 +21,18 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
+from service.parameters import require_known
 from service.problems import Problem
 from service.sessions import Sessions, Tickets, change_word, hashed
 from service.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens
 
 log = logging.getLogger(__name__)
 
+_HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,60}\])(?::[0-9]{1,5})?", re.ASCII)
 _CHANGES = re.compile(r"/v1/jobs/([^/]+)/changes")
 _LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -149,16 +150,19 @@ def _of_our_page(request: Request, session: str) -> None:
 
 
 def same_origin(request: Request) -> None:
-    """Refused where a page of another site asks."""
+    """Refused where a page of another site asks; of the scheme only where a proxy tells it."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+    if origin is None:
+        return
+    scheme, _, host = origin.partition("://")
+    told = request.headers.get("x-forwarded-proto")
+    if host != request.headers.get("host", "") or (told is not None and told.lower() != scheme):
         raise Problem("host-refused", 403, "pages of other sites are refused")
 
 
 def _local_only(request: Request) -> None:
-    host = request.headers.get("host", "")
-    name = urlsplit(f"//{host}").hostname or ""
-    if not loopback(name):
+    found = _HOST.fullmatch(request.headers.get("host", ""))
+    if found is None or not loopback(found[1]):
         raise Problem("host-refused", 403, "without tokens, only loopback names are served")
     same_origin(request)
 
@@ -169,6 +173,7 @@ def needs(role: Role) -> Callable[..., Awaitable[None]]:
     async def dependency(request: Request) -> None:  # async: else it would go to a thread
         access: Access = request.app.state.access
         access.check(request, role)
+        require_known(request)
 
     dependency.__name__ = f"needs_{role.name.lower()}"
     return dependency

@@ -280,6 +280,7 @@ class TrailLine(msgspec.Struct, frozen=True):
     method: str
     path: str
     status: int
+    from_: str = msgspec.field(name="from", default="")  # the client's address
 
 
 class TrailLines(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ raw path ──► a key in it stays percent-encoded, so that a / in it is no se
 lookup   ──► answered here, where it is plain (service.lookup)
 body     ──► bounded, while it is read
 answer   ──► headers that keep browsers from guessing and storing
-change   ──► a line of the trail: who, what, how it was answered
+change   ──► a line of the trail: who, from where, what, how it was answered
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Gate:
 
         route: str | None = None
         try:
+            _require_one_host(scope)
             declared = _declared_length(scope)
             if declared > REQUEST_BYTES_MAX:
                 raise _too_large()
@@ -80,8 +81,9 @@ class Gate:
             self._counts.note(route, scope["method"], status, seconds)
             if scope["method"] not in LOOKS and scope["path"] not in _LOOKS_WITH_A_BODY:
                 who = scope.get("state", {}).get("who")
-                path = _printable(scope["path"])
-                await run_in_threadpool(self._trail.note, who, scope["method"][:20], path, status)
+                if who is not None:  # strangers are counted by status; they fill no file
+                    line = (who, scope["method"][:20], _printable(scope["path"]), status)
+                    await run_in_threadpool(self._trail.note, *line, _address(scope))
             if log.isEnabledFor(logging.INFO):
                 # Without the query: what is asked for may be somebody's data.
                 log.info(
@@ -100,6 +102,18 @@ def _with_encoded_key(scope: Scope) -> Scope:
 
 def _printable(path: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in path[:300])
+
+
+def _require_one_host(scope: Scope) -> None:
+    """Two of them would be read in two ways by what stands before the service."""
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts > 1 or (hosts == 0 and scope["http_version"] != "1.0"):
+        raise Problem("host-refused", 400, "send the header Host, once")
+
+
+def _address(scope: Scope) -> str:
+    """Where a request came from: the client's address, or that of the proxy before it."""
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _declared_length(scope: Scope) -> int:

@@ -194,7 +194,7 @@ _add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come bac
 _add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
 
 
-@router.get("/jobs/{name}/logs", dependencies=[_viewer], responses=answers(Logs, LOGS, 404))
+@router.get("/jobs/{name}/logs", dependencies=[_operator], responses=answers(Logs, LOGS, 404))
 async def logs(
     request: Request,
     name: str,

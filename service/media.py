@@ -14,6 +14,8 @@ import msgspec
 
 from service.problems import Problem
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 class Media(StrEnum):
     JSON = "application/json"
@@ -57,13 +59,27 @@ def ndjson(documents: Iterable[bytes]) -> bytes:
     return b"".join(document + b"\n" for document in documents)
 
 
-def csv(names: Sequence[str], documents: Iterable[bytes], *, head: bool = True) -> bytes:
-    """RFC 4180. NULL is nothing at all, an empty text is a quoted one."""
+def csv(
+    names: Sequence[str],
+    documents: Iterable[bytes],
+    *,
+    head: bool = True,
+    spreadsheet: bool = False,
+) -> bytes:
+    """RFC 4180. NULL is nothing at all, an empty text is a quoted one. For a spreadsheet, a text
+    that it would run as a formula begins with an apostrophe."""
     lines = [",".join(_quoted(name) for name in names)] if head else []
     for document in documents:
         row = msgspec.json.decode(document)
-        lines.append(",".join(_field(row[name]) for name in names))
+        values = (row[name] for name in names)
+        if spreadsheet:
+            values = (_harmless(value) for value in values)
+        lines.append(",".join(map(_field, values)))
     return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _field(value: Any) -> str:

@@ -137,6 +137,9 @@ async def list_results(
     min_epoch: MinEpoch = None,
     after_offset: AfterOffset = None,
     wait: Wait = 10.0,
+    spreadsheet: Annotated[
+        bool, Query(description="of CSV: a text that a spreadsheet would run gets an apostrophe")
+    ] = False,
     accept: Annotated[str | None, Header()] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -154,10 +157,12 @@ async def list_results(
     page = await run_in_threadpool(runtime.results.page, follower, asked, limit, as_of, cursor)
     if unchanged(if_none_match, page.epoch):
         return Response(status_code=304, headers=of_epoch(page.epoch, page.watermark))
-    return await run_in_threadpool(_written, request, follower, page, media)
+    return await run_in_threadpool(_written, request, follower, page, media, spreadsheet)
 
 
-def _written(request: Request, follower: Follower, page: Page, media: Media) -> Response:
+def _written(
+    request: Request, follower: Follower, page: Page, media: Media, spreadsheet: bool
+) -> Response:
     headers = of_epoch(page.epoch, page.watermark, Vary="Accept")
     if page.cursor is not None:
         query = [(k, v) for k, v in request.query_params.multi_items() if k != "cursor"]
@@ -170,7 +175,7 @@ def _written(request: Request, follower: Follower, page: Page, media: Media) -> 
     elif media is Media.ARROW:
         body = result_stream(follower.shape.types, page.documents)
     else:
-        body = csv(follower.shape.names, page.documents)
+        body = csv(follower.shape.names, page.documents, spreadsheet=spreadsheet)
     return Response(body, headers=headers, media_type=str(media))
 
 

@@ -28,6 +28,7 @@ _SESSION = {"who": "ci", "role": "operator", "csrf": "5f0c...", "login": True}
 _LINE = {
     "at": "2026-01-31T12:00:00.000Z",
     "who": "ci",
+    "from": "10.1.2.3",
     "method": "POST",
     "path": "/v1/jobs/items/start",
     "status": 202,

@@ -1,9 +1,11 @@
 """The trail: who has asked the service to change something, and what came of it.
 
-    every request that is no look ──► one JSON line: when, who, what, the status of the answer
+    every change by somebody known ──► one JSON line: when, who, from, what, the answer's status
+                                              └─► trail ─► trail.1 ─► ... ─► trail.7, then gone
 
-Bodies are not in it: a spec is in the register, a message may be somebody's data. It is bounded as
-logs are, by one older file beside it.
+Requests without valid credentials are not in it, or strangers could push the others out: they are
+counted by their status. Bodies are not in it either: a spec is in the register, a message may be
+somebody's data.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from schemas.limits import TRAIL_BYTES_MAX
+from schemas.limits import TRAIL_BYTES_MAX, TRAIL_FILES_MAX
 from service.job_log import lines_backwards
 from service.jobs import instant
 from service.register import now_ms
@@ -31,10 +35,10 @@ class Trail:
         self._path = path
         self._lock = threading.Lock()
 
-    def note(self, who: str | None, method: str, path: str, status: int) -> None:
+    def note(self, who: str, method: str, path: str, status: int, address: str = "") -> None:
         """One line, at the end of the file; that it cannot be written is said in the log."""
-        line = {"at": instant(now_ms()), "who": who, "method": method, "path": path}
-        text = msgspec.json.encode(line | {"status": status}) + b"\n"
+        line = {"at": instant(now_ms()), "who": who, "from": address, "method": method}
+        text = msgspec.json.encode(line | {"path": path, "status": status}) + b"\n"
         try:
             with self._lock:
                 self._turn_over()
@@ -49,7 +53,7 @@ class Trail:
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest lines, the newest first."""
         found: list[dict[str, Any]] = []
-        for path in (self._path, self._older):
+        for path in (self._path, *self._older):
             for text in lines_backwards(path):
                 if len(found) == limit:
                     return found
@@ -57,12 +61,17 @@ class Trail:
         return found
 
     @property
-    def _older(self) -> Path:
-        return self._path.with_suffix(".1")
+    def _older(self) -> list[Path]:
+        """The files before it, the newest first."""
+        return [self._path.with_suffix(f".{number}") for number in range(1, TRAIL_FILES_MAX)]
 
     def _turn_over(self) -> None:
         try:
-            if self._path.stat().st_size >= TRAIL_BYTES_MAX:
-                self._path.replace(self._older)
+            full = self._path.stat().st_size >= TRAIL_BYTES_MAX
         except FileNotFoundError:
             return
+        if full:
+            files = [self._path, *self._older]
+            for newer, older in reversed(list(pairwise(files))):
+                with suppress(FileNotFoundError):
+                    newer.replace(older)

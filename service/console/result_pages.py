@@ -322,4 +322,4 @@ def _pieces(shape: RowShape, media: Media, pages: Iterator[Page]) -> Iterator[by
         if media is Media.NDJSON:
             yield b"".join(document + b"\n" for document in found.documents)
         else:
-            yield csv(shape.names, found.documents, head=number == 0)
+            yield csv(shape.names, found.documents, head=number == 0, spreadsheet=True)

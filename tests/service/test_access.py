@@ -24,6 +24,7 @@ LOGIN = ("POST", "/v1/session")  # has its token in the body; test_sessions has 
 # What needs more than a viewer's token; every other route is for viewers.
 ACTIONS = ("start", "pause", "resume", "stop", "restart", "savepoints", "audit")
 OPERATOR = {f"/v1/jobs/{{name}}/{action}" for action in ACTIONS}
+LOGS = "/v1/jobs/{name}/logs"  # raw output of our processes
 ADMIN = {
     "/v1/jobs/{name}",
     "/v1/jobs/{name}/rewind",
@@ -36,7 +37,7 @@ ADMIN = {
 
 
 def needed(method: str, path: str) -> Role:
-    if path in OPERATOR and method == "POST":
+    if (path in OPERATOR and method == "POST") or path == LOGS:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
@@ -244,3 +245,33 @@ def test_an_open_service_closes_with_its_first_token_for_good(tmp_path: Path) ->
     assert run(guarded.ask("GET", "/v1/jobs", Authorization=token)).status_code == 200
     file.unlink()
     assert run(guarded.ask("GET", "/v1/jobs")).status_code == 401
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("GET", {"Host": "[localhost]"}),
+        ("GET", {"Host": "evil.com@localhost"}),
+        ("GET", {"Host": "localhost/evil"}),
+        ("POST", {"Host": "localhost", "Origin": "http://[::1"}),
+        ("POST", {"Host": "localhost", "Origin": "http://[x]/"}),
+        ("POST", {"Host": "localhost", "Origin": "https://localhost", "X-Forwarded-Proto": "http"}),
+    ],
+)
+async def test_a_crooked_host_or_origin_is_refused_like_any_other_s(
+    method: str, headers: dict[str, str], tmp_path: Path
+) -> None:
+    answer = await Guarded(tmp_path, tokens=False).ask(method, "/v1/session", **headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "host-refused")
+
+
+@pytest.mark.anyio
+async def test_an_unknown_parameter_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, tokens=False)
+    answer = await guarded.ask("GET", "/v1/jobs/items/results?asof=epoch:3", Host="localhost")
+    document = answer.json()
+    assert (answer.status_code, document["code"]) == (422, "parameter-invalid")
+    assert document["detail"].startswith("unknown parameter 'asof'; known: after_offset, as_of, ")
+    answer = await guarded.ask("GET", "/openapi.json?all=1", Host="localhost")
+    assert "known: none" in answer.json()["detail"]

@@ -135,6 +135,13 @@ def test_a_head_without_an_end_is_refused_by_its_size(served: Served) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hosts", [0, 2])
+def test_a_host_is_named_once(served: Served, hosts: int) -> None:
+    head = b"GET /healthz HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n"
+    found = Port(served).told(head)
+    assert found.startswith(b"HTTP/1.1 400 ") and b"host-refused" in found
+
+
 def test_a_request_that_does_not_come_is_given_up(served: Served) -> None:
     port = Port(served)
     with port.connected() as silent, port.connected() as slow:

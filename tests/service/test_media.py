@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from service.media import Media, accepted, csv
@@ -38,3 +40,11 @@ def test_csv_tells_null_from_an_empty_text() -> None:
     rows = [b'{"a":null,"b":""}', b'{"a":"x,\\"y\\"\\n","b":true}', b'{"a":1.5,"b":"=1+1"}']
     lines = 'a,b\r\n,""\r\n"x,""y""\n",true\r\n1.5,=1+1\r\n'
     assert csv(["a", "b"], rows).decode() == lines
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-2+3", "@SUM(1)", "\t=1", "\r=1"])
+def test_for_a_spreadsheet_no_text_is_a_formula_and_numbers_stay(text: str) -> None:
+    row = [json.dumps({"a": text, "b": -1.5, "c": "a-b"}).encode()]
+    cell = f"'{text}" if "\r" not in text else f'"\'{text}"'
+    found = csv(["a", "b", "c"], row, head=False, spreadsheet=True)
+    assert found.decode() == f"{cell},-1.5,a-b\r\n"

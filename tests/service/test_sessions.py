@@ -135,9 +135,9 @@ async def test_the_trail_says_who_asked_for_which_change(console: Console) -> No
         await browser.get("/v1/jobs", headers=operator)
         assert code(await browser.get("/v1/trail", headers=operator)) == (403, "forbidden")
         lines = (await browser.get("/v1/trail?limit=3", headers=admin)).json()["lines"]
+    assert {line["from"] for line in lines} == {"127.0.0.1"}
     told = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
     assert told == [
-        (None, "POST", "/v1/jobs/items/start", 401),
         ("op", "PUT", "/v1/jobs/items", 403),
         ("boss", "PUT", "/v1/jobs/items", 201),
     ]
@@ -151,10 +151,10 @@ def test_a_trail_is_bounded_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
     kept = trail.Trail(tmp_path / "trail.log")
-    for number in range(12):
+    for number in range(99):
         kept.note("a", "PUT", f"/{number}", 200)
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 900
-    assert [line["path"] for line in kept.newest(3)] == ["/11", "/10", "/9"]
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
+    assert [line["path"] for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
 
 
 @pytest.fixture(scope="module")
