@@ -403,6 +403,14 @@ COURSE_SLOTS_MAX = 360
 # How long the size of a job's table is told again before it is looked at anew, in its log.
 STATE_SIZE_SECONDS = 10.0
 
+# Work on what a user gives to be tried (a spec that is checked, a query on sample messages): each
+# has a process of its own, which is ended when it passes one of these. A spec of the largest size
+# takes three seconds. So many are at work at once, and so many are taken before others are refused.
+ATTEMPT_SECONDS_MAX = 10.0
+ATTEMPT_BYTES_MAX = 512 * 1024 * 1024
+ATTEMPTS_AT_ONCE_MAX = 2
+ATTEMPTS_WAITING_MAX = 20
+
 # What pages show of logs, of what was done, of partitions and savepoints: they are taken anew every
 # two seconds. More is behind the REST API.
 CONSOLE_LOG_LINES = 100

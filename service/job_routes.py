@@ -64,13 +64,13 @@ async def job_document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
     "/jobs:validate",
     dependencies=[_viewer],
     openapi_extra=_SPEC_BODY,
-    responses=answers(Valid, VALID, 413, 422),
+    responses=answers(Valid, VALID, 413, 422, 429),
 )
 async def validate(request: Request) -> Response:
     """Check a spec; every problem with its line and column."""
     runtime = runtime_of(request)
     body = await request.body()
-    checked = await run_in_threadpool(runtime.jobs.check, body)
+    checked = await runtime.check(body)
     types = {named.name: str(named.type) for named in checked.plan.group}
     types |= {name: str(kind) for name, kind in checked.plan.results}
     columns = [{"name": name, "type": types[name]} for name in checked.plan.output]

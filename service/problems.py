@@ -33,6 +33,7 @@ TITLES = {
     "accept-unsupported": "None of the accepted media types is served here",
     "address-refused": "The brokers send clients to an address that is not allowed",
     "approval-needed": "A pending spec has to be approved first",
+    "attempt-too-large": "What was to be tried takes too much time or memory",
     "body-invalid": "The body is not what is expected here",
     "body-too-large": "The body is too large",
     "broker-silent": "The brokers gave no answer",

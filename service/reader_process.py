@@ -5,8 +5,9 @@
        └◄─── Begun, Told, Stood, ... ──────── a socket ─────────────────────┘
         └─── columns to be indexed ──────────►
 
-A nursery does nothing but begin readers: it has everything imported and no threads, so that one
-more reader takes some milliseconds and shares its memory. Both end with their service.
+A nursery does nothing but begin readers, and processes for attempts: it has everything imported and
+no threads, so that one more takes some milliseconds and shares its memory. All end with their
+service.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import NoReturn
 import msgspec
 
 from schemas.job import JobSpec
+from service.attempts import attempt
 from service.places import JobPlaces
 from service.reader import Begun, Looked, Outgrown, Reader, Seen, Stood, Told
 from service.recent import Change, EpochChanges
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _ENOUGH = ""  # said instead of a column
+_READER, _ATTEMPT = b"r", b"a"  # what a nursery is asked for
 _NICENESS = 5  # beside the service, whose answers come first
 _PIECE_CHANGES = 1_000  # decoded at once: a request should not wait for all of a large epoch
 
@@ -70,16 +73,23 @@ class Nursery:
         theirs.close()
 
     def reader(self, places: JobPlaces, spec: JobSpec) -> ReaderProcess:
+        return ReaderProcess(self._begin(_READER), places, spec)
+
+    def attempt(self) -> Connection:
+        """Begin a process for one attempt; return the connection to it."""
+        return self._begin(_ATTEMPT)
+
+    def _begin(self, kind: bytes) -> Connection:
         ours, theirs = socket.socketpair()
         try:
-            socket.send_fds(self._socket, [b"!"], [theirs.fileno()])
+            socket.send_fds(self._socket, [kind], [theirs.fileno()])
         except OSError:
             # Jobs go on without a service, and the next one finds them.
             log.critical("the process that begins readers of tables is gone; the service ends")
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
             theirs.close()
-        return ReaderProcess(Connection(ours.detach()), places, spec)
+        return Connection(ours.detach())
 
     def close(self) -> None:
         self._socket.close()
@@ -207,7 +217,8 @@ def _nurse(begun: socket.socket) -> None:
             return
         if os.fork() == 0:
             begun.close()
-            _forked(partial(_read, Connection(descriptors[0])))
+            live = _read if said == _READER else attempt
+            _forked(partial(live, Connection(descriptors[0])))
         os.close(descriptors[0])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from schemas.epoch import EpochRow
 from schemas.job import JobSpec
 from schemas.limits import FOLLOWERS_MAX, INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
 from service.access import Access
+from service.attempts import Attempts
 from service.course import Behind
 from service.evolving import Evolving
 from service.follower import Follower
@@ -30,6 +32,7 @@ from service.request_counts import RequestCounts
 from service.results import Results, TableReads
 from service.samples import Samples
 from service.settings import Settings
+from service.spec_body import CheckedSpec, read_spec
 from service.state_size import StateSizes
 from service.supervisor import Supervisor
 from service.tokens import Tokens
@@ -59,6 +62,7 @@ class Runtime:
         self.lags = Lags(settings.connections, self._to_be_asked, self._is_behind)
         self.state_sizes = StateSizes()
         self.samples = Samples(settings.connections)
+        self.attempts = Attempts(self._nursery.attempt)
         self.request_counts = RequestCounts()
         self.following = 0
         self._lock = threading.Lock()
@@ -78,6 +82,7 @@ class Runtime:
         self.lags.start()
 
     def close(self) -> None:
+        self.attempts.close()
         self.lags.close()
         self.operations.close()
         self.supervisor.close()
@@ -89,6 +94,10 @@ class Runtime:
         self._nursery.close()
 
     # --- jobs -----------------------------------------------------------------------------------
+
+    async def check(self, body: bytes, name: str | None = None) -> CheckedSpec:
+        """Return the spec in a body, read in a process of its own."""
+        return await self.attempts.run(partial(read_spec, body, name, self.settings.connections))
 
     def put(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from fastapi.responses import Response
 
 from jobs.core.plan import Plan
 from jobs.core.sql_text import aggregate_sql, expression_sql
-from schemas import connections
+from schemas import connections, spec_file
 from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec_file import SpecError, load_spec, spec_text
 from service.console.job_view import job_view
@@ -125,32 +126,37 @@ async def preview(
     body = await request.body()
     if len(body) > SPEC_BYTES_MAX:
         raise Problem("body-too-large", 413, f"a spec has at most {SPEC_BYTES_MAX} bytes")
-    shown = await run_in_threadpool(_preview, runtime, body, name, sample)
+    shown = await _preview(runtime, body, name, sample)
     return await page(request, visitor, "preview.html", topology_width=WIDTH, **shown)
 
 
-def _preview(runtime: Runtime, body: bytes, name: str | None, sample: bool) -> dict[str, Any]:
+async def _preview(runtime: Runtime, body: bytes, name: str | None, sample: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"mistakes": [], "checked": None, "trial": None, "silent": None}
     try:
-        checked = runtime.jobs.check(body, name)
+        checked = await runtime.check(body, name)
     except SpecError as error:
         return shown | {"mistakes": error.problems}
-    shown["checked"] = checked
-    shown["columns"] = _columns(checked.plan)
-    shown["topology"] = topology(checked.spec, checked.plan, {})
+    except Problem as problem:
+        return shown | {"mistakes": [spec_file.Problem("", problem.detail)]}
+    shown |= await run_in_threadpool(_planned, checked)
     shown["taken"] = name is None and runtime.register.job(checked.spec.name) is not None
     if sample:
+        source = checked.spec.source
         try:
-            shown["trial"] = _tried(runtime, checked)
+            messages = await run_in_threadpool(
+                runtime.samples.newest, source.connection, source.topics
+            )
+            shown["trial"] = await runtime.attempts.run(
+                partial(tried, checked.spec, checked.plan, messages)
+            )
         except Problem as problem:
             shown["silent"] = problem.detail
     return shown
 
 
-def _tried(runtime: Runtime, checked: CheckedSpec) -> Any:
-    source = checked.spec.source
-    messages = runtime.samples.newest(source.connection, source.topics)
-    return tried(checked.spec, checked.plan, messages)
+def _planned(checked: CheckedSpec) -> dict[str, Any]:
+    columns, picture = _columns(checked.plan), topology(checked.spec, checked.plan, {})
+    return {"checked": checked, "columns": columns, "topology": picture}
 
 
 def _columns(plan: Plan) -> list[ResultColumn]:
