@@ -254,9 +254,12 @@ def _add_running(commands: _Commands) -> None:
     )
     token = serve.parser.add_mutually_exclusive_group()
     token.add_argument(
-        "--new-token", metavar="NAME=ROLE", help="print a new token (viewer, operator, admin), end"
+        "--new-token",
+        metavar="NAME=ROLE[:30d]",
+        help="print a new token (viewer, operator, admin), which ends after so long, and end",
     )
-    token.add_argument("--revoke-token", metavar="NAME", help="let go of a token, and end")
+    token.add_argument("--revoke-token", metavar="NAME", help="revoke a token, and end")
+    token.add_argument("--list-tokens", action="store_true", help="list the tokens, and end")
     jobs = commands.add("jobs", "the jobs of a running service: look, put, start, stop")
     jobs.service().json()
     jobs.parser.add_argument("action", choices=JOB_ACTIONS, nargs="?", default="list")

@@ -269,6 +269,8 @@ TABLE_READS_MAX = 4
 
 # Followers of changes over all jobs: each is a task and a socket, well below 1,024 descriptors.
 FOLLOWERS_MAX = 600
+# Of one token, so that others find room beside it.
+FOLLOWERS_A_TOKEN_MAX = 500
 
 # A follower that takes nothing for so long is dropped; it comes back with its last id.
 FOLLOWER_STALL_SECONDS_MAX = 20.0
@@ -344,13 +346,20 @@ OPERATIONS_AT_ONCE_MAX = 2
 OPERATIONS_WAITING_MAX = 100
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
-# A browser's session ends after so long; those who logged in first go when there are too many.
-SESSION_SECONDS_MAX = 7 * 86_400
-SESSIONS_MAX = 1_000
+# A browser's session ends after so long, or after so long without a request. Of one token's
+# sessions the oldest goes when there are too many.
+SESSION_SECONDS_MAX = 86_400
+SESSION_IDLE_SECONDS_MAX = 8 * 3_600
+SESSIONS_A_TOKEN_MAX = 50
+# A session's last request is written down so often; a killed service forgets the time since.
+SESSION_NOTED_SECONDS = 600
 
 # A ticket is for a stream that begins at once.
 TICKET_SECONDS_MAX = 30.0
-TICKETS_MAX = 2_000
+TICKETS_A_TOKEN_MAX = 200
+
+# A token that another of its name replaces goes on working so long.
+TOKEN_OVERLAP_SECONDS = 86_400
 
 # The trail of changes before it is moved aside; lines of it that are told at once.
 TRAIL_BYTES_MAX = 64 * 1024 * 1024

@@ -50,6 +50,7 @@ class Section(BaseModel):
 OWN_COLUMNS = frozenset(
     [
         "__bucket",
+        "__key",
         "__last",
         "__late",
         "__message",
@@ -62,6 +63,7 @@ OWN_COLUMNS = frozenset(
         "__row_bucket",
         "__sign",
         "__target",
+        "__time",
         "__weight",
     ]
 )

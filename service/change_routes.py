@@ -47,9 +47,10 @@ _STREAM = (
 class _Streaming(Response):
     """An event stream as FastAPI wants an answer."""
 
-    def __init__(self, stream: EventStream, runtime: Runtime) -> None:
+    def __init__(self, stream: EventStream, runtime: Runtime, who: str) -> None:
         super().__init__()
-        runtime.follower_comes()
+        runtime.follower_comes(who)
+        self._who = who
         self._stream = stream
         self._runtime = runtime
 
@@ -57,7 +58,7 @@ class _Streaming(Response):
         try:
             await self._stream(scope, receive, send)
         finally:
-            self._runtime.follower_goes()
+            self._runtime.follower_goes(self._who)
 
 
 @router.get(
@@ -106,7 +107,7 @@ async def changes(
     if media not in (Media.JSON, Media.ARROW):
         form = Events if media is Media.EVENTS else Lines
         stream = EventStream(follower, at, group, runtime.results, form)
-        return _Streaming(stream, runtime)
+        return _Streaming(stream, runtime, request.state.who)
     if at is None:
         detail = "a snapshot comes as a stream; read /results, and go on from its epoch with since"
         raise Problem("accept-unsupported", 406, detail)

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,12 @@ from fastapi import Request
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import FOLLOWERS_MAX, INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
+from schemas.limits import (
+    FOLLOWERS_A_TOKEN_MAX,
+    FOLLOWERS_MAX,
+    INDEX_LOOK_SECONDS,
+    SETTLE_SECONDS_MAX,
+)
 from service.access import Access
 from service.attempts import Attempts
 from service.course import Behind
@@ -64,7 +70,7 @@ class Runtime:
         self.samples = Samples(settings.connections)
         self.attempts = Attempts(self._nursery.attempt)
         self.request_counts = RequestCounts()
-        self.following = 0
+        self._following: Counter[str] = Counter()  # by the name of the token
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -204,16 +210,21 @@ class Runtime:
 
     # --- those who follow changes ---------------------------------------------------------------
 
-    def follower_comes(self) -> None:
+    def follower_comes(self, who: str) -> None:
         """Refused where there are too many; on the event loop, like `follower_goes`."""
-        if self.following >= FOLLOWERS_MAX:
-            detail = f"{FOLLOWERS_MAX} follow changes already; try again later"
+        mine = self._following[who]
+        if self.following >= FOLLOWERS_MAX or mine >= FOLLOWERS_A_TOKEN_MAX:
+            detail = f"{self.following} follow changes already, {mine} of them with this token"
             headers = {"Retry-After": "5"}
             raise Problem("too-many-followers", 429, detail, headers=headers)
-        self.following += 1
+        self._following[who] += 1
 
-    def follower_goes(self) -> None:
-        self.following -= 1
+    def follower_goes(self, who: str) -> None:
+        self._following[who] -= 1
+
+    @property
+    def following(self) -> int:
+        return self._following.total()
 
     def release(self) -> None:
         """End all streams, so that their clients come back to the next service at once."""

@@ -44,8 +44,14 @@ class AlreadyServed(CannotServe):
     """Another service owns the data directory."""
 
 
-def new_token(data: Path, name: str, role: str) -> str:
-    return Tokens(ServicePlaces(data.absolute()).tokens).add(name, role)
+def new_token(data: Path, name: str, role: str, seconds: int | None = None) -> str:
+    return Tokens(ServicePlaces(data.absolute()).tokens).add(name, role, seconds)
+
+
+def tokens_listed(data: Path) -> list[tuple[str, str, int | None]]:
+    """Return name, role and end (seconds since 1970) of each token."""
+    found = Tokens(ServicePlaces(data.absolute()).tokens).listed()
+    return [(each.name, each.role, each.ends_at) for each in found]
 
 
 def revoke_token(data: Path, name: str) -> None:

@@ -19,7 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.limits import SESSION_SECONDS_MAX, SESSIONS_MAX, TICKET_SECONDS_MAX, TICKETS_MAX
+from schemas.limits import (
+    SESSION_IDLE_SECONDS_MAX,
+    SESSION_NOTED_SECONDS,
+    SESSION_SECONDS_MAX,
+    SESSIONS_A_TOKEN_MAX,
+    TICKET_SECONDS_MAX,
+    TICKETS_A_TOKEN_MAX,
+)
 from service.tokens import Role, Tokens, write_private
 
 _CHARACTERS_MAX = 200
@@ -29,6 +36,16 @@ class _Session(msgspec.Struct, frozen=True):
     sha256: str
     token: str  # the hash of the token that it stands for
     began_at: int  # seconds since 1970
+    used_at: int = 0  # the same, a few minutes ago
+
+    @property
+    def valid(self) -> bool:
+        idle_since = max(self.began_at, self.used_at)
+        now = time.time()
+        return (
+            self.began_at + SESSION_SECONDS_MAX > now
+            and idle_since + SESSION_IDLE_SECONDS_MAX > now
+        )
 
 
 class _Ticket(msgspec.Struct, frozen=True):
@@ -56,7 +73,7 @@ class Sessions:
         session = secrets.token_urlsafe(32)
         record = _Session(hashed(session), hashed(token), int(time.time()))
         with self._lock:
-            self._drop_old()
+            self._drop_old(record.token)
             self._known[record.sha256] = record
             self._write()
         return session
@@ -64,9 +81,19 @@ class Sessions:
     def role_of(self, session: str) -> tuple[str, Role] | None:
         """The name and role of the token behind a session."""
         found = self._known.get(hashed(session[:_CHARACTERS_MAX]))
-        if found is None or found.began_at + SESSION_SECONDS_MAX < time.time():
+        if found is None or not found.valid:
             return None
+        if max(found.began_at, found.used_at) + SESSION_NOTED_SECONDS < time.time():
+            self._note(found)
         return self._tokens.role_of_hash(found.token)
+
+    def _note(self, session: _Session) -> None:
+        """Write down that a session is in use."""
+        with self._lock:
+            if session.sha256 in self._known:
+                used = msgspec.structs.replace(session, used_at=int(time.time()))
+                self._known[session.sha256] = used
+                self._write()
 
     def token_of(self, session: str) -> str | None:
         found = self._known.get(hashed(session[:_CHARACTERS_MAX]))
@@ -77,11 +104,12 @@ class Sessions:
             if self._known.pop(hashed(session[:_CHARACTERS_MAX]), None) is not None:
                 self._write()
 
-    def _drop_old(self) -> None:
-        oldest = time.time() - SESSION_SECONDS_MAX
-        kept = [each for each in self._known.values() if each.began_at > oldest]
-        kept = sorted(kept, key=lambda each: each.began_at)[-(SESSIONS_MAX - 1) :]
-        self._known = {each.sha256: each for each in kept}
+    def _drop_old(self, token: str) -> None:
+        """Drop what has ended, and of a token's sessions the oldest so that one more fits."""
+        valid = sorted((s for s in self._known.values() if s.valid), key=lambda s: s.began_at)
+        mine = [each for each in valid if each.token == token]
+        beyond = {each.sha256 for each in mine[: -(SESSIONS_A_TOKEN_MAX - 1)]}
+        self._known = {each.sha256: each for each in valid if each.sha256 not in beyond}
 
     def _write(self) -> None:
         write_private(self._path, msgspec.json.encode(list(self._known.values())))
@@ -96,12 +124,12 @@ class Tickets:
         self._given: dict[str, _Ticket] = {}
 
     def give(self, token: str | None, job: str) -> str | None:
-        """A ticket for one stream of a job's changes; None where too many are out."""
+        """A ticket for one stream of a job's changes; None if the token has too many out."""
         now = time.monotonic()
         ticket = secrets.token_urlsafe(24)
         with self._lock:
             self._given = {name: t for name, t in self._given.items() if t.ends_at > now}
-            if len(self._given) >= TICKETS_MAX:
+            if sum(each.token == token for each in self._given.values()) >= TICKETS_A_TOKEN_MAX:
                 return None
             self._given[hashed(ticket)] = _Ticket(token, job, now + TICKET_SECONDS_MAX)
         return ticket

@@ -16,11 +16,15 @@ import logging
 import os
 import re
 import secrets
+import sys
 import threading
+import time
 from enum import IntEnum
 from pathlib import Path
 
 import msgspec
+
+from schemas.limits import TOKEN_OVERLAP_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +48,15 @@ class TokenRefused(ValueError):
     """A token cannot be made or taken away as asked."""
 
 
-class TokenRecord(msgspec.Struct, frozen=True):
+class TokenRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     role: str
     sha256: str
+    ends_at: int | None = None  # seconds since 1970
+
+    @property
+    def valid(self) -> bool:
+        return self.ends_at is None or time.time() < self.ends_at
 
 
 class Tokens:
@@ -66,7 +75,7 @@ class Tokens:
 
     @property
     def any(self) -> bool:
-        return bool(self._current())
+        return any(each.valid for each in self._current())
 
     def role_of(self, token: str) -> tuple[str, Role] | None:
         """The name and role of a token; None for one that is not known."""
@@ -76,26 +85,42 @@ class Tokens:
         """Those of the token with a hash; None once it was revoked."""
         found: tuple[str, Role] | None = None
         for known in self._current():  # all of them: how many there are tells nothing
-            if hmac.compare_digest(known.sha256, given):
+            if hmac.compare_digest(known.sha256, given) and known.valid:
                 found = (known.name, ROLES[known.role])
         return found
 
-    def add(self, name: str, role: str) -> str:
-        """Make a token; this is the only time that anybody sees it."""
+    def add(self, name: str, role: str, seconds: int | None = None) -> str:
+        """Make a token, for ever or for so long; this is the only time that anybody sees it. One
+        of the same name goes on for TOKEN_OVERLAP_SECONDS, so that it can be replaced at ease."""
         if _NAME.fullmatch(name) is None:
             raise TokenRefused(f"{name[:80]!r} is no token's name; use letters, digits, . _ -")
         if role not in ROLES:
             raise TokenRefused(f"{role[:80]!r} is no role; known: {', '.join(ROLES)}")
-        known = self._readable()
-        if any(each.name == name for each in known):
-            raise TokenRefused(f"there is a token {name!r} already; revoke it first")
+        now = int(time.time())
+        known = [each for each in self._readable() if each.valid]
+        before = [each for each in known if each.name == name]
+        if any(each.role != role for each in before):
+            raise TokenRefused(f"token {name!r} is {before[0].role}; revoke it first")
+        last = now + TOKEN_OVERLAP_SECONDS
+        kept = [
+            msgspec.structs.replace(each, ends_at=min(each.ends_at or last, last))
+            if each.name == name
+            else each
+            for each in known
+        ]
         token = PREFIX + secrets.token_urlsafe(32)
-        self._write([*known, TokenRecord(name, role, _hash(token))])
+        ends_at = None if seconds is None else now + seconds
+        self._write([*kept, TokenRecord(name, role, _hash(token), ends_at)])
         return token
+
+    def listed(self) -> list[TokenRecord]:
+        """All that are valid now, by name; those that end first come first."""
+        found = [each for each in self._readable() if each.valid]
+        return sorted(found, key=lambda each: (each.name, each.ends_at or sys.maxsize))
 
     def revoke(self, name: str) -> None:
         """End a token; refused for the last one, without which nobody could use the service."""
-        known = self._readable()
+        known = [each for each in self._readable() if each.valid]
         left = [each for each in known if each.name != name]
         if len(left) == len(known):
             names = ", ".join(each.name for each in known) or "none"

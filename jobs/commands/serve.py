@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from datetime import UTC, datetime
 from importlib import import_module
 
 from jobs.commands.errors import CommandFailed, UsageError
 from jobs.commands.output import note
 from schemas.connections import load_connections
+from schemas.duration import parse_duration
 from schemas.object_path import TABLES_VARIABLE
 
 OWNED_ELSEWHERE = 75
@@ -21,11 +23,18 @@ OWNED_ELSEWHERE = 75
 def run(options: argparse.Namespace) -> int:
     serving = import_module("service.serving")
     if options.new_token is not None:
-        name, _, role = options.new_token.partition("=")
+        name, _, rest = options.new_token.partition("=")
+        role, _, lasting = rest.partition(":")
         try:
-            print(serving.new_token(options.data, name, role))
+            seconds = parse_duration(lasting) // 1_000 if lasting else None
+            print(serving.new_token(options.data, name, role, seconds))
         except ValueError as error:
             raise UsageError(str(error)) from None
+        return 0
+    if options.list_tokens:
+        for name, role, ends_at in serving.tokens_listed(options.data):
+            end = "no end" if ends_at is None else f"ends {_utc(ends_at)}"
+            print(f"{name} {role}, {end}")
         return 0
     if options.revoke_token is not None:
         try:
@@ -53,3 +62,7 @@ def run(options: argparse.Namespace) -> int:
     except serving.CannotServe as error:
         raise CommandFailed(str(error)) from None
     return 0
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

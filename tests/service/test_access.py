@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,34 @@ async def test_an_unknown_parameter_is_refused_with_those_that_are_known(tmp_pat
     assert document["detail"].startswith("unknown parameter 'asof'; known: after_offset, as_of, ")
     answer = await guarded.ask("GET", "/openapi.json?all=1", Host="localhost")
     assert "known: none" in answer.json()["detail"]
+
+
+def test_a_token_ends_in_its_time_and_is_replaced_with_overlap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = ["serve", "--data", str(tmp_path)]
+
+    def made(what: str) -> str:
+        assert main([*serve, "--new-token", what]) == 0
+        return capsys.readouterr().out.strip()
+
+    lasting, first = made("boss=admin"), made("ci=operator:30d")
+    assert main([*serve, "--new-token", "ci=operator:30"]) == 2
+    assert "30 has no unit" in capsys.readouterr().err
+    second = made("ci=operator:30d")
+    assert main([*serve, "--list-tokens"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[0] == "boss admin, no end"
+    assert [line.partition(", ends ")[0] for line in listed[1:]] == ["ci operator"] * 2
+    known, now = Tokens(tmp_path / "service" / "tokens.json"), time.time()
+
+    def valid_in(days: float) -> list[str]:
+        monkeypatch.setattr(time, "time", lambda: now + days * 86_400)
+        return [each for each in (lasting, first, second) if known.role_of(each)]
+
+    assert valid_in(0.9) == [lasting, first, second]
+    assert valid_in(1.1) == [lasting, second]
+    assert valid_in(31) == [lasting]
+    monkeypatch.undo()
+    assert main([*serve, "--revoke-token", "ci"]) == 0
+    assert [known.role_of(each) for each in (first, second)] == [None, None]

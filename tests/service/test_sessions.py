@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from schemas import limits
 from schemas.connections import load_connections
 from service import app, sessions
 from service.settings import Settings
-from service.tokens import Tokens
+from service.tokens import Role, Tokens
 from tests.service.served import SPEC, Served
 from tests.service.tables import WatchedTable
 
@@ -205,13 +206,45 @@ def test_a_ticket_opens_one_stream_of_its_job_once(guarded: tuple[Served, str]) 
         assert events(client, third) == 401
 
 
+def test_many_logins_of_one_token_end_its_own_sessions_only(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
+    known = sessions.Sessions(tmp_path / "sessions.json", tokens)
+    of_admin = known.begin(admin)
+    of_viewer = [known.begin(viewer) for _ in range(limits.SESSIONS_A_TOKEN_MAX + 5)]
+    assert of_admin is not None and known.role_of(of_admin) == ("boss", Role.ADMIN)
+    alive = [each for each in of_viewer if each is not None and known.role_of(each)]
+    assert alive == of_viewer[5:]
+
+
+def test_a_session_ends_when_it_is_not_used_and_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    now = time.time()
+    passed = 0.0
+    monkeypatch.setattr(time, "time", lambda: now + passed)
+    known = sessions.Sessions(tmp_path / "sessions.json", tokens)
+    used, idle = (known.begin(tokens.add(name, "viewer")) for name in ("used", "idle"))
+    assert used is not None and idle is not None
+    for hours in range(6, 24, 6):
+        passed = hours * 3_600.0
+        known = sessions.Sessions(tmp_path / "sessions.json", tokens)  # a service that was killed
+        assert known.role_of(used) == ("used", Role.VIEWER)
+    assert known.role_of(idle) is None
+    passed = 24 * 3_600.0 + 1
+    assert known.role_of(used) is None
+
+
 def test_tickets_end_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("a", "viewer")
     tickets = sessions.Tickets(tokens)
-    monkeypatch.setattr(sessions, "TICKETS_MAX", 2)
+    monkeypatch.setattr(sessions, "TICKETS_A_TOKEN_MAX", 2)
     given = [tickets.give(sessions.hashed(token), "items") for _ in range(3)]
     assert given[2] is None
+    other = sessions.hashed(tokens.add("b", "viewer"))
+    assert tickets.give(other, "items") is not None
     monkeypatch.setattr(sessions, "TICKET_SECONDS_MAX", -1.0)
     assert given[0] is not None and tickets.take(given[0], "items") is not None
     late = tickets.give(sessions.hashed(token), "items")
