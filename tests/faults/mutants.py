@@ -115,7 +115,7 @@ MUTANTS = [
     Mutant("row_fields.py", " is not int or not {low} <= {value} <= {high}:",
            " is not int:", DECODE),
     Mutant("row_fields.py", "            else value\n", "            else None\n", DECODE),
-    Mutant("table_filter.py", ").fullmatch", ").match", DECODE),
+    Mutant("table_filter.py", "name_matcher(pattern)", 'name_matcher(f"{pattern}.*")', DECODE),
     Mutant("dedupe.py", "position > known[0]", "position < known[0]", DEDUPE),
     Mutant("dedupe.py", "        if before == after:\n            found",
            "        if False:\n            found", DEDUPE),
