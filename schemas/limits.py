@@ -248,9 +248,27 @@ REQUEST_BYTES_MAX = 2 * SPEC_BYTES_MAX
 REQUEST_SECONDS_MAX = 20.0
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
 
-# Connections on which nothing is asked, or not yet all: of more, those that have waited longest are
-# closed. With the followers they stay below what the server takes at once.
+# A request's bytes are parsed in slices, so that thousands of small ones are not parsed in one go.
+PARSED_AT_ONCE_BYTES = 1024
+
+# Requests that one connection may have unanswered. Hardly any client sends the next one before the
+# answer to the last; after so many the rest is dropped, and the connection closed.
+REQUESTS_UNANSWERED_MAX = 4
+
+# Connections on which nothing is asked, or not yet all, or whose answers nobody takes: of more,
+# those that have waited longest are closed.
 WAITING_CONNECTIONS_MAX = 400
+
+# Requests that are at work or wait for their turn, beside the followers. An admin's are refused
+# from here on, those of others before: a viewer's from two thirds, a stranger's from a half.
+REQUESTS_AT_WORK_MAX = 600
+
+# Requests that begin in one round of the event loop. A round takes one new connection, so with a
+# few milliseconds for each a thousand of them would make the next one wait for seconds.
+TURNS_A_ROUND = 1
+
+# While requests of several ranks wait, so many turns have one of the lowest rank among them.
+TURNS_FOR_THE_LAST = 8
 
 # Rows of one page of results or of changes: a few megabytes, rendered in well under a second.
 PAGE_ROWS_MAX = 10_000

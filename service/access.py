@@ -85,6 +85,17 @@ class Access:
                 f"the token's role is {role.name.lower()}; this needs {needed.name.lower()}",
             )
 
+    def likely_role(self, request: Request) -> Role | None:
+        """Return the role that a request will turn out to have; nothing is refused or used up."""
+        if self.admits_everybody():
+            return Role.ADMIN
+        token, cookie = _bearer(request), self.session_of(request)
+        if token is not None:
+            known = self._tokens.role_of(token)
+        else:
+            known = None if cookie is None else self.sessions.role_of(cookie)
+        return None if known is None else known[1]
+
     def _known(self, request: Request) -> tuple[str, Role]:
         """Name and role; what is sent on purpose counts before what a browser sends by itself."""
         known: tuple[str, Role] | None = None

@@ -1,12 +1,15 @@
-"""Bounded protocol: what a connection may cost before it has asked for anything.
+"""Bounded protocol: what one connection may cost.
 
     connection ──► waiting ── whole request ──► at work ── answer ──► waiting (kept alive)
                       │ too slow: 408   head too large: 431
+                      │                          └ answer not taken: waiting
                       └ too many wait: the one that has waited longest is closed
 
 uvicorn bounds neither the time nor the size of a request's head, and counts every connection: some
 thousand that never ask would have everybody else refused. Whoever sends its request at once is
-served beside any number of those that do not.
+served beside any number of those that do not. It also parses and queues as many requests as a
+client cares to send before it takes an answer. Here the bytes are parsed in slices, and after a few
+unanswered requests the rest is dropped: the last answer says `Connection: close`.
 """
 
 from __future__ import annotations
@@ -17,10 +20,35 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from schemas.limits import (
+    PARSED_AT_ONCE_BYTES,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
+    REQUESTS_UNANSWERED_MAX,
     WAITING_CONNECTIONS_MAX,
 )
+
+
+class _OpenTransport:
+    """A transport that ignores what is asked of it after its end. uvloop's raises, so each request
+    whose client has gone would leave a stack in the log."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -33,11 +61,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._head_complete = False
+        self._surplus = False  # what comes now is more than one connection may ask
 
     # --- a connection ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(_OpenTransport(transport))  # type: ignore[arg-type]
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -45,31 +74,59 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._deadline is not None and not self._head_complete:
-            self._head_bytes += len(data)
-            if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
-                self._refuse(431)
+        for start in range(0, len(data), PARSED_AT_ONCE_BYTES):
+            if self._surplus or self.transport.is_closing():
+                return
+            piece = data[start : start + PARSED_AT_ONCE_BYTES]
+            super().data_received(piece)
+            if self._deadline is not None and not self._head_complete:
+                self._head_bytes += len(piece)
+                if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+                    self._refuse(431)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait()  # for the client to take its answer
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unanswered:
+            self.waiting.pop(self, None)
 
     # --- its requests ---------------------------------------------------------------------------
 
+    @property
+    def _unanswered(self) -> int:
+        at_work = self.cycle is not None and not self.cycle.response_complete
+        return len(self.pipeline) + at_work
+
     def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._unanswered >= REQUESTS_UNANSWERED_MAX:
+            self._surplus = True
+            self.cycle.keep_alive = False
+            return
         if self._deadline is None:  # not the first one on this connection
             self._expect_request()
         self._head_complete = False
-        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._head_complete = True
-        super().on_headers_complete()
+        if not self._surplus:
+            self._head_complete = True
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._surplus:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._stop_waiting()
-        super().on_message_complete()
+        if not self._surplus:
+            self._stop_waiting()
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._deadline is None and self.cycle.response_complete:
+        if self._deadline is None and not self._unanswered:
             self._wait()  # for the next one; uvicorn closes it when none comes
 
     # --- bounds -----------------------------------------------------------------------------------
@@ -80,14 +137,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait()
 
     def _wait(self) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
             return
         self.waiting.pop(self, None)
         self.waiting[self] = None
         while len(self.waiting) > WAITING_CONNECTIONS_MAX:
             longest = next(iter(self.waiting))
             longest._stop_waiting()
-            longest.transport.close()
+            longest.transport.abort()  # close() would wait for a client that takes nothing
 
     def _stop_waiting(self) -> None:
         self.waiting.pop(self, None)

@@ -1,5 +1,6 @@
 """Gate: what every request passes before it is routed, and every answer on its way out.
 
+turn     ──► when it is its turn, or 503 (service.turns); health has none
 raw path ──► a key in it stays percent-encoded, so that a / in it is no separator
 lookup   ──► answered here, where it is plain (service.lookup)
 body     ──► bounded, while it is read
@@ -14,6 +15,7 @@ import re
 import time
 
 from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.limits import REQUEST_BYTES_MAX
@@ -21,12 +23,14 @@ from service.lookup import LOOKUP, looked_up
 from service.problems import Problem
 from service.runtime import Runtime
 from service.trail import LOOKS
+from service.turns import STRANGER, Turns
 
 log = logging.getLogger("service.access")
 
 _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
 # They change nothing, and an editor asks them while somebody writes.
 _LOOKS_WITH_A_BODY = frozenset({"/v1/jobs:validate", "/preview"})
+_HEALTH = frozenset({"/healthz", "/readyz"})
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -41,6 +45,8 @@ class Gate:
         self._runtime = runtime
         self._trail = runtime.trail
         self._counts = runtime.request_counts
+        self._turns = Turns()
+        self._at_work = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,8 +66,13 @@ class Gate:
             await send(message)
 
         route: str | None = None
+        self._at_work += 1
         try:
             _require_one_host(scope)
+            if scope["path"] not in _HEALTH:
+                # Followers are counted and bounded by themselves.
+                at_work = self._at_work - 1 - self._runtime.following
+                await self._turns.take(at_work, lambda: self._rank(scope))
             declared = _declared_length(scope)
             if declared > REQUEST_BYTES_MAX:
                 raise _too_large()
@@ -76,6 +87,7 @@ class Gate:
                 raise
             await problem.response()(scope, receive, sending)
         finally:
+            self._at_work -= 1
             route = route or getattr(scope.get("route"), "path", None)
             seconds = took if status else time.monotonic() - began
             self._counts.note(route, scope["method"], status, seconds)
@@ -90,6 +102,10 @@ class Gate:
                     "%s %s %d %.1f ms", scope["method"], _printable(scope["path"]), status,
                     (time.monotonic() - began) * 1_000,
                 )  # fmt: skip
+
+    def _rank(self, scope: Scope) -> int:
+        role = self._runtime.access.likely_role(Request(scope))
+        return STRANGER if role is None else int(role)
 
 
 def _with_encoded_key(scope: Scope) -> Scope:

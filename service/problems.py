@@ -72,6 +72,7 @@ TITLES = {
     "spec-invalid": "The job spec cannot be taken",
     "table-unreadable": "The job's table cannot be read by this version",
     "topic-unknown": "There is no such topic",
+    "too-busy": "The service has too many requests at work",
     "too-many-followers": "Too many followers at once",
     "too-many-jobs": "There are too many jobs",
     "too-many-requests": "Too many such requests at once",

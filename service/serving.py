@@ -18,7 +18,7 @@ from pathlib import Path
 
 import uvicorn
 
-from schemas.limits import FOLLOWER_STALL_SECONDS_MAX, FOLLOWERS_MAX
+from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
 from service.access import loopback
 from service.bounded_protocol import BoundedProtocol
@@ -90,7 +90,6 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
-                limit_concurrency=2 * FOLLOWERS_MAX,
                 lifespan="on",
                 proxy_headers=False,
                 ws="none",

@@ -35,6 +35,7 @@ class FaultTally:
     fired: Counter[str] = field(default_factory=Counter)
     recoveries: list[float] = field(default_factory=list)  # seconds, or what `unit` says
     unit: str = "s"
+    further: dict[str, object] = field(default_factory=dict)  # figures of this suite alone
     began: float = field(default_factory=time.monotonic)
 
     def plan(self, fault: str) -> None:
@@ -62,6 +63,7 @@ class FaultTally:
             "recovery_p50": quantile(self.recoveries, 0.5),
             "recovery_p99": quantile(self.recoveries, 0.99),
             "recovery_unit": self.unit,
+            **self.further,
             "seconds": round(time.monotonic() - self.began, 1),
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }

@@ -26,14 +26,17 @@ from schemas.limits import (
     REQUEST_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
+    REQUESTS_UNANSWERED_MAX,
     WAITING_CONNECTIONS_MAX,
 )
 from service.tokens import Tokens
+from tests.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
 from tests.faults.tally import FaultTally
 from tests.service.conftest import end_jobs
 from tests.service.served import CHECKOUT, NO_BROKER, SPEC, Served
 
 CONNECTIONS = 1_500
+HEALTH_SECONDS_MAX = 1.0  # while the port is attacked
 PATIENCE_SECONDS = 20.0  # on a machine that is busy with other tests
 GROWTH_BYTES_MAX = 150 * 1024 * 1024
 
@@ -132,6 +135,38 @@ def test_a_head_without_an_end_is_refused_by_its_size(served: Served) -> None:
                 pass
     answered(served)
     assert port.process.memory_info().rss - before < GROWTH_BYTES_MAX
+
+
+def test_a_head_above_the_bound_is_refused_even_when_it_comes_at_once(served: Served) -> None:
+    told = Port(served).told(request("/healthz", "X: " + "a" * 100_000))
+    assert told.startswith(b"HTTP/1.1 431 "), told[:100]
+
+
+def test_a_connection_has_few_requests_unanswered(served: Served) -> None:
+    """Some are answered, the last of them says that it is the last, and the rest is dropped."""
+    few = Port(served).told(request("/healthz") * REQUESTS_UNANSWERED_MAX)
+    assert few.count(b"HTTP/1.1 200 ") == REQUESTS_UNANSWERED_MAX
+    assert b"connection: close" not in few
+    body = "Content-Length: 4"
+    for one in (
+        request("/healthz"),
+        request("/v1/jobs:validate", body, method="POST") + b"\r\n\r\n",
+    ):
+        told = Port(served).told(one * 60)
+        assert told.count(b"HTTP/1.1 ") == REQUESTS_UNANSWERED_MAX, told[:300]
+        assert told.count(b"connection: close") == 1
+
+
+def test_pipelining_keeps_nobody_waiting(served: Served) -> None:
+    place, asset = place_of(served), request(asset_of(served))
+    with Health(place) as before:
+        before.wait_for(20)
+    with Health(place) as during, pipelined(place, 100, 60, asset) as attackers:
+        during.wait_for(20)
+        answers = statuses(attackers)
+    assert during.failures == []
+    assert during.worst < HEALTH_SECONDS_MAX + before.worst, (before.worst, during.seconds)
+    assert answers.total() <= 100 * REQUESTS_UNANSWERED_MAX
 
 
 @pytest.mark.slow
