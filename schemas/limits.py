@@ -285,10 +285,15 @@ QUERY_SECONDS_MAX = 5.0
 # refused, because each may hold a whole state in memory.
 TABLE_READS_MAX = 4
 
-# Followers of changes over all jobs: each is a task and a socket, well below 1,024 descriptors.
+# Followers of changes over all jobs: each is a task and a socket.
 FOLLOWERS_MAX = 600
-# Of one token, so that others find room beside it.
-FOLLOWERS_A_TOKEN_MAX = 500
+# Of them one token has at most so many, so that others find room beside it.
+FOLLOWERS_A_TOKEN_SHARE = 5 / 6
+
+# Open files that the service asks the system for: three quarters are more than enough for the
+# connections of all bounds, a quarter for the readers of JOBS_MAX jobs. With fewer, the bounds on
+# connections are lowered.
+DESCRIPTORS_WANTED = 8_192
 
 # A follower that takes nothing for so long is dropped; it comes back with its last id.
 FOLLOWER_STALL_SECONDS_MAX = 20.0

@@ -24,8 +24,8 @@ from schemas.limits import (
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
     REQUESTS_UNANSWERED_MAX,
-    WAITING_CONNECTIONS_MAX,
 )
+from service.capacity import Capacity
 
 
 class _OpenTransport:
@@ -55,6 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; `waiting` has all that are not at work, the longest first."""
 
     waiting: ClassVar[dict[BoundedProtocol, None]] = {}
+    capacity: ClassVar[Capacity] = Capacity()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -141,7 +142,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.waiting.pop(self, None)
         self.waiting[self] = None
-        while len(self.waiting) > WAITING_CONNECTIONS_MAX:
+        if len(self.waiting) > self.capacity.waiting or (
+            len(self.connections) > self.capacity.connections
+        ):
             longest = next(iter(self.waiting))
             longest._stop_waiting()
             longest.transport.abort()  # close() would wait for a client that takes nothing

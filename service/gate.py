@@ -45,7 +45,7 @@ class Gate:
         self._runtime = runtime
         self._trail = runtime.trail
         self._counts = runtime.request_counts
-        self._turns = Turns()
+        self._turns = Turns(runtime.settings.capacity.requests)
         self._at_work = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

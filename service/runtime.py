@@ -16,12 +16,7 @@ from fastapi import Request
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import (
-    FOLLOWERS_A_TOKEN_MAX,
-    FOLLOWERS_MAX,
-    INDEX_LOOK_SECONDS,
-    SETTLE_SECONDS_MAX,
-)
+from schemas.limits import FOLLOWERS_A_TOKEN_SHARE, INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
 from service.access import Access
 from service.attempts import Attempts
 from service.course import Behind
@@ -212,8 +207,8 @@ class Runtime:
 
     def follower_comes(self, who: str) -> None:
         """Refused where there are too many; on the event loop, like `follower_goes`."""
-        mine = self._following[who]
-        if self.following >= FOLLOWERS_MAX or mine >= FOLLOWERS_A_TOKEN_MAX:
+        most, mine = self.settings.capacity.followers, self._following[who]
+        if self.following >= most or mine >= most * FOLLOWERS_A_TOKEN_SHARE:
             detail = f"{self.following} follow changes already, {mine} of them with this token"
             headers = {"Retry-After": "5"}
             raise Problem("too-many-followers", 429, detail, headers=headers)

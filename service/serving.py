@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -22,6 +23,7 @@ from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
 from service.access import loopback
 from service.bounded_protocol import BoundedProtocol
+from service.capacity import own_capacity
 from service.places import ServicePlaces
 from service.reader_process import LOG_FORMAT, Nursery
 from service.runtime import Runtime
@@ -65,6 +67,8 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
     # interpreter for Python's usual 5 ms each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
     _log_to_standard_error(verbose)
+    settings = replace(settings, capacity=own_capacity())
+    BoundedProtocol.capacity = settings.capacity
     tokens = Tokens(settings.places.tokens)
     if not tokens.wanted and not loopback(settings.host):
         raise CannotServe(

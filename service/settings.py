@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.connections import Connections
 from schemas.limits import JOBS_RUNNING_MAX
+from service.capacity import Capacity
 from service.places import ServicePlaces
 
 
@@ -20,6 +21,7 @@ class Settings:
     brokers: str | None = None  # as given, for the jobs' own command line
     connections_file: Path | None = None
     running_max: int = JOBS_RUNNING_MAX
+    capacity: Capacity = field(default_factory=Capacity)
 
     @property
     def places(self) -> ServicePlaces:

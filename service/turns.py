@@ -23,15 +23,16 @@ STRANGER = 0  # below every role
 RANKS = (STRANGER, *(int(role) for role in Role))
 
 
-def at_work_max(rank: int) -> int:
+def at_work_max(rank: int, most: int = REQUESTS_AT_WORK_MAX) -> int:
     """Return how many requests may be at work before one of this rank is refused."""
-    return REQUESTS_AT_WORK_MAX * (len(RANKS) - 1 + rank) // (2 * (len(RANKS) - 1))
+    return most * (len(RANKS) - 1 + rank) // (2 * (len(RANKS) - 1))
 
 
 class Turns:
     """On the event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = REQUESTS_AT_WORK_MAX) -> None:
+        self._most = most
         self._left = TURNS_A_ROUND
         self._taken = 0
         self._waiting: list[deque[asyncio.Future[None]]] = [deque() for _ in RANKS]
@@ -40,12 +41,12 @@ class Turns:
     async def take(self, at_work: int, rank: Callable[[], int]) -> None:
         """Wait for a turn; a Problem if there are too many `at_work`. `rank` is called only if it
         matters, because it costs a look at the token."""
-        if self._left and not any(self._waiting) and at_work < at_work_max(STRANGER):
+        if self._left and not any(self._waiting) and at_work < at_work_max(STRANGER, self._most):
             self._left -= 1
             self._expect_round()
             return
         known = rank()
-        if at_work >= at_work_max(known):
+        if at_work >= at_work_max(known, self._most):
             detail = "too many requests are at work; try again in a moment"
             headers = {"Retry-After": "1", "Connection": "close"}
             raise Problem("too-busy", 503, detail, headers=headers)

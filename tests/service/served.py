@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -52,12 +52,21 @@ class Served:
 
     @classmethod
     def start(
-        cls, data: Path, *arguments: str, brokers: str = NO_BROKER, token: str | None = None
+        cls,
+        data: Path,
+        *arguments: str,
+        brokers: str = NO_BROKER,
+        token: str | None = None,
+        files_max: int | None = None,
+        errors: IO[bytes] | None = None,
     ) -> Served:
-        command = [sys.executable, "-m", "jobs.command", "serve", "--data", str(data)]
+        """With at most `files_max` open files, and its log in `errors`."""
+        bounded = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', ""]
+        command = [*bounded, sys.executable, "-m", "jobs.command", "serve", "--data", str(data)]
         process = subprocess.Popen(
             [*command, "--port", "0", "--brokers", brokers, *arguments],
             stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
             cwd=CHECKOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import psutil
 import pytest
 
 from schemas.limits import (
+    DESCRIPTORS_WANTED,
     REQUEST_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
@@ -117,6 +119,40 @@ def test_a_crowd_that_never_asks_keeps_nobody_out(served: Served) -> None:
     tally = FaultTally("service, crowd, short")
     crowd(served, CONNECTIONS, tally)
     tally.close()
+
+
+def test_with_few_open_files_the_bounds_are_lower_and_nobody_is_kept_out(data: Path) -> None:
+    log = data / "stderr"
+    with log.open("wb") as errors:
+        served = Served.start(data, files_max=256, errors=errors)
+    try:
+        told = log.read_text()
+        assert "only 256 open files are allowed" in told and "72 followers" in told
+        unread = request(asset_of(served)) * REQUESTS_UNANSWERED_MAX
+        with Port(served).many(400, b"GET / "), pipelined(place_of(served), 400, 1, unread):
+            for _ in range(5):
+                assert answered(served) < PATIENCE_SECONDS
+            assert psutil.Process(served.process.pid).num_fds() < 256
+    finally:
+        assert served.stop() == 0
+    assert "Too many open files" not in log.read_text()
+
+
+def test_a_low_soft_limit_of_open_files_is_raised(data: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    log = data / "stderr"
+    try:
+        with log.open("wb") as errors:
+            served = Served.start(data, errors=errors)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        answered(served)
+        raised = min(before[1], DESCRIPTORS_WANTED)
+        assert f"raised the limit of open files from 512 to {raised}" in log.read_text()
+    finally:
+        assert served.stop() == 0
 
 
 def test_a_head_without_an_end_is_refused_by_its_size(served: Served) -> None:
