@@ -285,7 +285,8 @@ QUERY_SECONDS_MAX = 5.0
 # refused, because each may hold a whole state in memory.
 TABLE_READS_MAX = 4
 
-# Followers of changes over all jobs: each is a task and a socket.
+# Followers of changes over all jobs, and requests that wait for an epoch: each is a task and a
+# socket.
 FOLLOWERS_MAX = 600
 # Of them one token has at most so many, so that others find room beside it.
 FOLLOWERS_A_TOKEN_SHARE = 5 / 6

@@ -22,7 +22,7 @@ from service.follower import Follower
 from service.media import Media, accepted
 from service.problems import Problem
 from service.recent import EpochChanges
-from service.runtime import Runtime, runtime_of
+from service.runtime import runtime_of
 from service.tokens import Role
 
 router = APIRouter(
@@ -47,18 +47,18 @@ _STREAM = (
 class _Streaming(Response):
     """An event stream as FastAPI wants an answer."""
 
-    def __init__(self, stream: EventStream, runtime: Runtime, who: str) -> None:
+    def __init__(self, stream: EventStream, request: Request) -> None:
         super().__init__()
-        runtime.follower_comes(who)
-        self._who = who
         self._stream = stream
-        self._runtime = runtime
+        self._request = request
+        self._following = runtime_of(request).following
+        self._following.begin(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._stream(scope, receive, send)
         finally:
-            self._runtime.follower_goes(self._who)
+            self._following.end(self._request)
 
 
 @router.get(
@@ -107,10 +107,13 @@ async def changes(
     if media not in (Media.JSON, Media.ARROW):
         form = Events if media is Media.EVENTS else Lines
         stream = EventStream(follower, at, group, runtime.results, form)
-        return _Streaming(stream, runtime, request.state.who)
+        return _Streaming(stream, request)
     if at is None:
         detail = "a snapshot comes as a stream; read /results, and go on from its epoch with since"
         raise Problem("accept-unsupported", 406, detail)
+    if wait:
+        with runtime.following.waiting(request):
+            return await _page(follower, at, group, limit, wait, media)
     return await _page(follower, at, group, limit, wait, media)
 
 

@@ -71,7 +71,7 @@ class Gate:
             _require_one_host(scope)
             if scope["path"] not in _HEALTH:
                 # Followers are counted and bounded by themselves.
-                at_work = self._at_work - 1 - self._runtime.following
+                at_work = self._at_work - 1 - self._runtime.following.total
                 await self._turns.take(at_work, lambda: self._rank(scope))
             declared = _declared_length(scope)
             if declared > REQUEST_BYTES_MAX:

@@ -37,7 +37,7 @@ def text(runtime: Runtime) -> str:
     _of_requests(lines, runtime.request_counts)
     _family(
         lines, "retally_followers", "gauge", "Open streams of changes",
-        [({}, runtime.following)],
+        [({}, runtime.following.total)],
     )  # fmt: skip
     unfinished = runtime.register.unfinished()
     _family(

@@ -48,17 +48,30 @@ _LISTING = {"epoch": 41, "rows": [ROW], "next_cursor": None}
 
 
 async def reached(
-    follower: Follower, epoch: int | None, after_offset: str | None, seconds: float
+    request: Request, follower: Follower, epoch: int | None, after_offset: str | None, wait: float
 ) -> None:
     """Wait until an epoch, or the record at an offset, is in the index: a client reads what it
     knows to be written."""
     record = None if after_offset is None else _record(follower, after_offset)
+    if not _is_there(follower, epoch, record):
+        with runtime_of(request).following.waiting(request):
+            await _until_there(follower, epoch, record, wait)
+
+
+async def _until_there(
+    follower: Follower, epoch: int | None, record: tuple[str, str, int] | None, seconds: float
+) -> None:
+    """Wait so long for an epoch or for the record at an offset; a Problem when it does not come."""
     deadline = time.monotonic() + seconds
     while not _is_there(follower, epoch, record):
         left = deadline - time.monotonic()
         if left <= 0 or follower.closed:
             now = None if follower.newest is None else follower.newest.epoch
-            wanted = f"epoch {epoch}" if record is None else f"the record at {after_offset}"
+            wanted = (
+                f"epoch {epoch}"
+                if record is None
+                else "the record at offset {2} of {0}/{1}".format(*record)
+            )
             detail = f"{wanted} was not reached within {seconds:g} s; the newest epoch is {now}"
             raise Problem("epoch-not-reached", 412, detail, newest=now)
         await follower.next_epoch(left)
@@ -150,7 +163,7 @@ async def list_results(
     media = accepted(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # as a form sends it for the first page
     asked = listing(follower.shape, [each for each in where or [] if each], order, as_of)
-    await reached(follower, min_epoch, after_offset, wait)
+    await reached(request, follower, min_epoch, after_offset, wait)
     now = follower.newest
     if now is not None and as_of is None and cursor is None and unchanged(if_none_match, now.epoch):
         return Response(status_code=304, headers=of_epoch(now.epoch))
@@ -199,7 +212,7 @@ async def get_result(
     runtime = runtime_of(request)
     follower = await runtime.ready(name)
     group = key_of(follower, key)
-    await reached(follower, min_epoch, after_offset, wait)
+    await reached(request, follower, min_epoch, after_offset, wait)
     watermark: int | None = None
     if as_of is None:  # one look at a B-tree: not worth another thread
         epoch, document = follower.index.lookup(follower.shape.key_bytes(group))

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import threading
 import time
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -16,12 +15,13 @@ from fastapi import Request
 from jobs.core.job_plan import plan_of
 from schemas.epoch import EpochRow
 from schemas.job import JobSpec
-from schemas.limits import FOLLOWERS_A_TOKEN_SHARE, INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
+from schemas.limits import INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
 from service.access import Access
 from service.attempts import Attempts
 from service.course import Behind
 from service.evolving import Evolving
 from service.follower import Follower
+from service.following import Following
 from service.jobs import Jobs, instant
 from service.lags import Lags
 from service.operations import Operations
@@ -65,7 +65,7 @@ class Runtime:
         self.samples = Samples(settings.connections)
         self.attempts = Attempts(self._nursery.attempt)
         self.request_counts = RequestCounts()
-        self._following: Counter[str] = Counter()  # by the name of the token
+        self.following = Following(settings.capacity.followers)
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -204,22 +204,6 @@ class Runtime:
         return follower
 
     # --- those who follow changes ---------------------------------------------------------------
-
-    def follower_comes(self, who: str) -> None:
-        """Refused where there are too many; on the event loop, like `follower_goes`."""
-        most, mine = self.settings.capacity.followers, self._following[who]
-        if self.following >= most or mine >= most * FOLLOWERS_A_TOKEN_SHARE:
-            detail = f"{self.following} follow changes already, {mine} of them with this token"
-            headers = {"Retry-After": "5"}
-            raise Problem("too-many-followers", 429, detail, headers=headers)
-        self._following[who] += 1
-
-    def follower_goes(self, who: str) -> None:
-        self._following[who] -= 1
-
-    @property
-    def following(self) -> int:
-        return self._following.total()
 
     def release(self) -> None:
         """End all streams, so that their clients come back to the next service at once."""

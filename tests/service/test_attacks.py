@@ -25,17 +25,20 @@ import pytest
 
 from schemas.limits import (
     DESCRIPTORS_WANTED,
+    FOLLOWERS_A_TOKEN_SHARE,
     REQUEST_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
     REQUESTS_UNANSWERED_MAX,
     WAITING_CONNECTIONS_MAX,
 )
+from service.capacity import capacity_of
 from service.tokens import Tokens
 from tests.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
 from tests.faults.tally import FaultTally
 from tests.service.conftest import end_jobs
-from tests.service.served import CHECKOUT, NO_BROKER, SPEC, Served
+from tests.service.served import CHECKOUT, NO_BROKER, SPEC, Served, eventually
+from tests.service.tables import WatchedTable
 
 CONNECTIONS = 1_500
 HEALTH_SECONDS_MAX = 1.0  # while the port is attacked
@@ -138,6 +141,45 @@ def test_with_few_open_files_the_bounds_are_lower_and_nobody_is_kept_out(data: P
     assert "Too many open files" not in log.read_text()
 
 
+def test_who_follows_as_often_as_it_may_leaves_room_for_others(data: Path) -> None:
+    tokens = Tokens(data / "service" / "tokens.json")
+    admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
+    served = Served.start(data, token=admin, files_max=256)
+    most = int(capacity_of(256).followers * FOLLOWERS_A_TOKEN_SHARE)
+    try:
+        watched = WatchedTable(served)
+        watched.write({"a": (1,)})
+        watched.seen()
+
+        def follow(stack: ExitStack, token: str) -> int:
+            connection = stack.enter_context(Port(served).connected())
+            bearer = f"Authorization: Bearer {token}"
+            connection.sendall(request("/v1/jobs/items/changes?since=0", bearer))
+            return int(connection.recv(100).split()[1])
+
+        with ExitStack() as stack:
+            answers = [follow(stack, viewer) for _ in range(most + 3)]
+            assert answers == [200] * most + [429] * 3
+            bearer = {"Authorization": f"Bearer {viewer}", "Accept": "application/json"}
+            with served.client(**bearer) as client:  # to wait for changes is to follow
+                wait = client.get("/v1/jobs/items/changes?since=1&wait=5")
+                later = client.get("/v1/jobs/items/results?min_epoch=9&wait=5")
+                assert (wait.status_code, later.status_code) == (429, 429)
+                assert client.get("/v1/jobs/items/results").status_code == 200
+            assert follow(stack, admin) == 200
+        eventually(lambda: open_streams(served) == 0)
+    finally:
+        assert served.stop() == 0
+        end_jobs(data)
+
+
+def open_streams(served: Served) -> int:
+    with served.client() as client:
+        found = re.search(r"^retally_followers (\d+)$", client.get("/metrics").text, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
 def test_a_low_soft_limit_of_open_files_is_raised(data: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
@@ -205,7 +247,6 @@ def test_pipelining_keeps_nobody_waiting(served: Served) -> None:
     assert answers.total() <= 100 * REQUESTS_UNANSWERED_MAX
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [0, 2])
 def test_a_host_is_named_once(served: Served, hosts: int) -> None:
     head = b"GET /healthz HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n"
@@ -213,6 +254,7 @@ def test_a_host_is_named_once(served: Served, hosts: int) -> None:
     assert found.startswith(b"HTTP/1.1 400 ") and b"host-refused" in found
 
 
+@pytest.mark.slow
 def test_a_request_that_does_not_come_is_given_up(served: Served) -> None:
     port = Port(served)
     with port.connected() as silent, port.connected() as slow:
