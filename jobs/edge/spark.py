@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,10 +23,16 @@ from schemas.connections import SPARK_REDACTION
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.table_file import TableDamaged, TableFileGone
 
+log = logging.getLogger(__name__)
+
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
+# What Java's serialization may make objects of; Spark's own messages need no more.
+_SERIAL_FILTER = "-Djdk.serialFilter=maxdepth=2000;java.**;scala.**;org.apache.**;io.delta.**;!*"
 # More of them, from whoever runs it; see docs/operations.md.
 _MORE = "RETALLY_JAVA_OPTIONS"
+# On a cluster, the secret that master, workers and drivers share.
+_SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of it
 _MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it is made by mkdtemp
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -75,7 +84,7 @@ def session(
     # Executors come to the driver by the address that Spark finds, or that SPARK_LOCAL_IP names.
     # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
     more = os.environ.get(_MORE, "")
-    options = f"{_JVM} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
+    options = f"{_JVM} {_SERIAL_FILTER} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", f"{options} {jvm_option()}".strip())
     builder = builder.config("spark.executor.extraJavaOptions", options)
     # Only what is on the class path itself can be archived; executors ask the driver for jars.
@@ -86,7 +95,35 @@ def session(
     builder = builder.config("spark.driver.memory", memory)
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _authenticated(builder, master):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _authenticated(builder: SparkSession.Builder, master: str) -> Iterator[None]:
+    """Have Spark's processes refuse whoever does not know their secret.
+
+    In one process Spark makes the secret itself. That of a cluster goes by a private file: what
+    is configured in Python is in the arguments of the JVM, which every user of the host can read.
+    """
+    secret = os.environ.get(_SECRET)
+    if not master.startswith("local") and not secret:
+        log.warning("%s is not set: whoever reaches the Spark cluster's ports may use it", _SECRET)
+        yield
+        return
+    builder.config("spark.authenticate", "true")
+    if master.startswith("local"):
+        yield
+        return
+    builder.config("spark.network.crypto.enabled", "true")
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as private:  # mode 0600
+        private.write(f"spark.authenticate.secret {secret}\n")
+        private.flush()
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {private.name} pyspark-shell"
+        try:
+            yield
+        finally:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
 
 
 def fast_directory(cache: Path) -> Path:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import psutil
@@ -32,6 +33,7 @@ from tests.deploy.deployment import CHECKOUT, composed, image_environment
 HEALTHY_SECONDS_MAX = 120.0
 IMAGE = Path(os.environ.get("RETALLY_TEST_IMAGE", CHECKOUT))
 _INHERITED = ("LANG",)
+SPARK_SECRET = token_hex(32)
 
 
 @dataclass(slots=True)
@@ -121,7 +123,11 @@ class Stack:
     root: Path
     brokers: str
     containers: dict[str, Container] = field(default_factory=dict)
-    _services: dict[str, Any] = field(default_factory=lambda: composed()["services"])
+    _services: dict[str, Any] = field(
+        default_factory=lambda: composed(SPARK_AUTHENTICATE="true", SPARK_SECRET=SPARK_SECRET)[
+            "services"
+        ]
+    )
     _net: str = field(
         default_factory=lambda: f"127.{random.randint(1, 254)}.{random.randint(1, 254)}"
     )

@@ -29,9 +29,11 @@ def variables() -> set[str]:
     return {name for name in _VARIABLE.findall(COMPOSE.read_text()) if name}
 
 
-def composed() -> dict[str, Any]:
-    """The compose file with its variables put in, as `docker compose config` would have it."""
-    return _put_in(yaml.safe_load(COMPOSE.read_text()), settings())  # type: ignore[no-any-return]
+def composed(**environment: str) -> dict[str, Any]:
+    """The compose file with its variables put in, as `docker compose config` would have it; the
+    `environment` counts before .env."""
+    given = settings() | environment
+    return _put_in(yaml.safe_load(COMPOSE.read_text()), given)  # type: ignore[no-any-return]
 
 
 def _put_in(value: Any, given: dict[str, str]) -> Any:

@@ -9,21 +9,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from jobs.edge.broker import Broker
 from service import job_process
 from tests.command.shop import Shop, ordered, spec_text
-from tests.deploy.containers import Stack, stack
+from tests.deploy.containers import SPARK_SECRET, Stack, stack
 from tests.deploy.deployment import CHECKOUT
 from tests.pipeline.running import consumed
 from tests.service.served import eventually
+from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger
 from tests.support.warm_driver import warm_driver
 
 pytestmark = [
@@ -110,11 +114,36 @@ def test_a_job_on_the_cluster_tells_what_it_tells_in_one_process(
     shop.feed(350)
     with stack(tmp_path, broker.address) as running:
         running.up()
-        spread = _told(running.containers["service"].run, "/data", "kafka:9092", broker, shop,
-                       "--master", "spark://spark-master:7077")  # fmt: skip
+        with _watched_arguments() as arguments:
+            spread = _told(running.containers["service"].run, "/data", "kafka:9092", broker, shop,
+                           "--master", "spark://spark-master:7077")  # fmt: skip
+        assert any("CoarseGrainedExecutorBackend" in each for each in arguments)
+        assert not any(SPARK_SECRET in each for each in arguments)
+        answer = answer_to_stranger(7077, running.containers["spark-master"].address)
+        assert answer and UNKNOWN_CLASS.encode() not in answer
     alone = _told(_run_here, str(running.root / "data"), broker.address, broker, shop)
     assert spread == alone
     assert len({epoch for epoch, *_ in alone}) > 2
+
+
+@contextmanager
+def _watched_arguments() -> Iterator[set[str]]:
+    """The arguments of all processes that there are meanwhile, as anybody on the host sees them."""
+    found: set[str] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            for process in psutil.process_iter(["cmdline"]):
+                found.add(" ".join(process.info["cmdline"] or ()))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 def _told(

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from jobs.core.laws import BrokenLaw
 from jobs.edge.spark import collected
 from schemas.table_file import TableDamaged, TableFileGone, rows_in
+from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger, listening_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +25,12 @@ def test_options_of_whoever_runs_it_reach_the_jvm(spark: SparkSession) -> None:
     assert jvm is not None
     running = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     assert os.environ["RETALLY_JAVA_OPTIONS"] in list(running.getInputArguments())
+
+
+def test_the_driver_makes_no_object_of_what_a_stranger_sends(spark: SparkSession) -> None:
+    answers = [answer_to_stranger(port) for port in listening_ports(psutil.Process())]
+    assert any(b"Expected SaslMessage" in answer for answer in answers), "the frame is Spark's"
+    assert not any(UNKNOWN_CLASS.encode() in answer for answer in answers)
 
 
 @pytest.mark.parametrize("said", [TableDamaged("items is damaged"), BrokenLaw("1 is not 2")])
