@@ -609,12 +609,11 @@ def test_a_publisher_of_an_older_version_is_fenced_with_its_open_transaction(
     marks: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@3")
+    monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@2")
     job = configuration(broker.address, topic).job
     older = start(transactional_id=f"retally-{job}")  # and its progress names no table
     monkeypatch.delenv("RETALLY_FAILPOINTS")
     publish(older, table.commit(50))
-    older.send(table.commit(50))
     older.send(table.commit(50))
     wait_until(lambda: list(marks.iterdir()))
     assert older.pid is not None

@@ -241,17 +241,17 @@ def _progress_apart(stack: ExitStack) -> None:
 def _read_before_fencing(stack: ExitStack) -> None:
     """How far a predecessor got is read while it can still go on."""
     read = publisher_session.read_progress
-    known: dict[int, Any] = {}
+    known: list[Any] = []
 
-    def session(self: Session, configuration: Any, inbox: Any) -> None:
-        topic = f"{configuration.topic}-progress"
-        known[0] = read(configuration.connection, topic, configuration.job)
+    def as_known(*asked: Any) -> Any:
+        """Read what is there before the fence; take it for what is there after it."""
+        if known:
+            return known.pop()
+        known.append(read(*asked))
         _passed("publisher_process", "publish_begun")
-        init(self, configuration, inbox)
+        return known[0]
 
-    init = Session.__init__
-    stack.enter_context(patch.object(Session, "__init__", session))
-    stack.enter_context(patch.object(publisher_process, "read_progress", lambda *_: known[0]))
+    stack.enter_context(patch.object(publisher_process, "read_progress", as_known))
 
 
 def _same_producer(stack: ExitStack) -> None:
@@ -310,7 +310,7 @@ def _sent_before_commit(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Pipeline, "_run", running))
 
 
-def _nothing_missed(self: Publishing, _after: int, _newest: int) -> None:
+def _nothing_missed(self: Publishing, _after: int, _newest: int, _uuid: str) -> None:
     """What was committed and not published before a start is left out."""
 
 

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from deltalake.exceptions import CommitFailedError
@@ -108,6 +108,12 @@ class Place:
         return int(name.removesuffix(".json")) if folder == "_delta_log" else None
 
 
+class Metadata(NamedTuple):
+    """Of the one table that there is."""
+
+    id: str = "table"
+
+
 class Handle:
     """A DeltaTable at a version."""
 
@@ -125,6 +131,9 @@ class Handle:
 
     def schema(self) -> None:
         return None
+
+    def metadata(self) -> Metadata:
+        return Metadata()
 
     def transaction_version(self, application: str) -> int | None:
         assert application == APPLICATION
