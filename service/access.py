@@ -25,7 +25,6 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
-from service.parameters import require_known
 from service.problems import Problem
 from service.sessions import Sessions, Tickets, change_word, hashed
 from service.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens
@@ -184,7 +183,6 @@ def needs(role: Role) -> Callable[..., Awaitable[None]]:
     async def dependency(request: Request) -> None:  # async: else it would go to a thread
         access: Access = request.app.state.access
         access.check(request, role)
-        require_known(request)
 
     dependency.__name__ = f"needs_{role.name.lower()}"
     return dependency

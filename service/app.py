@@ -29,6 +29,7 @@ from service.access import SCHEME, needs
 from service.console import routes as console
 from service.documents import schemas
 from service.gate import Gate
+from service.parameters import require_known
 from service.reader_process import Nursery
 from service.runtime import Runtime
 from service.settings import Settings
@@ -70,6 +71,7 @@ def create(settings: Settings, nursery: Nursery | None = None) -> tuple[FastAPI,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(require_known)],
     )
     app.state.runtime = runtime
     app.state.access = runtime.access

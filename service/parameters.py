@@ -16,8 +16,9 @@ from service.problems import Problem
 _SHOWN = 80  # characters of a name that is repeated
 
 
-def require_known(request: Request) -> None:
-    """Raise a Problem for a query parameter that the request's route does not have."""
+async def require_known(request: Request) -> None:  # async: else it would go to a thread
+    """Raise a Problem for a query parameter that the request's route does not have; a dependency
+    of every route."""
     if not request.scope["query_string"]:
         return
     route: APIRoute = request.scope["route"]
@@ -26,7 +27,7 @@ def require_known(request: Request) -> None:
     if unknown:
         detail = f"unknown parameter {unknown[0][:_SHOWN]!r}; known: {', '.join(known) or 'none'}"
         errors = [{"path": f"query.{name[:_SHOWN]}", "message": "is unknown"} for name in unknown]
-        raise Problem("parameter-invalid", 422, detail, errors=errors)
+        raise Problem("parameter-unknown", 422, detail, errors=errors)
 
 
 def _names(dependant: Dependant) -> set[str]:

@@ -63,6 +63,7 @@ TITLES = {
     "operation-unfinished": "Another operation is at work on the job",
     "operation-unknown": "There is no such operation",
     "parameter-invalid": "A parameter is not what is expected here",
+    "parameter-unknown": "The resource has no such parameter",
     "query-fixed": "The query of a job that has begun is fixed",
     "query-too-slow": "The question took too long",
     "revision-mismatch": "The job is at another revision",

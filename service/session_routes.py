@@ -111,8 +111,12 @@ async def ticket(request: Request) -> Response:
     return answer({"ticket": given, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 
-@router.get("/trail", dependencies=[_admin], responses=answers(TrailLines, {"lines": [_LINE]}))
-async def trail(
+_LINES = answers(TrailLines, {"lines": [_LINE]})
+
+
+@router.get("/audit-log", dependencies=[_admin], responses=_LINES)
+@router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True)
+async def audit_log(
     request: Request, limit: Annotated[int, Query(ge=1, le=TRAIL_LINES_MAX)] = 100
 ) -> Response:
     """Who has asked for changes, and what the answers were; the newest first."""

@@ -94,18 +94,18 @@ def test_without_a_session_a_page_leads_to_the_login_and_back(
 ) -> None:
     served, tokens = guarded
     with httpx.Client(base_url=served.address, trust_env=False) as client:
-        answer = client.get("/jobs/items?x=1")
+        answer = client.get("/jobs/items?level=INFO")
         assert answer.status_code == 303
-        assert answer.headers["location"] == "/login?next=%2Fjobs%2Fitems%3Fx%3D1"
+        assert answer.headers["location"] == "/login?next=%2Fjobs%2Fitems%3Flevel%3DINFO"
         answer = client.get(answer.headers["location"])
-        assert 'value="/jobs/items?x=1"' in answer.text
+        assert 'value="/jobs/items?level=INFO"' in answer.text
         refused = client.post("/login", data={"token": "rt_wrong", "next": "/jobs/items"})
         assert refused.status_code == 401
         assert "This token is not valid" in refused.text
-        given = {"token": tokens["viewer"], "next": "/jobs/items?x=1"}
+        given = {"token": tokens["viewer"], "next": "/jobs/items?level=INFO"}
         taken = client.post("/login", data=given)
         assert taken.status_code == 303
-        assert taken.headers["location"] == "/jobs/items?x=1"
+        assert taken.headers["location"] == "/jobs/items?level=INFO"
         assert client.get("/jobs/items").status_code == 200
 
 

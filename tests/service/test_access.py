@@ -42,7 +42,7 @@ def needed(method: str, path: str) -> Role:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
-    if path in ("/v1/trail", "/new", "/preview", "/trail"):
+    if path in ("/v1/audit-log", "/v1/trail", "/new", "/preview", "/trail"):
         return Role.ADMIN
     return Role.VIEWER
 
@@ -272,10 +272,21 @@ async def test_an_unknown_parameter_is_refused_with_those_that_are_known(tmp_pat
     guarded = Guarded(tmp_path, tokens=False)
     answer = await guarded.ask("GET", "/v1/jobs/items/results?asof=epoch:3", Host="localhost")
     document = answer.json()
-    assert (answer.status_code, document["code"]) == (422, "parameter-invalid")
+    assert (answer.status_code, document["code"]) == (422, "parameter-unknown")
     assert document["detail"].startswith("unknown parameter 'asof'; known: after_offset, as_of, ")
     answer = await guarded.ask("GET", "/openapi.json?all=1", Host="localhost")
     assert "known: none" in answer.json()["detail"]
+
+
+def test_no_route_takes_a_parameter_that_it_does_not_have(guarded: Guarded) -> None:
+    admin = f"Bearer {guarded.tokens[Role.ADMIN]}"
+    for method, path in [*guarded.routes(), *guarded.routes(pages=True)]:
+        place = f"{address(path)}?nobody-has-this=1"
+        answer = run(guarded.ask(method, place, Authorization=admin))
+        assert answer.status_code == 422, (method, path)
+        assert "nobody-has-this" in answer.text, (method, path)
+        if answer.headers["content-type"] == "application/problem+json":
+            assert answer.json()["code"] == "parameter-unknown", (method, path)
 
 
 def test_a_token_ends_in_its_time_and_is_replaced_with_overlap(

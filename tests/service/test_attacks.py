@@ -383,7 +383,7 @@ def test_tokens_are_found_nowhere(data: Path) -> None:
                 client.get("/v1/jobs", headers={"X-Api-Key": secret, "Authorization": secret}),
                 client.post("/v1/session", json={"token": secret + "x"}),
                 client.put("/v1/jobs/items", content=f"password: {secret}", headers=bearer),
-                client.get("/v1/trail", headers=bearer),
+                client.get("/v1/audit-log", headers=bearer),
                 client.get("/metrics", headers=bearer),
             ):
                 told.append(answer.text + str(answer.headers))
