@@ -92,9 +92,10 @@ class Gate:
             seconds = took if status else time.monotonic() - began
             self._counts.note(route, scope["method"], status, seconds)
             if scope["method"] not in LOOKS and scope["path"] not in _LOOKS_WITH_A_BODY:
-                who = scope.get("state", {}).get("who")
-                if who is not None:  # strangers are counted by status; they fill no file
-                    line = (who, scope["method"][:20], _printable(scope["path"]), status)
+                state = scope.get("state", {})
+                if "role" in state:  # strangers are counted by status; they fill no file
+                    method, path = scope["method"][:20], _printable(scope["path"])
+                    line = (state["who"], state["role"], method, path, status)
                     await run_in_threadpool(self._trail.note, *line, _address(scope))
             if log.isEnabledFor(logging.INFO):
                 # Without the query: what is asked for may be somebody's data.

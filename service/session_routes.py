@@ -59,8 +59,8 @@ async def login(request: Request) -> Response:
     known = None if session is None else access.sessions.role_of(session)
     if session is None or known is None:
         raise Problem("unauthorized", 401, "the token is not valid")
-    request.state.who, role = known
-    document = {"who": known[0], "role": role.name.lower(), "csrf": change_word(session)}
+    request.state.who, request.state.role = known
+    document = {"who": known[0], "role": known[1].name.lower(), "csrf": change_word(session)}
     headers = {"Set-Cookie": access.cookie(request, session, int(SESSION_SECONDS_MAX))}
     return answer(document | {"login": True}, 201, headers)
 

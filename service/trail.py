@@ -1,11 +1,13 @@
 """The trail: who has asked the service to change something, and what came of it.
 
-    every change by somebody known ──► one JSON line: when, who, from, what, the answer's status
-                                              └─► trail ─► trail.1 ─► ... ─► trail.7, then gone
+    every change ──► by an operator or admin ──► trail.log ─► trail.1 ─► ... ─► trail.7, then gone
+                └──► by a viewer ──► trail-viewers.log, likewise
+      one JSON line: when, who, from, what, the answer's status
 
-Requests without valid credentials are not in it, or strangers could push the others out: they are
-counted by their status. Bodies are not in it either: a spec is in the register, a message may be
-somebody's data.
+A viewer can make lines as well, by tickets, logins and what is refused; in files of their own they
+push no line of an admin out. Requests without valid credentials are not in it, or strangers could
+push all others out: they are counted by their status. Bodies are not in it either: a spec is in the
+register, a message may be somebody's data.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
+from heapq import merge
+from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from schemas.limits import TRAIL_BYTES_MAX, TRAIL_FILES_MAX
 from service.job_log import lines_backwards
 from service.jobs import instant
 from service.register import now_ms
+from service.tokens import Role
 
 log = logging.getLogger(__name__)
 
@@ -32,46 +38,51 @@ LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 class Trail:
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._changes = _Files(path)
+        self._of_viewers = _Files(path.with_stem(f"{path.stem}-viewers"))
         self._lock = threading.Lock()
 
-    def note(self, who: str, method: str, path: str, status: int, address: str = "") -> None:
-        """One line, at the end of the file; that it cannot be written is said in the log."""
+    def note(
+        self, who: str, role: Role, method: str, path: str, status: int, address: str = ""
+    ) -> None:
+        """Append one line; if that fails, the service's log has it instead."""
         line = {"at": instant(now_ms()), "who": who, "from": address, "method": method}
         text = msgspec.json.encode(line | {"path": path, "status": status}) + b"\n"
+        files = self._changes if role >= Role.OPERATOR else self._of_viewers
         try:
             with self._lock:
-                self._turn_over()
-                descriptor = os.open(
-                    self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
-                )
-                with os.fdopen(descriptor, "ab") as file:
-                    file.write(text)
+                files.append(text)
         except OSError:
             log.exception("the trail cannot be written: %s", text)
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest lines, the newest first."""
-        found: list[dict[str, Any]] = []
-        for path in (self._path, *self._older):
-            for text in lines_backwards(path):
-                if len(found) == limit:
-                    return found
-                found.append(msgspec.json.decode(text))
-        return found
+        both = (self._changes.backwards(), self._of_viewers.backwards())
+        return list(islice(merge(*both, key=itemgetter("at"), reverse=True), limit))
 
-    @property
-    def _older(self) -> list[Path]:
-        """The files before it, the newest first."""
-        return [self._path.with_suffix(f".{number}") for number in range(1, TRAIL_FILES_MAX)]
+
+class _Files:
+    """Lines in a file; when it is full, it is renamed, and the oldest one removed."""
+
+    def __init__(self, path: Path) -> None:
+        older = [path.with_suffix(f".{number}") for number in range(1, TRAIL_FILES_MAX)]
+        self._newest_first = [path, *older]
+
+    def append(self, text: bytes) -> None:
+        path = self._newest_first[0]
+        with suppress(FileNotFoundError):
+            if path.stat().st_size >= TRAIL_BYTES_MAX:
+                self._turn_over()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+            file.write(text)
+
+    def backwards(self) -> Iterator[dict[str, Any]]:
+        for path in self._newest_first:
+            for text in lines_backwards(path):
+                yield msgspec.json.decode(text)
 
     def _turn_over(self) -> None:
-        try:
-            full = self._path.stat().st_size >= TRAIL_BYTES_MAX
-        except FileNotFoundError:
-            return
-        if full:
-            files = [self._path, *self._older]
-            for newer, older in reversed(list(pairwise(files))):
-                with suppress(FileNotFoundError):
-                    newer.replace(older)
+        for newer, older in reversed(list(pairwise(self._newest_first))):
+            with suppress(FileNotFoundError):
+                newer.replace(older)

@@ -47,7 +47,7 @@ async def login(request: Request) -> Response:
     if session is None or known is None:
         refused = "This token is not valid. Perhaps it was revoked, or a part of it is missing."
         return await page(request, None, "login.html", status=401, next=place, refused=refused)
-    request.state.who = known[0]
+    request.state.who, request.state.role = known
     cookie = access.cookie(request, session, int(SESSION_SECONDS_MAX))
     return elsewhere(place, {"Set-Cookie": cookie})
 

@@ -154,9 +154,38 @@ def test_a_trail_is_bounded_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
     kept = trail.Trail(tmp_path / "trail.log")
     for number in range(99):
-        kept.note("a", "PUT", f"/{number}", 200)
+        kept.note("a", Role.ADMIN, "PUT", f"/{number}", 200)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
     assert [line["path"] for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
+
+
+def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service import trail
+
+    monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
+    kept = trail.Trail(tmp_path / "trail.log")
+    kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
+    for number in range(99):
+        kept.note("eye", Role.VIEWER, "POST", f"/{number}", 403)
+    kept.note("ops", Role.OPERATOR, "POST", "/last", 202)
+    found = kept.newest(1_000)
+    assert [line["path"] for line in found[:3]] == ["/last", "/98", "/97"]
+    assert found[-1]["who"] == "boss"
+
+
+@pytest.mark.anyio
+async def test_a_login_is_a_line_of_its_role(console: Console) -> None:
+    async with console.browser() as browser:
+        for token in (console.admin, console.operator):
+            assert (await browser.post(SESSION, json={"token": token})).status_code == 201
+        viewer = console.tokens.add("eye", "viewer")
+        assert (await browser.post("/login", data={"token": viewer})).status_code == 303
+        assert (await browser.post("/login", data={"token": console.admin})).status_code == 303
+    service = console.data / "service"
+    assert (service / "trail.log").read_text().count("\n") == 3
+    assert (service / "trail-viewers.log").read_text().count("eye") == 1
 
 
 @pytest.fixture(scope="module")
