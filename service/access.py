@@ -159,14 +159,14 @@ def _of_our_page(request: Request, session: str) -> None:
         raise Problem("csrf-refused", 403, detail)
 
 
-def same_origin(request: Request) -> None:
-    """Refused where a page of another site asks; of the scheme only where a proxy tells it."""
+def same_origin(request: Request, known: str | None = None) -> None:
+    """Refuse a page of another site. Its scheme counts if a proxy tells ours, or if it is known."""
     origin = request.headers.get("origin")
     if origin is None:
         return
     scheme, _, host = origin.partition("://")
-    told = request.headers.get("x-forwarded-proto")
-    if host != request.headers.get("host", "") or (told is not None and told.lower() != scheme):
+    own = request.headers.get("x-forwarded-proto", known)
+    if host != request.headers.get("host", "") or (own is not None and own.lower() != scheme):
         raise Problem("host-refused", 403, "pages of other sites are refused")
 
 
@@ -174,7 +174,7 @@ def _local_only(request: Request) -> None:
     found = _HOST.fullmatch(request.headers.get("host", ""))
     if found is None or not loopback(found[1]):
         raise Problem("host-refused", 403, "without tokens, only loopback names are served")
-    same_origin(request)
+    same_origin(request, request.url.scheme)  # there is no proxy before an open service
 
 
 def needs(role: Role) -> Callable[..., Awaitable[None]]:

@@ -6,6 +6,7 @@ in X-Epoch, the next page in Link, so that nothing has to be taken apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,8 @@ import msgspec
 from service.problems import Problem
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Decimals and large whole numbers are text in JSON, and stay numbers in a spreadsheet.
+_NUMBER = re.compile(r"[+-][0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 class Media(StrEnum):
@@ -79,7 +82,8 @@ def csv(
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    runs = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if runs else value
 
 
 def _field(value: Any) -> str:

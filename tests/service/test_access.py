@@ -257,6 +257,7 @@ def test_an_open_service_closes_with_its_first_token_for_good(tmp_path: Path) ->
         ("GET", {"Host": "localhost/evil"}),
         ("POST", {"Host": "localhost", "Origin": "http://[::1"}),
         ("POST", {"Host": "localhost", "Origin": "http://[x]/"}),
+        ("DELETE", {"Host": "localhost", "Origin": "https://localhost"}),
         ("POST", {"Host": "localhost", "Origin": "https://localhost", "X-Forwarded-Proto": "http"}),
     ],
 )

@@ -42,7 +42,13 @@ def test_csv_tells_null_from_an_empty_text() -> None:
     assert csv(["a", "b"], rows).decode() == lines
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-2+3", "@SUM(1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("text", ["-12.50", "-9007199254740993", "+1", "-1.5E-7", "a-b", ""])
+def test_for_a_spreadsheet_a_number_that_is_text_stays(text: str) -> None:
+    row = [json.dumps({"a": text}).encode()]
+    assert csv(["a"], row, spreadsheet=True) == csv(["a"], row)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1e", "--1", "-2+3", "@SUM(1)", "\t=1", "\r=1"])
 def test_for_a_spreadsheet_no_text_is_a_formula_and_numbers_stay(text: str) -> None:
     row = [json.dumps({"a": text, "b": -1.5, "c": "a-b"}).encode()]
     cell = f"'{text}" if "\r" not in text else f'"\'{text}"'
