@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 # JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
 # What Java's serialization may make objects of; Spark's own messages need no more.
-_SERIAL_FILTER = "-Djdk.serialFilter=maxdepth=2000;java.**;scala.**;org.apache.**;io.delta.**;!*"
+_SERIAL_FILTER = (
+    "-Djdk.serialFilter=maxdepth=2000;java.**;sun.util.calendar.**;scala.**;org.apache.**;"
+    "io.delta.**;!*"
+)
 # More of them, from whoever runs it; see docs/operations.md.
 _MORE = "RETALLY_JAVA_OPTIONS"
 # On a cluster, the secret that master, workers and drivers share.
@@ -116,6 +119,7 @@ def _authenticated(builder: SparkSession.Builder, master: str) -> Iterator[None]
         yield
         return
     builder.config("spark.network.crypto.enabled", "true")
+    builder.config("spark.network.crypto.saslFallback", "false")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as private:  # mode 0600
         private.write(f"spark.authenticate.secret {secret}\n")
         private.flush()
