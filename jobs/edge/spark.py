@@ -123,11 +123,15 @@ def _authenticated(builder: SparkSession.Builder, master: str) -> Iterator[None]
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as private:  # mode 0600
         private.write(f"spark.authenticate.secret {secret}\n")
         private.flush()
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {private.name} pyspark-shell"
+        before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+        ours = f"--properties-file {private.name} --load-spark-defaults"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{ours} {before or 'pyspark-shell'}"
         try:
             yield
         finally:
-            del os.environ["PYSPARK_SUBMIT_ARGS"]
+            os.environ.pop("PYSPARK_SUBMIT_ARGS")
+            if before is not None:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 def fast_directory(cache: Path) -> Path:
