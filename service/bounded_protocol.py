@@ -17,7 +17,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from schemas.limits import (
     PARSED_AT_ONCE_BYTES,
@@ -62,6 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._head_complete = False
+        self._at_work: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
         self._surplus = False  # what comes now is more than one connection may ask
 
     # --- a connection ---------------------------------------------------------------------------
@@ -72,7 +78,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        # uvicorn tells the newest request only: a stream with one behind it would never end.
+        self.pipeline.clear()
+        if self._at_work is not None:
+            self._at_work.disconnected = True
+            self._at_work.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._at_work = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), PARSED_AT_ONCE_BYTES):
