@@ -16,7 +16,7 @@ from bench.frame import Bench, Options
 from bench.outcome import BenchFailed
 from bench.workloads import names, workload
 from bench.workloads.aggregates import CALLS
-from jobs.edge.broker import Broker
+from jobs.edge.process.broker import Broker
 
 OUT = Path(__file__).resolve().parent / "out"
 CHANGES = 6_000_000

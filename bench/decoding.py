@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jobs.core.change import Changes, Decoded
-from jobs.core.formats import KeyedDecoder, MessageRules
-from jobs.core.plan import Column
-from schemas.types import SqlType
+from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, Decoded
+from schemas.types.sql_types import SqlType
 
 COLUMNS = tuple(
     Column(name, SqlType.parse(kind))

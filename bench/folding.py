@@ -28,26 +28,26 @@ import pyarrow as pa
 
 from bench.generator import COLUMNS, Shape, ShopTable
 from bench.workloads.aggregates import CALLS, EPOCH_ROWS_MAX, GROUPS, ROWS, ROWS_OF_A_GROUP
-from jobs.core.bucket import bucket_of
-from jobs.core.change import Row, Value
-from jobs.core.consolidate import consolidated, group_places
-from jobs.core.decode import CanalDecoder
-from jobs.core.evaluation import evaluator
-from jobs.core.expressions import replaced
-from jobs.core.plan import Column, Composite, Expression, KeyValue, Plan
-from jobs.core.program import Program
-from jobs.core.query import parse_query
-from jobs.edge.bucket_states import CommittedEpoch
-from jobs.edge.columns import numbered, to_arrow
-from jobs.edge.decode_task import collector_off
-from jobs.edge.delta_epochs import EpochTable
-from jobs.edge.epoch_files import TableLayout, now_ms
-from jobs.edge.fold_task import FoldReport, FoldTask
-from jobs.edge.signed_rows import SignedRows
-from jobs.edge.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
-from schemas.epoch import EpochRow
+from jobs.core.evaluate.expressions import evaluator
+from jobs.core.fold.program import Program
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.plan.tree import Column, Composite, Expression, KeyValue, Plan
+from jobs.core.plan.walk import replaced
+from jobs.core.rows.consolidate import consolidated, group_places
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Row, Value
+from jobs.edge.rows.columns import numbered, to_arrow
+from jobs.edge.rows.signed_rows import SignedRows
+from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
+from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.tasks.decode import collector_off
+from jobs.edge.tasks.fold import FoldReport, FoldTask
 from schemas.limits import PLAIN_MESSAGES_AT_ONCE
-from schemas.types import SqlType
+from schemas.table.epoch import EpochRow
+from schemas.types.sql_types import SqlType
 
 BUCKETS = 32
 PROFILED_LINES = 25

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from jobs.edge.spark import session
+from jobs.edge.spark.session import session
 
 ROWS_MAX = 200_000
 _ROW = StructType([StructField("name", StringType()), StructField("cnt", StringType())])

@@ -12,28 +12,46 @@ from fastapi import Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
-from service import (
-    approval_routes,
-    change_routes,
-    group_routes,
-    health_routes,
-    job_routes,
-    offset_routes,
-    operation_routes,
-    problems,
-    result_routes,
-    session_routes,
-    standing_routes,
-)
-from service.access import SCHEME, needs
+from service import problems
+from service.access.requirements import SCHEME, needs
+from service.access.tokens import Role
 from service.console import routes as console
-from service.documents import schemas
-from service.gate import Gate
-from service.parameters import require_known
-from service.reader_process import Nursery
+from service.live.reader_process import Nursery
+from service.routes import (
+    approvals as approval_routes,
+)
+from service.routes import (
+    changes as change_routes,
+)
+from service.routes import (
+    groups as group_routes,
+)
+from service.routes import (
+    health as health_routes,
+)
+from service.routes import (
+    jobs as job_routes,
+)
+from service.routes import (
+    offsets as offset_routes,
+)
+from service.routes import (
+    operations as operation_routes,
+)
+from service.routes import (
+    progress as standing_routes,
+)
+from service.routes import (
+    results as result_routes,
+)
+from service.routes import (
+    sessions as session_routes,
+)
+from service.routes.documents import schemas
+from service.routes.gate import Gate
+from service.routes.parameters import require_known
 from service.runtime import Runtime
 from service.settings import Settings
-from service.tokens import Role
 
 _ROUTERS = (
     result_routes.router,

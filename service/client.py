@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from service import documents as of
+from service.routes import documents as of
 
 Answer = TypeVar("Answer")
 Spec = str | bytes | Mapping[str, Any]

@@ -1,6 +1,6 @@
 """Where things lie under the data directory, as the service sees it (docs/rest.md has the list).
 
-DIR/jobs/<name>/        the job's own, see schemas.places
+DIR/jobs/<name>/        the job's own, see schemas.table.places
 DIR/service/            the service's: registers, tokens, specs, logs, results indexes
 """
 
@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.places import JobDirectory, discard
+from schemas.table.places import JobDirectory, discard
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from schemas import limits, spec_file
+from schemas import limits
+from schemas.spec import file as spec_file
 
 log = logging.getLogger(__name__)
 

@@ -12,32 +12,32 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
-from jobs.core.job_plan import plan_of
-from schemas.epoch import EpochRow
-from schemas.job import JobSpec
+from jobs.core.job.job_plan import plan_of
 from schemas.limits import INDEX_LOOK_SECONDS, SETTLE_SECONDS_MAX
-from service.access import Access
-from service.attempts import Attempts
-from service.course import Behind
-from service.evolving import Evolving
-from service.follower import Follower
-from service.following import Following
-from service.jobs import Jobs, instant
-from service.lags import Lags
-from service.operations import Operations
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow
+from service.access.audit_log import Trail
+from service.access.requirements import Access
+from service.access.tokens import Tokens
+from service.answers.results import Results, TableReads
+from service.answers.samples import Samples
+from service.limits.stream_slots import Following
+from service.live.epoch_history import Behind
+from service.live.follower import Follower
+from service.live.reader_process import Nursery
 from service.places import discarded
 from service.problems import Problem
-from service.reader_process import Nursery
-from service.register import Desired, JobRecord, OperationRecord, Register, now_ms
 from service.request_counts import RequestCounts
-from service.results import Results, TableReads
-from service.samples import Samples
 from service.settings import Settings
-from service.spec_body import CheckedSpec, read_spec
-from service.state_size import StateSizes
-from service.supervisor import Supervisor
-from service.tokens import Tokens
-from service.trail import Trail
+from service.supervision.attempts import Attempts
+from service.supervision.evolving import Evolving
+from service.supervision.jobs import Jobs, instant
+from service.supervision.lags import Lags
+from service.supervision.operations import Operations
+from service.supervision.register import Desired, JobRecord, OperationRecord, Register, now_ms
+from service.supervision.spec_body import CheckedSpec, read_spec
+from service.supervision.supervisor import Supervisor
+from service.table.state_size import StateSizes
 
 
 class Runtime:

@@ -21,14 +21,14 @@ import uvicorn
 
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
-from service.access import loopback
-from service.bounded_protocol import BoundedProtocol
-from service.capacity import own_capacity
+from service.access.requirements import loopback
+from service.access.tokens import Tokens
+from service.limits.bounded_protocol import BoundedProtocol
+from service.limits.capacity import own_capacity
+from service.live.reader_process import LOG_FORMAT, Nursery
 from service.places import ServicePlaces
-from service.reader_process import LOG_FORMAT, Nursery
 from service.runtime import Runtime
 from service.settings import Settings
-from service.tokens import Tokens
 
 log = logging.getLogger("service")
 

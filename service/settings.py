@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.connections import Connections
 from schemas.limits import JOBS_RUNNING_MAX
-from service.capacity import Capacity
+from schemas.spec.connections import Connections
+from service.limits.capacity import Capacity
 from service.places import ServicePlaces
 
 

@@ -30,8 +30,8 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from jobs.edge import jars  # noqa: E402
-from jobs.edge.java import (  # noqa: E402
+from jobs.edge.process import jars  # noqa: E402
+from jobs.edge.process.java import (  # noqa: E402
     INSTALL,
     JavaMissing,
     build_of,
@@ -284,7 +284,7 @@ def archive_classes() -> None:
         return
     say("archive of Spark's classes, with which jobs start sooner")
     try:
-        run([str(VENV_PYTHON), "-m", "jobs.edge.class_archive"], "archive of classes")
+        run([str(VENV_PYTHON), "-m", "jobs.edge.spark.class_archive"], "archive of classes")
     except SetupFailed as problem:
         say(f"  {problem}; jobs start without it, some seconds later")
     _classes_stamp().write_text(classes_key())

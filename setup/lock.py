@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs.edge.java import JavaMissing
+from jobs.edge.process.java import JavaMissing
 from setup import install, locked
 from setup.install import SetupFailed
 

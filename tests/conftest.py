@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from jobs.edge.broker import Broker
+from jobs.edge.process.broker import Broker
 from tests.support import processes
 from tests.support.warm_driver import warm_driver
 
@@ -126,7 +126,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from jobs.edge.spark import session
+    from jobs.edge.spark.session import session
 
     running = session("tests")
     yield running

@@ -13,7 +13,7 @@ from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
 from bench.outcome import BenchFailed
 from bench.product import MINIBATCH, RetallyJob
-from jobs.core.accumulators import FUNCTIONS
+from jobs.core.aggregates import FUNCTIONS
 
 TITLE = "aggregates"
 CHANGES_MAX = 600_000

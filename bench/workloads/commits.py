@@ -18,8 +18,8 @@ from bench.folding import EpochsByHand, plan_of
 from bench.frame import Bench, Figure
 from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
-from jobs.edge.compaction import due_merge, merge_files
-from jobs.edge.delta_epochs import newest_epoch, opened, write_checkpoint
+from jobs.edge.table.compaction import due_merge, merge_files
+from jobs.edge.table.delta_epochs import newest_epoch, opened, write_checkpoint
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
 
 TITLE = "commits"

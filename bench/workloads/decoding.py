@@ -8,8 +8,8 @@ from bench.fold import QUERY
 from bench.folding import EpochsByHand
 from bench.frame import Bench, Figure
 from bench.generator import COLUMNS, Shape, ShopTable
-from jobs.core.query import parse_query
-from schemas.types import SqlType
+from jobs.core.sql.select import parse_query
+from schemas.types.sql_types import SqlType
 
 TITLE = "decoding"
 MESSAGES = 100_000

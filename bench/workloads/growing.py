@@ -23,8 +23,8 @@ from bench.product import Epoch, RetallyJob
 from bench.topic import fill
 from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, gap_seconds, wait_until_taken
 from bench.written import newest_version, written_since
-from jobs.edge.compaction import due_merge
-from jobs.edge.delta_epochs import live_files, opened
+from jobs.edge.table.compaction import due_merge
+from jobs.edge.table.delta_epochs import live_files, opened
 
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -23,7 +23,7 @@ GROUPS = 1_000_000
 BACK_SECONDS_MAX = {"kept": 12.0, "lost": 20.0}
 WAIT_SECONDS_MAX = 120.0
 _SPARK_ALONE = (
-    "from jobs.edge.spark import session\n"
+    "from jobs.edge.spark.session import session\n"
     "spark = session('bench')\n"
     "spark.range(1).mapInArrow(lambda batches: batches, 'id long').collect()\n"
 )

@@ -15,7 +15,7 @@ from bench.frame import MIB, Bench, Figure
 from bench.generator import ShopTable, in_motion, one_row_each
 from bench.workloads.commits import keep_up
 from bench.written import Written, newest_version, written_since
-from jobs.core.query import parse_query
+from jobs.core.sql.select import parse_query
 
 TITLE = "writing"
 GROUPS_MAX = 1_000_000

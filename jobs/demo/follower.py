@@ -16,9 +16,9 @@ from typing import Any
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.edge.delta_epochs import epoch_rows, opened
-from schemas.changelog import ChangelogRecord
-from schemas.epoch import EpochRow
+from jobs.edge.table.delta_epochs import epoch_rows, opened
+from schemas.table.changelog import ChangelogRecord
+from schemas.table.epoch import EpochRow
 
 LATEST_ROWS = 40
 RATE_EPOCHS = 10

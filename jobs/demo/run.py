@@ -42,11 +42,11 @@ from jobs.demo.specs import (
     items_told,
 )
 from jobs.demo.tour import tour
-from jobs.edge.broker import Broker, BrokerFailed
-from jobs.edge.jars import JarsMissing
-from jobs.edge.java import JavaMissing
-from jobs.edge.kafka_admin import KafkaAdmin
-from schemas.object_path import TABLES_VARIABLE
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.process.broker import Broker, BrokerFailed
+from jobs.edge.process.jars import JarsMissing
+from jobs.edge.process.java import JavaMissing
+from schemas.table.object_path import TABLES_VARIABLE
 
 RATE_DEFAULT = 400
 FIRST_EPOCH_SECONDS_MAX = 180  # some twenty on an idle machine

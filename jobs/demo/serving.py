@@ -41,7 +41,7 @@ class Service:
     def __init__(self, data: Path, brokers: str) -> None:
         self._log = data / "service.log"
         port = free_port()
-        command = [sys.executable, "-m", "jobs.command", "serve", "--data", str(data)]
+        command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--brokers", brokers, "--port", str(port)],

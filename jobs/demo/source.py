@@ -24,8 +24,8 @@ from kafka.errors import KafkaError
 from jobs.demo.run import RATE_DEFAULT
 from jobs.demo.shop import Message, Shop
 from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
-from jobs.edge.kafka_admin import KafkaAdmin
-from schemas.connections import BROKERS_DEFAULT
+from jobs.edge.kafka.admin import KafkaAdmin
+from schemas.spec.connections import BROKERS_DEFAULT
 
 _TICK_SECONDS = 0.05
 _HEARTBEAT_SECONDS = 1.0

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
-from jobs.core.plan import Plan
-from schemas.epoch import EpochRow
-from schemas.job import JobSpec
-from schemas.spec_file import load_spec
-from service.course import Behind
-from service.follower import Follower
+from jobs.core.plan.tree import Plan
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow
+from service.live.epoch_history import Behind
+from service.live.follower import Follower
 from service.problems import Problem
-from service.register import Actual, Desired, JobRecord, now_ms
 from service.runtime import Runtime, runtime_of
+from service.supervision.register import Actual, Desired, JobRecord, now_ms
 
 _LAG_MS_MAX = 30_000
 

@@ -6,19 +6,35 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from service.console import (
-    asset_files,
-    audit_pages,
-    change_pages,
-    job_pages,
-    key_pages,
-    login_pages,
-    quarantine_pages,
-    result_pages,
-    spec_pages,
-    trail_page,
-)
+from service.console import asset_files
 from service.console.page import told
+from service.console.pages import (
+    audit_log as trail_page,
+)
+from service.console.pages import (
+    audits as audit_pages,
+)
+from service.console.pages import (
+    changes as change_pages,
+)
+from service.console.pages import (
+    groups as key_pages,
+)
+from service.console.pages import (
+    jobs as job_pages,
+)
+from service.console.pages import (
+    login as login_pages,
+)
+from service.console.pages import (
+    quarantine as quarantine_pages,
+)
+from service.console.pages import (
+    results as result_pages,
+)
+from service.console.pages import (
+    specs as spec_pages,
+)
 from service.problems import Problem
 
 _PARTS = (

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from jobs.core.turns import source_text
-from jobs.core.values import Json
+from jobs.core.explain.extreme_changes import source_text
+from jobs.core.values.json_values import Json
 from service.console import words
-from service.row_shape import RowShape
+from service.table.row_shape import RowShape
 
 _DOTS = (".", "..")  # which browsers take for steps in a path
 

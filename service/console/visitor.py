@@ -11,9 +11,9 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import Request
 
-from service.access import Access
-from service.sessions import change_word
-from service.tokens import Role
+from service.access.requirements import Access
+from service.access.sessions import change_word
+from service.access.tokens import Role
 
 _NEXT_CHARACTERS_MAX = 2_000
 

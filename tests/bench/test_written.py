@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.written import newest_version, written_since
-from jobs.edge.compaction import Merge
-from jobs.edge.delta_epochs import write_checkpoint
-from jobs.edge.epoch_files import ACCUMULATORS
-from tests.edge.folded_table import FoldedTable, insert
+from jobs.edge.table.compaction import Merge
+from jobs.edge.table.delta_epochs import write_checkpoint
+from jobs.edge.table.epoch_files import ACCUMULATORS
+from tests.support.folded_table import FoldedTable, insert
 
 
 def _bytes(made: FoldedTable, part: str = "") -> int:

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from jobs.edge.java import java
+from jobs.edge.process.java import java
 from tests.deploy.deployment import CHECKOUT, composed, image_environment
 
 HEALTHY_SECONDS_MAX = 120.0

@@ -20,13 +20,13 @@ import httpx
 import psutil
 import pytest
 
-from jobs.edge.broker import Broker
-from service import job_process
-from tests.command.shop import Shop, ordered, spec_text
+from jobs.edge.process.broker import Broker
+from service.supervision import job_process
 from tests.deploy.containers import SPARK_SECRET, Stack, stack
 from tests.deploy.deployment import CHECKOUT
-from tests.pipeline.running import consumed
-from tests.service.served import eventually
+from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.running_job import consumed
+from tests.support.service.served import eventually
 from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger
 from tests.support.warm_driver import warm_driver
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs import command
-from schemas.connections import load_connections
+from jobs.cli import main as command
+from schemas.spec.connections import load_connections
 from service import app
 from service.settings import Settings
 from tests.deploy.deployment import CHECKOUT, composed, dockerfile, settings

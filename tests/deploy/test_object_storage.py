@@ -17,16 +17,16 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from jobs.edge.broker import Broker
-from schemas.object_path import ObjectPath
-from schemas.places import JobDirectory
-from tests.command.shop import Shop, ordered, spec_text
+from jobs.edge.process.broker import Broker
+from schemas.table.object_path import ObjectPath
+from schemas.table.places import JobDirectory
 from tests.docs.documents import block
-from tests.object_storage import BUCKET, Storage
-from tests.pipeline.running import RunningJob, consumed
+from tests.docs.test_pages import TABLE_IN_DOCS
 from tests.service.conftest import end_jobs
-from tests.service.served import Served, eventually
-from tests.test_docs import TABLE_IN_DOCS
+from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.object_storage import BUCKET, Storage
+from tests.support.running_job import RunningJob, consumed
+from tests.support.service.served import Served, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
 

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from schemas.connections import load_connections
-from service import app, follower, metrics
-from service.register import Actual
+from schemas.spec.connections import load_connections
+from service import app
+from service.live import follower
+from service.routes import metrics
 from service.settings import Settings
+from service.supervision.register import Actual
 from tests.deploy.deployment import CHECKOUT
 from tests.docs.documents import rows_of
 

@@ -13,8 +13,8 @@ import pytest
 
 from jobs.demo.shop import Shop
 from jobs.demo.source import changes
-from jobs.edge import jars
-from schemas.places import JobDirectory, on_this_host
+from jobs.edge.process import jars
+from schemas.table.places import JobDirectory, on_this_host
 from service import probe
 from setup import install
 

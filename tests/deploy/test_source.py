@@ -15,11 +15,11 @@ from kafka import KafkaConsumer, TopicPartition
 from jobs.demo.shop import Shop
 from jobs.demo.source import changes
 from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
-from jobs.edge.broker import Broker
-from jobs.edge.kafka_admin import KafkaAdmin
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.process.broker import Broker
 from tests.deploy.deployment import CHECKOUT
 from tests.deploy.test_parts import without_moments
-from tests.service.served import eventually
+from tests.support.service.served import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jobs.core.change import Op
-from jobs.core.plan import Plan
-from jobs.core.query import parse_query
-from schemas.epoch import EpochRow
-from schemas.types import SqlType
-from tests.edge.folded_table import FoldedTable, delete, insert
-from tests.test_docs import CHECKOUT, COLUMNS, QUERY, blocks
+from jobs.core.plan.tree import Plan
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Op
+from schemas.table.epoch import EpochRow
+from schemas.types.sql_types import SqlType
+from tests.docs.test_pages import CHECKOUT, COLUMNS, QUERY, blocks
+from tests.support.folded_table import FoldedTable, delete, insert
 
 DOCS = CHECKOUT / "docs"
 Row = dict[str, Any]

@@ -21,16 +21,16 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaAdminClient, TopicPartition
 
-from jobs.edge.broker import Broker
-from jobs.edge.jars import broker_classpath
-from jobs.edge.publishing import Publishing
-from schemas.changelog import SinkFormat
-from schemas.connections import load_connections
-from schemas.job import JobSpec
-from schemas.spec_file import load_spec
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.jars import broker_classpath
+from jobs.edge.publisher.job_publisher import Publishing
+from schemas.spec.connections import load_connections
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from schemas.table.changelog import SinkFormat
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
+from tests.docs.test_pages import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
 from tests.support.topics import committed_records
-from tests.test_docs import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
 
 WAIT_SECONDS = 60
 FORMATS = {
@@ -206,7 +206,7 @@ def test_the_spark_query_keeps_a_table_over_two_runs(
     """In a process of its own: Delta's settings are those of a session's beginning."""
     source = program("foreachBatch", "python", broker, topic)
     source = source.replace('"items-copy', f'"{tmp_path}/items-copy')
-    begin = "from jobs.edge.spark import session\nspark = session('docs', delta=True)\n"
+    begin = "from jobs.edge.spark.session import session\nspark = session('docs', delta=True)\n"
     twice = f"{begin}{source}\nprint('once', flush=True)\ninput()\n{source}\nprint('twice')\n"
     publish()
     running = subprocess.Popen(

@@ -7,9 +7,9 @@ import re
 import yaml
 
 from schemas import limits
-from schemas.spec_file import load_spec
+from schemas.spec.file import load_spec
 from tests.docs.documents import rows_of, text
-from tests.test_docs import blocks
+from tests.docs.test_pages import blocks
 
 
 def test_measured_figures_are_those_of_the_page_that_says_how() -> None:

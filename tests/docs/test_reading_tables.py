@@ -9,10 +9,10 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from jobs.edge.compaction import due_merge
+from jobs.edge.table.compaction import due_merge
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered, text
-from tests.edge.folded_table import delete, insert
-from tests.test_docs import TABLE_IN_DOCS
+from tests.docs.test_pages import TABLE_IN_DOCS
+from tests.support.folded_table import delete, insert
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs import command
-from jobs.edge.compaction import due_merge
-from schemas.epoch import FORMAT_VERSION, OLDEST_FORMAT
-from schemas.spec_file import load_spec, write_spec
+from jobs.cli import main as command
+from jobs.edge.table.compaction import due_merge
+from schemas.spec.file import load_spec, write_spec
+from schemas.table.epoch import FORMAT_VERSION, OLDEST_FORMAT
 from tests.docs.documents import Items, block, ordered, rows_of, text
-from tests.edge.folded_table import insert
-from tests.test_docs import COLUMNS, QUERY
+from tests.docs.test_pages import COLUMNS, QUERY
+from tests.support.folded_table import insert
 
 
 def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(

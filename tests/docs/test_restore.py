@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs.edge.broker import Broker
-from schemas.failure import read_failure
-from tests.pipeline.running import RunningJob, consumed, create_topic, produce
-from tests.pipeline.test_pipeline import insert, row
+from jobs.edge.process.broker import Broker
+from schemas.table.failure import read_failure
+from tests.jobs.running.test_pipeline import insert, row
+from tests.support.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from jobs import command, failure
-from jobs.core.change import Rejected
-from jobs.core.debezium_fields import Modes
-from jobs.core.formats import KeyedDecoder, MessageRules
-from jobs.core.plan import Column
-from jobs.core.publisher_lines import Fatal
-from jobs.edge.kafka_publisher import PublisherFailed
-from schemas.types import SqlType
+from jobs.cli import main as command
+from jobs.core.formats.debezium_fields import Modes
+from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.plan.tree import Column
+from jobs.core.publish.protocol import Fatal
+from jobs.core.values.change import Rejected
+from jobs.edge.publisher.handle import PublisherFailed
+from jobs.running import failure
+from schemas.types.sql_types import SqlType
 from service.problems import TITLES
 from tests.docs.documents import rows_of, text
-from tests.test_docs import CHECKOUT
+from tests.docs.test_pages import CHECKOUT
 
 PAGE = "troubleshooting.md"
 
@@ -170,10 +171,10 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
 }
 # Those that expressions, windows and clocks give: where they are written.
 WRITTEN = {
-    "…: division by zero": "jobs/edge/expressions.py",
-    "…: the time is NULL": "jobs/core/windows.py",
-    "…: the window is not within the years 1 to 9999": "jobs/core/windows.py",
-    "the row's time lies in the future: …": "jobs/edge/range_reading.py",
+    "…: division by zero": "jobs/edge/spark/expressions.py",
+    "…: the time is NULL": "jobs/core/rows/windows.py",
+    "…: the window is not within the years 1 to 9999": "jobs/core/rows/windows.py",
+    "the row's time lies in the future: …": "jobs/edge/tasks/range_reading.py",
 }
 
 
@@ -207,9 +208,16 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
 
 
 DECODERS = (
-    "decode.py", "decode_changelog.py", "decode_debezium.py", "decode_maxwell.py",
-    "decode_upsert.py", "row_fields.py", "values.py", "debezium_fields.py", "json_text.py",
-)  # fmt: skip
+    "formats/canal.py",
+    "formats/changelog.py",
+    "formats/debezium.py",
+    "formats/maxwell.py",
+    "formats/upsert.py",
+    "formats/row_fields.py",
+    "formats/debezium_fields.py",
+    "values/json_values.py",
+    "values/json_text.py",
+)
 REFUSING = ("rejected", "ValueError", "UnreadableError")
 SAID_IN = ("reason", "what")
 

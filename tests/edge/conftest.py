@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.object_path import TablePath
-from tests.edge.folded_table import FoldedTable, insert
+from schemas.table.object_path import TablePath
+from tests.support.folded_table import FoldedTable, insert
 
 
 @pytest.fixture

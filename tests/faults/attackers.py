@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from tests.faults.tally import quantile
-from tests.service.served import Served
+from tests.support.service.served import Served
 
 Place = tuple[str, int]
 PAUSE_SECONDS = 0.02

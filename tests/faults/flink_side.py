@@ -14,7 +14,7 @@ from bench.flink.process import FlinkProcess
 from tests.faults.changelog_judge import Change
 from tests.faults.peer_histories import PEER_COLUMNS
 from tests.faults.peer_queries import QUERIES, PeerQuery
-from tests.histories import DATABASE, TABLE
+from tests.support.histories.products import DATABASE, TABLE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OUT = CHECKOUT / "bench" / "out"  # where the benchmarks keep Flink's jars too

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from service.client import Client
-from tests.command.shop import COLUMN_TYPES, QUERY, Shop, ordered
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob, consumed
 from tests.service.conftest import end_jobs
-from tests.service.served import Served
+from tests.support.command.shop import COLUMN_TYPES, QUERY, Shop, ordered
+from tests.support.running_job import RunningJob, consumed
+from tests.support.service.served import Served
 
 BACK_SECONDS_MAX = 150.0
 

@@ -16,8 +16,8 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
-from jobs.core.change import Row
-from tests.histories import (
+from jobs.core.values.change import Row
+from tests.support.histories.products import (
     COLUMNS,
     DATABASE,
     ID,

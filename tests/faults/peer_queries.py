@@ -14,9 +14,9 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 
-from jobs.core.plan import Plan
-from jobs.core.query import parse_query
-from schemas.types import Kind, SqlType
+from jobs.core.plan.tree import Plan
+from jobs.core.sql.select import parse_query
+from schemas.types.sql_types import Kind, SqlType
 from tests.faults.peer_histories import PEER_COLUMNS, Told
 
 Value = int | float | Decimal | str | None

@@ -16,16 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.process_tree import command_line, descendants
-from jobs.edge.broker import Broker
-from service import job_process
+from jobs.edge.process.broker import Broker
 from service.client import Client
+from service.supervision import job_process
 from tests.faults.load import BACK_SECONDS_MAX
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob
-from tests.service.served import eventually
+from tests.support.running_job import RunningJob
+from tests.support.service.served import eventually
 
 # Parts of a job, each with the words of its command.
-DRIVER, WORKER, PUBLISHER, JVM = "jobs.command", "python_daemon", "publisher_process", "SparkSubmit"
+DRIVER, WORKER, PUBLISHER, JVM = (
+    "jobs.cli.main",
+    "python_daemon",
+    "jobs.edge.publisher.process",
+    "SparkSubmit",
+)
 BROKER = "broker"
 NAMES = {
     DRIVER: "the driver", WORKER: "a worker", PUBLISHER: "the publisher", JVM: "the JVM",

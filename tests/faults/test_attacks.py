@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.tokens import Tokens
+from service.access.tokens import Tokens
 from tests.faults.attackers import Health, asset_of_page, pipelined, place_of, request, statuses
 from tests.faults.tally import RESULTS
-from tests.service.served import SPEC, Served
+from tests.support.service.served import SPEC, Served
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -27,26 +27,26 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from jobs.core import json_text
-from jobs.core.job_plan import plan_of
-from jobs.edge import decode_task
-from jobs.edge.broker import Broker
-from jobs.edge.decode_task import DecodeTask
-from jobs.edge.range_reading import FUTURE, RangeReport
-from jobs.edge.ranges import OffsetRange
-from jobs.edge.weighted_rows import REPORT, WEIGHT
-from jobs.outcome import InputRefused, Outcome
-from jobs.pipeline import Pipeline, source_rules
+from jobs.core.job.job_plan import plan_of
+from jobs.core.values import json_text
+from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.process.broker import Broker
+from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
+from jobs.edge.tasks import decode as decode_task
+from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.range_reading import FUTURE, RangeReport
+from jobs.running.outcome import InputRefused, Outcome
+from jobs.running.pipeline import Pipeline, source_rules
 from schemas.limits import (
     MESSAGE_BYTES_MAX,
     QUARANTINE_BYTES_MAX,
     REASON_CHARACTERS_MAX,
 )
-from schemas.spec_file import load_spec
+from schemas.spec.file import load_spec
 from tests.faults.bad_messages import COLUMNS, good_message, kinds
 from tests.faults.tally import FaultTally
-from tests.pipeline.epochs_by_hand import EpochsByHand, spec_of
-from tests.pipeline.running import create_topic
+from tests.support.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.running_job import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

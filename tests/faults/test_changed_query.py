@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from jobs.edge.broker import Broker
+from jobs.edge.process.broker import Broker
 from service.client import Client, Columns, Progress, Refused
-from service.documents import Change
-from tests.command.shop import QUERY, Shop, ordered, spec_text
+from service.routes.documents import Change
 from tests.service.conftest import end_jobs
-from tests.service.served import Served, eventually
+from tests.support.command.shop import QUERY, Shop, ordered, spec_text
+from tests.support.service.served import Served, eventually
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_200),

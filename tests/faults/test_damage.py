@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.broker import Broker
-from jobs.edge.delta_epochs import live_files, opened
-from tests.command.shop import Shop, ordered
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.delta_epochs import live_files, opened
 from tests.faults.load import spec
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob
+from tests.support.command.shop import Shop, ordered
+from tests.support.running_job import RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),

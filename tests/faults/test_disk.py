@@ -18,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.broker import Broker
-from jobs.edge.delta_epochs import EpochTable, live_files, opened
-from schemas.failure import read_failure
-from service import job_process
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
+from schemas.table.failure import read_failure
 from service.client import Client
-from tests.command.shop import Shop
+from service.supervision import job_process
 from tests.faults.disks import Ballast, failing_disk, refused, refusing, small_disk
 from tests.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob
-from tests.service.served import eventually
+from tests.support.command.shop import Shop
+from tests.support.running_job import RunningJob
+from tests.support.service.served import eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),

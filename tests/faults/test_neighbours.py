@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from bench.process_tree import descendants
-from jobs.edge.broker import Broker
-from service import job_process
+from jobs.edge.process.broker import Broker
 from service.client import Client
-from tests.command.shop import Shop
+from service.supervision import job_process
 from tests.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob
-from tests.service.served import eventually
+from tests.support.command.shop import Shop
+from tests.support.running_job import RunningJob
+from tests.support.service.served import eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),

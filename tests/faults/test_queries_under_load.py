@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from jobs.edge.broker import Broker
+from jobs.edge.process.broker import Broker
 from service.client import Client
-from tests.command.shop import COLUMN_TYPES, Shop
-from tests.pipeline.running import consumed
 from tests.service.conftest import end_jobs
-from tests.service.served import Served, eventually
+from tests.support.command.shop import COLUMN_TYPES, Shop
+from tests.support.running_job import consumed
+from tests.support.service.served import Served, eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_200),

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.broker import Broker
-from tests.command.shop import Shop
+from jobs.edge.process.broker import Broker
 from tests.faults.load import spec, tell
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import CHECKOUT, RUN_SECONDS_MAX, RunningJob
+from tests.support.command.shop import Shop
+from tests.support.running_job import CHECKOUT, RUN_SECONDS_MAX, RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900),

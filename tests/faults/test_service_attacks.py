@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.tally import FaultTally
-from tests.service.served import Served
-from tests.service.test_attacks import crowd
+from tests.service.limits.test_attacks import crowd
+from tests.support.service.served import Served
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 CONNECTIONS = 10_000

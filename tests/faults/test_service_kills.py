@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jobs.edge.broker import Broker
-from service import documents, job_process
+from jobs.edge.process.broker import Broker
 from service.client import Client, Progress
-from tests.command.shop import Shop, ordered, spec_text
+from service.routes import documents
+from service.supervision import job_process
 from tests.service.conftest import end_jobs
-from tests.service.served import Served, eventually
+from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.service.served import Served, eventually
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800),

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.broker import Broker
-from tests.command.shop import Shop
+from jobs.edge.process.broker import Broker
 from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
 from tests.faults.single_faults import (
     DRIVER,
@@ -31,8 +30,9 @@ from tests.faults.single_faults import (
     strike,
 )
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob
-from tests.service.served import eventually
+from tests.support.command.shop import Shop
+from tests.support.running_job import RunningJob
+from tests.support.service.served import eventually
 
 ROUNDS = int(os.environ.get("RETALLY_SINGLE_FAULTS", "100"))
 CALM_SECONDS_MAX = 2.0  # between two faults, so that they meet a job in any of its phases

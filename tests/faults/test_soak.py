@@ -24,9 +24,8 @@ import numpy as np
 import pytest
 
 from bench.process_tree import anonymous_bytes, descendants
-from jobs.edge.broker import Broker
-from jobs.edge.delta_epochs import live_files, opened
-from tests.command.shop import Shop
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.delta_epochs import live_files, opened
 from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
 from tests.faults.single_faults import (
     BROKER,
@@ -40,8 +39,9 @@ from tests.faults.single_faults import (
     strike,
 )
 from tests.faults.tally import RESULTS, FaultTally
-from tests.pipeline.running import RunningJob
-from tests.service.served import eventually
+from tests.support.command.shop import Shop
+from tests.support.running_job import RunningJob
+from tests.support.service.served import eventually
 
 SECONDS = float(os.environ.get("RETALLY_SOAK_SECONDS", "1800"))
 FAULT_EVERY_SECONDS = 60.0

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from jobs.edge.broker import Broker
+from jobs.edge.process.broker import Broker
 from tests.faults.load import newest_epoch, tell_of_topic
 from tests.faults.tally import FaultTally
-from tests.pipeline.running import RunningJob, create_topic, produce
+from tests.support.running_job import RunningJob, create_topic, produce
 
 KILLS = 8
 PARTITIONS = 3

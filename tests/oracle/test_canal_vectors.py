@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from jobs.core.change import Changes, Decoded, Rejected, Skipped, Value
-from jobs.core.decode import CanalDecoder
-from jobs.core.plan import Column
-from jobs.core.values import renderer
-from schemas.types import Kind, SqlType
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, Decoded, Rejected, Skipped, Value
+from jobs.core.values.json_values import renderer
+from schemas.types.sql_types import Kind, SqlType
 
 ORACLE = Path(__file__).parents[3] / "shared" / "oracle"
 VECTORS = ORACLE / "canal_vectors.json"

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from jobs.core.query import QueryError
-from jobs.replay import replay
-from schemas.spec_file import SpecError
-from tests import flink_notation as flink
+from jobs.core.sql.select import QueryError
+from jobs.offline.replay import replay
+from schemas.spec.file import SpecError
+from tests.support.histories import flink_notation as flink
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "sql_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: sql_vectors.json is not beside this checkout"

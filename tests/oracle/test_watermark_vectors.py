@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from jobs.core.valve import Multiplexer, Signal, Status, Valve
-from jobs.watermarks import watermarks
+from jobs.core.time.combine import Multiplexer, Signal, Status, Valve
+from jobs.offline.watermarks import watermarks
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "watermark_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: watermark_vectors.json is not beside this one"

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.served import Served
+from tests.support.service.served import Served
 
 
 def end_jobs(data: Path) -> None:

@@ -18,16 +18,19 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from jobs import pipeline
-from jobs.core.state import Stamp, Upserts
-from jobs.edge import bucket_states, kafka_source, publisher_process, publisher_session
-from jobs.edge.delta_epochs import APPLICATION, CommitFailed, EpochTable
-from jobs.edge.publisher_process import PublisherProcess
-from jobs.edge.publisher_session import Session
-from jobs.edge.publishing import Publishing
-from jobs.outcome import Outcome
-from jobs.pipeline import Pipeline
-from schemas.epoch import EpochRow, Offsets
+from jobs.core.fold.state import Stamp, Upserts
+from jobs.edge.kafka import source as kafka_source
+from jobs.edge.publisher import process as publisher_process
+from jobs.edge.publisher import session as publisher_session
+from jobs.edge.publisher.job_publisher import Publishing
+from jobs.edge.publisher.process import PublisherProcess
+from jobs.edge.publisher.session import Session
+from jobs.edge.state import bucket_states
+from jobs.edge.table.delta_epochs import APPLICATION, CommitFailed, EpochTable
+from jobs.running import pipeline
+from jobs.running.outcome import Outcome
+from jobs.running.pipeline import Pipeline
+from schemas.table.epoch import EpochRow, Offsets
 from tests.simulation import tasks
 from tests.simulation import world as worlds
 from tests.simulation.neighbours import Disk, Handle, HotBucket
@@ -182,7 +185,7 @@ def _unread_commit(
         handle.create_write_transaction(actions, "append", None, [], commit_properties=properties)
     except CommitFailedError as refused:
         raise CommitFailed(str(refused)) from refused
-    _passed("delta_epochs", "commit_reply_lost")
+    _passed("table.delta_epochs", "commit_reply_lost")
     handle.update_incremental()
     self.version = handle.version()
 
@@ -232,7 +235,7 @@ def _progress_apart(stack: ExitStack) -> None:
         if self._begun_at is not None:
             self._commit()
             self._begun_at = None
-            _passed("publisher_process", "publish_produced")
+            _passed("publisher.process", "publish_produced")
         commit(self, progress)
 
     stack.enter_context(patch.object(Session, "commit", apart))
@@ -248,7 +251,7 @@ def _read_before_fencing(stack: ExitStack) -> None:
         if known:
             return known.pop()
         known.append(read(*asked))
-        _passed("publisher_process", "publish_begun")
+        _passed("publisher.process", "publish_begun")
         return known[0]
 
     stack.enter_context(patch.object(publisher_process, "read_progress", as_known))

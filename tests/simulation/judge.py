@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from jobs.edge.epoch_files import CHANGELOG, QUARANTINE
-from schemas.epoch import EpochRow
-from tests.histories import CNT, NAME, NOTE, PRICE, WEIGHT, live_rows
+from jobs.edge.table.epoch_files import CHANGELOG, QUARANTINE
+from schemas.table.epoch import EpochRow
 from tests.simulation.world import Violation, World
+from tests.support.histories.products import CNT, NAME, NOTE, PRICE, WEIGHT, live_rows
 
 Table = dict[Any, Any]
 

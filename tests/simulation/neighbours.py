@@ -22,13 +22,13 @@ from confluent_kafka import KafkaError, KafkaException
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from jobs.core.state import MemoryState, Stamp, Upserts
-from jobs.edge.delta_epochs import APPLICATION, LiveFile
-from jobs.edge.epoch_files import EPOCHS, AddedFile
-from jobs.edge.hot_state import StampMoved
-from jobs.edge.kafka_admin import TopicMissing
-from schemas.epoch import EpochRow, TopicIdentity
-from tests.histories import Message
+from jobs.core.fold.state import MemoryState, Stamp, Upserts
+from jobs.edge.kafka.admin import TopicMissing
+from jobs.edge.state.hot_state import StampMoved
+from jobs.edge.table.delta_epochs import APPLICATION, LiveFile
+from jobs.edge.table.epoch_files import EPOCHS, AddedFile
+from schemas.table.epoch import EpochRow, TopicIdentity
+from tests.support.histories.products import Message
 
 Point = Callable[[str], object]
 

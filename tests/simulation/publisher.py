@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobs.core.publisher_lines import Answer, Configuration, EpochToPublish, Fatal, Ready
-from jobs.edge.changelog_records import Records
-from jobs.edge.kafka_publisher import PublisherFailed
-from jobs.edge.publisher_pipes import ParentGone
-from jobs.edge.publisher_process import PublisherProcess
-from jobs.edge.publisher_session import Hopeless
+from jobs.core.publish.protocol import Answer, Configuration, EpochToPublish, Fatal, Ready
+from jobs.edge.publisher.handle import PublisherFailed
+from jobs.edge.publisher.pipes import ParentGone
+from jobs.edge.publisher.process import PublisherProcess
+from jobs.edge.publisher.records import Records
+from jobs.edge.publisher.session import Hopeless
 from tests.simulation.neighbours import Disk
 
 if TYPE_CHECKING:

@@ -10,15 +10,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from jobs.core.bucket import bucket_of
-from jobs.core.bundle import plain_projection
-from jobs.core.change import Changes, Filtered, Rejected, Skipped
-from jobs.core.consolidate import Consolidation, plain_group
-from jobs.core.sessions import fold_of
-from jobs.core.state import Upserts
-from jobs.edge.bucket_states import BucketStates
-from jobs.edge.delta_epochs import LiveFile
-from jobs.edge.epoch_files import (
+from jobs.core.fold.in_memory import plain_projection
+from jobs.core.fold.sessions import fold_of
+from jobs.core.fold.state import Upserts
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.rows.consolidate import Consolidation, plain_group
+from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
+from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.state.bucket_states import BucketStates
+from jobs.edge.table.delta_epochs import LiveFile
+from jobs.edge.table.epoch_files import (
     ACCUMULATORS,
     CHANGELOG,
     GROUP_STATE,
@@ -27,12 +28,11 @@ from jobs.edge.epoch_files import (
     AddedFile,
     file_name,
 )
-from jobs.edge.fold_task import FoldReport, FoldTask
-from jobs.edge.range_reading import RangeReport
-from jobs.edge.ranges import OffsetRange
-from jobs.outcome import Outcome
-from jobs.pipeline import Pipeline
-from schemas.epoch import EpochRow
+from jobs.edge.tasks.fold import FoldReport, FoldTask
+from jobs.edge.tasks.range_reading import RangeReport
+from jobs.running.outcome import Outcome
+from jobs.running.pipeline import Pipeline
+from schemas.table.epoch import EpochRow
 from tests.simulation.neighbours import Handle, Place, Source
 
 if TYPE_CHECKING:

@@ -30,38 +30,41 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from jobs import pipeline as pipeline_module
-from jobs.clock import JobClock
-from jobs.core.decode import CanalDecoder
-from jobs.core.job_plan import plan_of
-from jobs.core.laws import BrokenLaw
-from jobs.core.order_key import encoder
-from jobs.core.program import Program
-from jobs.core.state import Upserts
-from jobs.edge import (
-    bucket_states,
-    delta_epochs,
-    publisher_process,
-    publisher_session,
-    publishing,
-)
-from jobs.edge.delta_epochs import CommitFailed, EpochTable, Fenced
-from jobs.edge.epoch_files import ACCUMULATORS, CHANGELOG, AddedFile, file_name
-from jobs.edge.hot_state import HotStateError, ZombieTask
-from jobs.edge.kafka_publisher import PublisherFailed
-from jobs.edge.kafka_source import (
+from jobs.core.fold.laws import BrokenLaw
+from jobs.core.fold.program import Program
+from jobs.core.fold.state import Upserts
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.job.job_plan import plan_of
+from jobs.core.values.order_key import encoder
+from jobs.edge.kafka.source import (
     SourceChanged,
     checked_starts,
     first_offsets,
     same_topics,
     topic_identities,
 )
-from jobs.edge.publishing import Publishing
-from jobs.outcome import InputRefused
-from schemas.connections import load_connections
-from schemas.epoch import EpochRow, Offsets
-from schemas.spec_file import load_spec
-from tests.histories import DATABASE, PARTITIONS, TABLE, Message, endless
+from jobs.edge.publisher import (
+    job_publisher as publishing,
+)
+from jobs.edge.publisher import (
+    process as publisher_process,
+)
+from jobs.edge.publisher import (
+    session as publisher_session,
+)
+from jobs.edge.publisher.handle import PublisherFailed
+from jobs.edge.publisher.job_publisher import Publishing
+from jobs.edge.state import bucket_states
+from jobs.edge.state.hot_state import HotStateError, ZombieTask
+from jobs.edge.table import delta_epochs
+from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
+from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, AddedFile, file_name
+from jobs.running import pipeline as pipeline_module
+from jobs.running.clock import JobClock
+from jobs.running.outcome import InputRefused
+from schemas.spec.connections import load_connections
+from schemas.spec.file import load_spec
+from schemas.table.epoch import EpochRow, Offsets
 from tests.simulation import publisher, tasks
 from tests.simulation.neighbours import (
     Admin,
@@ -74,6 +77,7 @@ from tests.simulation.neighbours import (
     Producer,
     Source,
 )
+from tests.support.histories.products import DATABASE, PARTITIONS, TABLE, Message, endless
 
 SPEC = load_spec(
     {

@@ -1,6 +1,6 @@
 """The `retally` command in a process that keeps its Spark, so that a run costs no start of a JVM.
 
-    test ──arguments──► serve(): jobs.command in the main thread ──exit code, output──► test
+    test ──arguments──► serve(): jobs.cli.main in the main thread ──exit code, output──► test
 
 It is for tests of what a run does. Tests of the process itself (kills, signals, exit, its own
 start) start `retally` as its users do.
@@ -71,8 +71,8 @@ def serve() -> None:
     """Run what standard input says, a JSON line each, until it ends."""
     from pyspark.sql import SparkSession
 
-    from jobs.command import main
-    from jobs.edge.spark import session
+    from jobs.cli.main import main
+    from jobs.edge.spark.session import session
 
     answers = os.fdopen(os.dup(1), "w")
     # With Delta, which a session takes at its start only, for jobs that have a mirror.

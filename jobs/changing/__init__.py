@@ -1,0 +1,1 @@
+"""Change a stopped job's table by one epoch: rewind, savepoint, clone, evolve, offsets, replay."""

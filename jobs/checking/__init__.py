@@ -1,0 +1,1 @@
+"""Check a job's table against its source, and explain its values."""

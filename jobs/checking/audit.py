@@ -1,0 +1,472 @@
+"""Audit: a job's results recomputed from its topic, and compared with what the table says.
+
+    topic, from the job's first offsets to those of the newest epoch
+        │ the same decoding, the same row expressions
+        ▼
+    signed rows ──► plain Spark SQL: SUM of signs, of signed values, MAX over what is left
+        │                                                        │
+        ▼                                                        ▼
+    nothing of the fold, of the hot state or of the bundles      compare, group by group
+
+So everything between the decoder and the table is checked: consolidation, fold, hot state, files,
+commits, compaction, rewinds. One thing cannot be recomputed without knowing the bundles: what
+became of retractions of rows that were never given. Where a job has seen such rows, differences
+are shown but decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.checking.dedupe_audit import PLACE, keys_that_move, last_images, place_of
+from jobs.checking.recomputation import of_total, recomputed
+from jobs.checking.window_audit import LateRowsGone, in_sessions, told, without_late
+from jobs.core.evaluate.group_rows import GroupRows
+from jobs.core.fold.state import Key
+from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.formats.row_fields import KeyedDecode
+from jobs.core.plan.tree import Aggregate, Named, Plan
+from jobs.core.values.change import Changes, Row
+from jobs.core.values.json_values import Json
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.source import topic_identities
+from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.spark.session import session
+from jobs.edge.table.delta_epochs import start_row
+from jobs.edge.table.epoch_files import QUARANTINE
+from jobs.edge.table.reading import TableReader
+from jobs.edge.tasks.range_reading import FUTURE
+from schemas.spec.connections import Connection, spark_options
+from schemas.table.epoch import EpochRow, Offsets
+from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import from_arrow, listed
+from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
+
+MESSAGE, SIGN = "__message", "__sign"
+DIFFERENCES_SHOWN_MAX = 20
+EXTREMES = ("MAX", "MIN", "ANY_VALUE")
+_ODD = ("dropped_retractions", "unmatched_retractions")
+
+Verdict = Literal["equal", "different", "undecided"]
+
+
+class CannotAudit(Exception):
+    """The results cannot be recomputed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A group of which table and recomputation say different things; None: not there."""
+
+    group: dict[str, Json]
+    table: dict[str, Json] | None
+    recomputed: dict[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    job: str
+    epoch: int
+    verdict: Verdict
+    groups: int
+    not_compared: int  # groups whose recomputation is beyond Spark's decimals
+    differing: int
+    differences: list[Difference]  # the first of them
+    odd: dict[str, int]  # retractions of what was never given, by what became of them
+    offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
+
+
+def audit(
+    place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+) -> AuditReport:
+    """Recompute the newest epoch of a job. It may be running: what it commits meanwhile is not
+    looked at."""
+    reader = TableReader.open(place)
+    first, newest = start_row(reader.root, reader.handle), _shown(reader)
+    if first is None:
+        raise CannotAudit(f"job {place.name!r} no longer knows where it began")
+    if newest.moved is not None:
+        raise CannotAudit(
+            f"the offsets of job {place.name!r} were moved by hand at epoch {newest.moved}: since "
+            "then its results are not the query over its topic, so there is nothing to compare "
+            "them with. Set it back to before that (retally rewind), or read the topic again "
+            "(retally evolve --replay)"
+        )
+    if reader.spec.state.ttl_ms:
+        raise CannotAudit("groups of this job expire as time goes by; a topic cannot tell when")
+    starts, ends = _range(admin, reader, first, newest)
+    stored = dict(reader.results().rows)
+    spark = session(f"audit-{place.name}", master)
+    try:
+        read = _read_rows(spark, reader, connection, starts, ends)
+        moving = keys_that_move(read, reader.plan) if reader.plan.primary_key else 0
+        signed = _signed_rows(read, reader.plan)
+        signed = without_late(spark, reader, signed, MESSAGE)
+        signed = in_sessions(signed, reader.plan, SIGN)
+        recomputed, beyond = _recomputed(signed, reader.plan)
+        recomputed = told(reader, recomputed, stored)
+    except LateRowsGone as gone:
+        raise CannotAudit(str(gone)) from gone
+    finally:
+        spark.stop()
+    return _report(reader, stored, recomputed, beyond, moving, _ranges(starts, ends))
+
+
+def _shown(reader: TableReader) -> EpochRow:
+    """The epoch whose results the table shows: under the event clock those after it are withheld
+    until their bundle ends."""
+    for row in reversed(reader.epochs):
+        if not row.watermarks.get("agenda", {}).get("withheld"):
+            return row
+    raise CannotAudit(
+        f"what job {reader.place.name!r} shows is older than the epochs that retention has left; "
+        "audit it again when the watermark has ended its bundle"
+    )
+
+
+# --- what is read -----------------------------------------------------------------------------
+
+
+def _range(
+    admin: KafkaAdmin, reader: TableReader, first: EpochRow, newest: EpochRow
+) -> tuple[Offsets, Offsets]:
+    """The offsets from the job's first to those of the epoch; CannotAudit where they are gone."""
+    starts: Offsets = {}
+    ends: Offsets = {}
+    for topic, identity in topic_identities(admin, reader.spec.source.topics).items():
+        known = newest.topics.get(topic)
+        if known is not None and known.id != identity.id:
+            raise CannotAudit(
+                f"topic {topic!r} was deleted and made again; the job has read another one"
+            )
+        starts[topic], ends[topic] = {}, {}
+        for number, beginning in admin.beginning_offsets(topic).items():
+            partition = str(number)
+            # A partition that came after the job's start was read from its first record.
+            end = newest.offsets.get(topic, {}).get(partition, beginning)
+            start = first.offsets.get(topic, {}).get(partition, 0)
+            if start >= end:
+                start = end = max(beginning, end)
+            elif start < beginning:
+                raise CannotAudit(
+                    f"{topic}/{partition} begins at offset {beginning} now, but the job read it "
+                    f"from {start} on; without the {beginning - start} offsets in between the "
+                    "results cannot be recomputed"
+                )
+            starts[topic][partition] = start
+            ends[topic][partition] = end
+    return starts, ends
+
+
+def _ranges(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
+    return {
+        topic: {p: [starts[topic][p], end] for p, end in partitions.items()}
+        for topic, partitions in ends.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """Records to signed rows, one by one; messages that decoding rejects have none."""
+
+    plan: Plan
+    rules: MessageRules
+    left_out: frozenset[str]  # in quarantine for what cannot be told from the message
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decode = self._decoding()
+        for batch in batches:
+            messages: list[str] = []
+            places: list[str] = []
+            signs: list[int] = []
+            rows: list[Row] = []
+            for record in batch.to_pylist():
+                decoded = decode(record["value"], record["key"])
+                at = record["topic"], record["partition"], record["offset"]
+                name = "/".join(map(str, at))
+                if isinstance(decoded, Changes) and name not in self.left_out:
+                    count = len(decoded.changes)
+                    messages += [name] * count
+                    places += [place_of(*at, index) for index in range(count)]
+                    signs += [sign for sign, _ in decoded.changes]
+                    rows += [row for _, row in decoded.changes]
+            yield self._batch(messages, places, signs, rows)
+
+    def _decoding(self) -> KeyedDecode:
+        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
+        if isinstance(decoder, KeyedDecoder):
+            return decoder.decode_keyed
+        decode = decoder.decode
+        return lambda value, _: decode(value)
+
+    def _batch(
+        self,
+        messages: Sequence[str],
+        places: Sequence[str],
+        signs: Sequence[int],
+        rows: Sequence[Row],
+    ) -> pa.RecordBatch:
+        image = self.plan.image
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
+        arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in image]
+        own = [(MESSAGE, pa.string()), (PLACE, pa.string()), (SIGN, pa.int64())]
+        values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
+        values.append(pa.array(signs, pa.int64()))
+        return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
+
+
+def _read_rows(
+    spark: SparkSession,
+    reader: TableReader,
+    connection: Connection,
+    starts: Offsets,
+    ends: Offsets,
+) -> DataFrame:
+    """Every row that the source gave or took away, with the message that it came in."""
+    spec, plan = reader.spec, reader.plan
+    records = (
+        spark.read.format("kafka")
+        .options(**spark_options(connection))
+        .option("subscribe", ",".join(sorted(starts)))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )
+    schema = StructType()
+    for column in plan.image:
+        schema = schema.add(column.name, spark_type(column.type))
+    schema = schema.add(MESSAGE, "string").add(PLACE, "string").add(SIGN, "long")
+    left_out = frozenset(
+        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
+        for reject in reader.part(QUARANTINE)
+        if plan.primary_key or reject["reason"].startswith(FUTURE)
+    )
+    read = records.select("key", "value", "topic", "partition", "offset")
+    return read.mapInArrow(_Signed(plan, MessageRules.of(spec), left_out), schema)
+
+
+def _signed_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+    """The rows that count, with group and argument columns."""
+    if plan.primary_key:
+        rows = last_images(rows, plan, SIGN)
+    projected = project(rows, plan, (MESSAGE, SIGN))
+    if "failure" not in projected.columns:
+        return projected
+    # A message with a row on which an expression fails is in quarantine, whole.
+    failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
+    return projected.join(failing, MESSAGE, "left_anti")
+
+
+# --- recomputing ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Argument:
+    """What Spark found of one argument in one group."""
+
+    count: int = 0
+    total: int | None = 0  # in units of the type; None: beyond DECIMAL(38)
+    largest: Any = None
+    smallest: Any = None
+    values: Sequence[tuple[Any, int]] = ()  # where they are needed: each, and how often
+
+
+def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
+    """The results of all groups, and the groups where a sum is beyond Spark's decimals."""
+    rows = rows.persist()
+    keys = [f"g{index}" for index in range(len(plan.group))]
+    counts = _counts_and_sums(rows, plan, keys)
+    found: dict[Key, tuple[int, list[_Argument]]] = {}
+    for key, row_count, arguments in counts:
+        if row_count:
+            found[key] = (row_count, arguments)
+    for index, function in _value_arguments(plan):
+        for key, *values in _values(rows, plan, keys, index, function):
+            if key not in found:
+                continue
+            argument = found[key][1][index]
+            if function == "extremes":
+                argument.largest, argument.smallest = values
+            else:
+                (argument.values,) = values
+    rows_of_groups = GroupRows(plan) if plan.computes else None
+    results: dict[Key, Row] = {}
+    for key, (row_count, arguments) in found.items():
+        result: Row = tuple(_result(plan, each, row_count, arguments) for each in plan.aggregates)
+        if rows_of_groups is None:
+            results[key] = result
+            continue
+        stored, passes = rows_of_groups.stored(key, result, [0])
+        if passes:
+            results[key] = rows_of_groups.row(stored)
+    beyond = {
+        key for key, (_, kept) in found.items() if any(argument.total is None for argument in kept)
+    }
+    return results, beyond
+
+
+def _counts_and_sums(
+    rows: DataFrame, plan: Plan, keys: Sequence[str]
+) -> Iterator[tuple[Key, int, list[_Argument]]]:
+    """One pass: the sum of signs, and of each argument count and, where it is exact, sum."""
+    sign = F.col(SIGN)
+    columns: list[Column] = [F.sum(sign).alias("rows")]
+    shapes: list[SqlType | None] = []
+    for index, argument in enumerate(plan.arguments):
+        value = F.col(f"a{index}")
+        columns.append(F.sum(F.when(value.isNotNull(), sign).otherwise(0)).alias(f"count{index}"))
+        shape = None
+        if argument.type.integer or argument.type.kind is Kind.DECIMAL:
+            shape = decimal(DECIMAL_PRECISION_MAX, argument.type.scale or 0)
+            wide = value.cast(spark_type(shape))
+            signed = F.when(sign > 0, wide).otherwise(-wide)
+            columns.append(F.try_sum(signed).alias(f"sum{index}"))
+        shapes.append(shape)
+    table = rows.groupBy(*keys).agg(*columns).toArrow()
+    found = [from_arrow(table[name], named.type) for name, named in _named(keys, plan)]
+    group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
+    row_counts = listed(table["rows"])
+    arguments: list[list[_Argument]] = [[] for _ in group_keys]
+    for index, shape in enumerate(shapes):
+        counted = listed(table[f"count{index}"])
+        totals: list[Any] = [0] * len(counted)
+        if shape is not None:
+            totals = from_arrow(table[f"sum{index}"], shape)
+        for kept, count, total in zip(arguments, counted, totals, strict=True):
+            kept.append(_Argument(count=count or 0, total=total if count else 0))
+    yield from zip(group_keys, (count or 0 for count in row_counts), arguments, strict=True)
+
+
+def _named(keys: Sequence[str], plan: Plan) -> Iterator[tuple[str, Named]]:
+    return zip(keys, plan.group, strict=True)
+
+
+def _value_arguments(plan: Plan) -> list[tuple[int, str]]:
+    """The arguments of which the values themselves are needed, and for what."""
+    needed: dict[tuple[int, str], None] = {}
+    for each in plan.aggregates:
+        if each.argument is None:
+            continue
+        if each.function in EXTREMES:
+            needed[each.argument, "extremes"] = None
+        elif _needs_values(each, plan.arguments[each.argument].type):
+            needed[each.argument, "values"] = None
+    return list(needed)
+
+
+def _needs_values(aggregate: Aggregate, argument: SqlType) -> bool:
+    """Counts and sums of anything but floats are exact in Spark; nothing else is."""
+    if aggregate.distinct or aggregate.function not in ("COUNT", "SUM", "AVG"):
+        return True
+    return aggregate.function != "COUNT" and argument.floating
+
+
+def _values(
+    rows: DataFrame, plan: Plan, keys: Sequence[str], index: int, purpose: str
+) -> Iterator[tuple[Any, ...]]:
+    """Per group the extremes of what is left of an argument's values, or all of them with their
+    multiplicities."""
+    name, kind = f"a{index}", plan.arguments[index].type
+    left = (
+        rows.where(F.col(name).isNotNull())
+        .groupBy(*keys, name)
+        .agg(F.sum(SIGN).alias("times"))
+        .where(F.col("times") != 0)
+    )
+    if purpose == "extremes":
+        left = left.where(F.col("times") > 0)
+        columns = [F.max(name).alias("largest"), F.min(name).alias("smallest")]
+        table = left.groupBy(*keys).agg(*columns).toArrow()
+        values = [from_arrow(table[each], kind) for each in ("largest", "smallest")]
+    else:
+        pairs = F.collect_list(F.struct(F.col(name).alias("value"), F.col("times")))
+        table = left.groupBy(*keys).agg(pairs.alias("pairs")).toArrow()
+        values = [_listed(table["pairs"].combine_chunks(), kind)]
+    found = [from_arrow(table[each], named.type) for each, named in _named(keys, plan)]
+    group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
+    yield from zip(group_keys, *values, strict=True)
+
+
+def _listed(lists: pa.ListArray, kind: SqlType) -> list[list[tuple[Any, int]]]:
+    """Lists of a value and its times."""
+    pairs = lists.values
+    flat = list(zip(from_arrow(pairs.field(0), kind), pairs.field(1).to_pylist(), strict=True))
+    return [flat[start:end] for start, end in pairwise(lists.offsets.to_pylist())]
+
+
+def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]) -> Any:
+    """The value of one aggregate, from numbers alone."""
+    if each.argument is None:
+        return row_count
+    argument, kind = arguments[each.argument], plan.arguments[each.argument].type
+    if each.function in EXTREMES:
+        return argument.largest if each.function == "MAX" else argument.smallest
+    if _needs_values(each, kind):
+        return recomputed(each, kind, argument.values)
+    if each.function == "COUNT":
+        return argument.count
+    return None if argument.total is None else of_total(each, kind, argument.total, argument.count)
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def _report(
+    reader: TableReader,
+    stored: Mapping[Key, Row],
+    recomputed: Mapping[Key, Row],
+    beyond: set[Key],
+    moving: int,  # keys of rows that come in several partitions
+    offsets: dict[str, dict[str, list[int]]],
+) -> AuditReport:
+    differing = [
+        key
+        for key in {**stored, **recomputed}
+        if key not in beyond and stored.get(key) != recomputed.get(key)
+    ]
+    shape = reader.shape
+
+    def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
+        return shape.row(key, rows[key]) if key in rows else None
+
+    # What retention has removed is added up in the start row.
+    start = start_row(reader.root, reader.handle)
+    kept = [] if start is None or start in reader.epochs else [start]
+    odd = {
+        name: total
+        for name in _ODD
+        if (total := sum(row.counters.get(name, 0) for row in (*kept, *reader.epochs)))
+    }
+    if moving:
+        odd["keys_in_several_partitions"] = moving
+    verdict: Verdict = "equal"
+    if differing:
+        verdict = "undecided" if odd else "different"
+    return AuditReport(
+        job=reader.place.name,
+        epoch=reader.newest.epoch,
+        verdict=verdict,
+        groups=len(stored),
+        not_compared=len(beyond),
+        differing=len(differing),
+        differences=[
+            Difference(shape.key(key), row(stored, key), row(recomputed, key))
+            for key in differing[:DIFFERENCES_SHOWN_MAX]
+        ],
+        odd=odd,
+        offsets=offsets,
+    )

@@ -1,0 +1,122 @@
+"""What an audit has to know of windows: rows that came too late, and windows that wait.
+
+    recomputed rows ──► without the rows and windows of the part `late` ──► groups
+                    ──► in sessions, where the query has some
+    groups          ──► without those of windows that are not told yet  ──► compared
+
+Which rows were late depends on the bundles, so it is not recomputed: the job wrote it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from jobs.core.fold.state import Key
+from jobs.core.job.window_rules import closing_of
+from jobs.core.plan.tree import Plan, WindowBound
+from jobs.core.values.change import Row
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.table.delta_epochs import start_row
+from jobs.edge.table.epoch_files import LATE
+from jobs.edge.table.reading import TableReader
+from schemas.table.epoch import EpochRow
+from schemas.types.arrow_values import listed
+
+
+class LateRowsGone(Exception):
+    """Retention has removed late rows, so nobody knows what the results are without."""
+
+
+def without_late(
+    spark: SparkSession, reader: TableReader, rows: DataFrame, message: str
+) -> DataFrame:
+    """Projected rows, without those that came too late for their group's window."""
+    if closing_of(reader.spec, reader.plan) is None:
+        return rows
+    late = pa.concat_tables([reader.layout.schema(LATE).empty_table(), *reader.tables(LATE)])
+    counted = [row.counters.get("late_windows", 0) for row in _all_epochs(reader)]
+    if sum(counted) != late.num_rows:
+        raise LateRowsGone(
+            f"{sum(counted)} rows were too late for a window, and the table has {late.num_rows} of "
+            "them; without the others the results cannot be recomputed"
+        )
+    if not late.num_rows:
+        return rows
+    names = [f"g{index}" for index in range(len(reader.plan.group))]
+    places = zip(
+        listed(late["topic"]),
+        listed(late["partition"]),
+        listed(late["offset"]),
+        strict=True,
+    )
+    keys = zip(*reader.layout.keys(late), strict=True)
+    columns = {message: pa.array([f"{topic}/{at}/{offset}" for topic, at, offset in places])}
+    for name, named, values in zip(names, reader.plan.group, keys, strict=True):
+        columns[name] = to_arrow(values, named.type)
+    gone = spark.createDataFrame(pa.table(columns)).dropDuplicates().alias("late")
+    same: Column = F.col(f"late.{message}") == F.col(f"row.{message}")
+    for name in names:
+        same = same & F.col(f"late.{name}").eqNullSafe(F.col(f"row.{name}"))
+    return rows.alias("row").join(F.broadcast(gone), same, "left_anti")
+
+
+def in_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
+    """Projected rows under the bounds of their session, which Spark finds by its own means: a new
+    one begins where the instant before, of those with rows left, is further than the gap."""
+    if plan.instants is None or plan.window is None:
+        return rows
+    bounds = {
+        each.expression.end: f"g{index}"
+        for index, each in enumerate(plan.group)
+        if isinstance(each.expression, WindowBound)
+    }
+    start, end = bounds[False], bounds[True]
+    rest = [name for i in range(len(plan.group)) if (name := f"g{i}") not in bounds.values()]
+    instants = (
+        rows.groupBy(*rest, start, end).agg(F.sum(sign).alias("rows")).where(F.col("rows") != 0)
+    )
+    in_order = Over.partitionBy(*rest).orderBy(start)
+    opens = F.coalesce((F.lag(end).over(in_order) < F.col(start)).cast("int"), F.lit(1))
+    numbered = instants.withColumn("opens", opens)
+    numbered = numbered.withColumn("session", F.sum("opens").over(in_order))
+    whole = Over.partitionBy(*rest, "session")
+    sessions = numbered.select(
+        *rest,
+        F.col(start).alias("instant"),
+        F.min(start).over(whole).alias("begins"),
+        F.max(end).over(whole).alias("ends"),
+    )
+    same: Column = F.col(f"row.{start}") == F.col("session.instant")
+    for name in rest:
+        same = same & F.col(f"row.{name}").eqNullSafe(F.col(f"session.{name}"))
+    others = [F.col(f"row.{name}") for name in rows.columns if name not in bounds.values()]
+    joined = rows.alias("row").join(sessions.alias("session"), same)
+    return joined.select(
+        *others, F.col("session.begins").alias(start), F.col("session.ends").alias(end)
+    )
+
+
+def told(reader: TableReader, groups: dict[Key, Row], stored: Mapping[Key, Row]) -> dict[Key, Row]:
+    """The groups that the job has told results of: with `emit: final` those of a window wait for
+    it to be complete at the watermark of the epoch before the newest one."""
+    closing = closing_of(reader.spec, reader.plan)
+    if closing is None or not closing.final:
+        return groups
+    before = [row for row in reader.epochs[-2:-1] if reader.newest.kind != "rewind"]
+    watermark = before[0].watermarks.get("combined") if before else None
+    return {
+        key: row
+        for key, row in groups.items()
+        if key in stored or not closing.withholds(key, watermark)
+    }
+
+
+def _all_epochs(reader: TableReader) -> list[EpochRow]:
+    """Every epoch row, and the start with the counters of those that are gone."""
+    start = start_row(reader.root, reader.handle)
+    return reader.epochs if start is None or start in reader.epochs else [start, *reader.epochs]

@@ -1,0 +1,68 @@
+"""retally serve: the service in the foreground, and the tokens that it knows.
+
+The service stands beside the jobs, not below them: it is called by its name, and nothing of jobs
+imports it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime
+from importlib import import_module
+
+from jobs.cli.errors import CommandFailed, UsageError
+from jobs.cli.output import note
+from schemas.spec.connections import load_connections
+from schemas.spec.duration import parse_duration
+from schemas.table.object_path import TABLES_VARIABLE
+
+OWNED_ELSEWHERE = 75
+
+
+def run(options: argparse.Namespace) -> int:
+    serving = import_module("service.serving")
+    if options.new_token is not None:
+        name, _, rest = options.new_token.partition("=")
+        role, _, lasting = rest.partition(":")
+        try:
+            seconds = parse_duration(lasting) // 1_000 if lasting else None
+            print(serving.new_token(options.data, name, role, seconds))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return 0
+    if options.list_tokens:
+        for name, role, ends_at in serving.tokens_listed(options.data):
+            end = "no end" if ends_at is None else f"ends {_utc(ends_at)}"
+            print(f"{name} {role}, {end}")
+        return 0
+    if options.revoke_token is not None:
+        try:
+            serving.revoke_token(options.data, options.revoke_token)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return 0
+    if options.tables is not None:  # its jobs are processes of its own, and so are its commands
+        os.environ[TABLES_VARIABLE] = str(options.tables)
+    settings = import_module("service.settings").Settings(
+        data=options.data,
+        connections=load_connections(options.connections, options.brokers),
+        host=options.host,
+        port=options.port,
+        master=options.master,
+        brokers=options.brokers,
+        connections_file=options.connections,
+        running_max=options.running_max,
+    )
+    try:
+        serving.serve(settings, verbose=options.verbose)
+    except serving.AlreadyServed as error:
+        note(f"retally: {error}")
+        return OWNED_ELSEWHERE
+    except serving.CannotServe as error:
+        raise CommandFailed(str(error)) from None
+    return 0
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

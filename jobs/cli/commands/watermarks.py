@@ -1,0 +1,14 @@
+"""retally watermarks: the time part of a job on a file of steps."""
+
+from __future__ import annotations
+
+import argparse
+
+from jobs.cli.spec_reading import load_job
+
+
+def run(options: argparse.Namespace) -> int:
+    load_job(options.spec)  # mistakes of the spec and its query, each with its place in the file
+    from jobs.offline import watermarks
+
+    return watermarks.main(str(options.spec), options.steps)

@@ -1,0 +1,44 @@
+"""COUNT: how many values of an argument are not NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.core.aggregates.base import Cell, Function, Site, Storage
+from jobs.core.values.json_values import Json
+from schemas.types.sql_types import BIGINT
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    argument: str
+    keeps_values: bool = False
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (Cell(f"acc_count_{self.argument}", Storage.BIGINT),)
+
+    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
+        return [f"{cells[0]} += {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"count": cells[0]}
+
+
+def _count(site: Site) -> list[str]:
+    return [f"{site.target} = {site.cells[0]}"]
+
+
+FUNCTIONS = (
+    Function(
+        "COUNT",
+        needs=lambda name, _: (Count(name),),
+        result=lambda _: BIGINT,
+        value=_count,
+        about="How many rows there are (`COUNT(*)`), or how many of them have a value. Several "
+        "arguments are possible with DISTINCT: rows in which none of them is NULL are counted.",
+        example="COUNT(DISTINCT cnt)",
+        gives=3,
+    ),
+)

@@ -1,0 +1,187 @@
+"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP: from exact sums of values and squares.
+
+    sum, sum of squares, count ──► an exact fraction ──► (its root) ──► rounded once, to a DOUBLE
+
+So nothing is lost where the values are large and lie close together, and a retraction leaves
+nothing behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jobs.core.aggregates import readable
+from jobs.core.aggregates.base import Accumulator, Cell, Function, Site, Storage
+from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.sum import sum_of
+from jobs.core.plan.types import numeric
+from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN
+from jobs.core.values.json_values import Json
+from schemas.types.sql_types import DOUBLE, INTEGER_BITS, SqlType
+
+INTEGER_BITS_MAX = 32  # squares of so many bits leave a DECIMAL(38) room for 10^19 of them
+ROOT_BITS = 56  # more than a double has, so that what is cut off only has to be known as not 0
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """The sum of the squares of integers or decimals."""
+
+    argument: str
+    type: SqlType
+    keeps_values: bool = False
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        small = INTEGER_BITS.get(self.type.kind, INTEGER_BITS_MAX + 1) <= INTEGER_BITS_MAX
+        storage = Storage.DECIMAL if small else Storage.TEXT
+        return (Cell(f"acc_squares_{self.argument}", storage),)
+
+    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
+        return [f"{cells[0]} += {value} * {value} * {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        scale = 2 * (self.type.scale or 0)
+        total = readable.units(cells[0], scale) if scale else readable.whole(cells[0])
+        return {"sum_of_squares": total}
+
+
+@dataclass(frozen=True, slots=True)
+class FloatSquares:
+    """The sum of the squares of finite floats, in units of 2^-2148."""
+
+    argument: str
+    keeps_values: bool = False
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (Cell(f"acc_squares_{self.argument}", Storage.TEXT),)
+
+    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
+        return [
+            f"if -INFINITY < {value} < INFINITY:",
+            f"    {cells[0]} += exact_float({value}) ** 2 * {weight}",
+        ]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"sum_of_squares": readable.squares(cells[0])}
+
+
+def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
+    """The variance of `count` numbers of units of 1/unit; `sample` is 1 of a sample, else 0."""
+    found = _variance(total, squares, count, unit, sample)
+    if found is None:
+        return None
+    try:
+        return found[0] / found[1]
+    except OverflowError:
+        return INFINITY
+
+
+def deviation(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
+    """The square root of the variance, rounded once."""
+    found = _variance(total, squares, count, unit, sample)
+    return None if found is None else rounded_root(*found)
+
+
+def float_spread(
+    spread: Callable[[int, int, int, int, int], float | None],
+    totals: tuple[int, int, int, int],
+    squares: int,
+    count: int,
+    sample: int,
+) -> float | None:
+    """Either of them for floats: with a NaN or an infinity among them there is no spread."""
+    total, *others = totals
+    if any(other > 0 for other in others):
+        return NAN if count > sample else None
+    return spread(total, squares, count, FLOAT_UNITS, sample)
+
+
+def _variance(
+    total: int, squares: int, count: int, unit: int, sample: int
+) -> tuple[int, int] | None:
+    """As an exact fraction; None where there are too few values, or some that never came."""
+    over = count * squares - total * total
+    if count <= sample or over < 0:
+        return None
+    return over, count * (count - sample) * unit * unit
+
+
+def rounded_root(numerator: int, denominator: int) -> float:
+    """The square root of a fraction, rounded once to the nearest double."""
+    shift = 2 * ROOT_BITS - numerator.bit_length() + denominator.bit_length()
+    shift += shift & 1
+    if shift >= 0:
+        square, rest = divmod(numerator << shift, denominator)
+    else:
+        square, rest = divmod(numerator, denominator << -shift)
+    root = math.isqrt(square)
+    if rest or root * root != square:
+        root |= 1  # odd where it is not exact: the one rounding that follows is right
+    half = shift >> 1
+    try:
+        return root / (1 << half) if half >= 0 else float(root << -half)
+    except OverflowError:  # of a sample it may be beyond the greatest double
+        return INFINITY
+
+
+RUNTIME = (variance, deviation, float_spread)
+
+
+def _needs(name: str, kind: SqlType) -> tuple[Accumulator, ...]:
+    squares = FloatSquares(name) if kind.floating else Squares(name, kind)
+    return (sum_of(name, kind), squares, Count(name))
+
+
+def _spread(
+    name: str, spread: str, sample: int, about: str, gives: float, synonyms: tuple[str, ...] = ()
+) -> Function:
+    def value(site: Site) -> list[str]:
+        *totals, squares, count = site.cells
+        if site.argument.floating:
+            all_totals = f"({', '.join(totals)})"
+            call = f"float_spread({spread}, {all_totals}, {squares}, {count}, {sample})"
+        else:
+            unit = 10 ** (site.argument.scale or 0)
+            call = f"{spread}({totals[0]}, {squares}, {count}, {unit}, {sample})"
+        return [f"{site.target} = {call}"]
+
+    def result(argument: SqlType) -> SqlType:
+        numeric(argument, name)
+        return DOUBLE
+
+    return Function(
+        name,
+        needs=_needs,
+        result=result,
+        value=value,
+        about=f"{about} A DOUBLE, from exact sums, rounded once.",
+        example=f"{name}(cnt)",
+        gives=gives,
+        synonyms=synonyms,
+    )
+
+
+FUNCTIONS = (
+    _spread("VAR_POP", "variance", 0, "The variance of all values.", 4.1875),
+    _spread(
+        "VAR_SAMP",
+        "variance",
+        1,
+        "The variance of a sample; NULL below two values.",
+        5.583333333333333,
+        synonyms=("VARIANCE",),
+    ),
+    _spread("STDDEV_POP", "deviation", 0, "The root of VAR_POP.", 2.0463381929681126),
+    _spread(
+        "STDDEV_SAMP",
+        "deviation",
+        1,
+        "The root of VAR_SAMP; NULL below two values.",
+        2.3629078131263044,
+        synonyms=("STDDEV",),
+    ),
+)

@@ -1,0 +1,72 @@
+"""BOOL_AND and BOOL_OR: from how many values are true, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.core.aggregates.base import Cell, Distinction, Function, Storage
+from jobs.core.aggregates.count import Count
+from jobs.core.plan.types import TypeProblem
+from jobs.core.values.json_values import Json
+from schemas.types.sql_types import BOOLEAN, SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Trues:
+    """How many values are true."""
+
+    argument: str
+    keeps_values: bool = False
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (Cell(f"acc_trues_{self.argument}", Storage.BIGINT),)
+
+    def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
+        return [f"if {value}:", f"    {cells[0]} += {weight}"]
+
+    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"true": cells[0]}
+
+
+def all_true(trues: int, count: int) -> bool | None:
+    """Whether no value is false; None without values."""
+    if trues <= 0 and count - trues <= 0:
+        return None
+    return count - trues <= 0
+
+
+def any_true(trues: int, count: int) -> bool | None:
+    """Whether a value is true; None without values."""
+    if trues <= 0 and count - trues <= 0:
+        return None
+    return trues > 0
+
+
+RUNTIME = (all_true, any_true)
+
+
+def _truth(name: str, word: str, about: str, gives: bool, synonyms: tuple[str, ...]) -> Function:
+    def result(argument: SqlType) -> SqlType:
+        if argument != BOOLEAN:
+            raise TypeProblem(f"{name} needs a BOOLEAN, this is {argument}", f"{name}(x > 0)")
+        return BOOLEAN
+
+    return Function(
+        name,
+        needs=lambda argument, _: (Trues(argument), Count(argument)),
+        result=result,
+        value=lambda site: [f"{site.target} = {word}({', '.join(site.cells)})"],
+        about=about,
+        example=f"{name}(sold)",
+        gives=gives,
+        synonyms=synonyms,
+        distinction=Distinction.SAME,
+    )
+
+
+FUNCTIONS = (
+    _truth("BOOL_AND", "all_true", "Whether no value is false.", False, ("EVERY",)),
+    _truth("BOOL_OR", "any_true", "Whether a value is true.", True, ("SOME",)),
+)

@@ -1,0 +1,1 @@
+"""Evaluate plan expressions in plain Python."""

@@ -1,0 +1,1 @@
+"""Explain why a group has its values."""

@@ -1,0 +1,75 @@
+"""Laws: wrappers that pass data through and stop loudly when it breaks what must always hold.
+
+They are on in production too; a broken law is a bug of ours, and a job that stops has lost
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from jobs.core.values.change import Op
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+class BrokenLaw(AssertionError):
+    """Something that cannot be happened; the job stops before it is committed."""
+
+
+def well_formed(changelog: Iterable[tuple[Op, K, R]]) -> Iterator[tuple[Op, K, R]]:
+    """Within a bundle a key has +I, or -D, or -U directly before its +U, and once only."""
+    seen: set[K] = set()
+    open_update: K | None = None
+    waiting = False
+    for op, key, row in changelog:
+        if waiting:
+            if op is not Op.UPDATE_AFTER or key != open_update:
+                raise BrokenLaw(f"-U of {open_update!r} is followed by {op} of {key!r}")
+            waiting = False
+        else:
+            if op is Op.UPDATE_AFTER:
+                raise BrokenLaw(f"+U of {key!r} without a -U directly before it")
+            if key in seen:
+                raise BrokenLaw(f"{key!r} changes twice in one bundle")
+            seen.add(key)
+            waiting = op is Op.UPDATE_BEFORE
+            open_update = key
+        yield op, key, row
+    if waiting:
+        raise BrokenLaw(f"-U of {open_update!r} ends the bundle without its +U")
+
+
+def repeats_the_last_row(
+    last: Callable[[K], R | None], changelog: Iterable[tuple[Op, K, R]]
+) -> Iterator[tuple[Op, K, R]]:
+    """Each retraction repeats the last row of its key exactly; +I only where there is none.
+
+    `last` tells a key's row before the bundle. NaN equals itself here as everywhere.
+    """
+    for op, key, row in changelog:
+        if op is not Op.UPDATE_AFTER:
+            before = last(key)
+            if op is Op.INSERT and before is not None:
+                raise BrokenLaw(f"+I of {key!r}, which is there already as {before!r}")
+            if op is not Op.INSERT and repr(before) != repr(row):
+                raise BrokenLaw(f"{op} of {key!r} retracts {row!r}, but the last row is {before!r}")
+        yield op, key, row
+
+
+def messages_conserved(where: str, read: int, **parts: int) -> None:
+    """Every message that was read is decoded, skipped, filtered or quarantined."""
+    if read != sum(parts.values()):
+        raise BrokenLaw(f"{where}: {read} messages were read, but {parts} add up to "
+                        f"{sum(parts.values())}")  # fmt: skip
+
+
+def rows_conserved(sent: int, arrived: int, *, filters: bool, copies: int = 1) -> int:
+    """Every weighted row that decoding sent arrives where rows are folded, so many times as it is
+    in windows, or WHERE has taken it out; how many that was."""
+    whole, rest = divmod(arrived, copies)
+    if rest or whole > sent or (whole < sent and not filters):
+        raise BrokenLaw(f"{sent} weighted rows were sent, {arrived} arrived, {copies} of each")
+    return sent - whole

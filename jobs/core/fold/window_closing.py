@@ -1,0 +1,97 @@
+"""Windows that close: when their results are told, when their groups end, and which rows are late.
+
+    watermark >= end - 1                      complete: with `emit: final` the window's groups are
+                                              told now, once, and their later changes as they come
+    watermark >= end - 1 + allowed lateness   closed: what its groups last said stays for ever,
+                                              their state goes, and a row of it is late
+
+A group waits for either with a timer of the event clock in the state, so whoever has the state
+knows what is due. Results come before the watermark that made them due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jobs.core.fold.state import GroupTimer, Key
+from jobs.core.fold.timers import Clock
+from jobs.core.plan.tree import Plan, Window, WindowBound
+from jobs.core.rows.consolidate import Integers
+from jobs.core.values.change import Row
+
+Booleans = np.ndarray[Any, np.dtype[np.bool_]]
+COMPLETE, ENDED = "window complete", "window closed"  # what a timer is for: its namespace
+
+
+class Late(NamedTuple):
+    """Which rows of a column are late: for all of their windows, or for one at least."""
+
+    whole: Booleans
+    partly: Booleans
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """When the windows of a plan are complete, and when they close; a value, so that it travels."""
+
+    window: Window
+    place: int  # of the window's end in a key
+    final: bool
+    lateness_ms: int
+
+    @classmethod
+    def of(cls, plan: Plan, *, final: bool, lateness_ms: int) -> Closing | None:
+        """None for a query without windows."""
+        bounds = [each.expression for each in plan.group]
+        for place, bound in enumerate(bounds):
+            if isinstance(bound, WindowBound) and bound.end:
+                return cls(bound.window, place, final, lateness_ms)
+        return None
+
+    def complete_at(self, key: Key) -> int:
+        """The last millisecond of a group's window."""
+        return self._last_ms(key[self.place])
+
+    def closed_at(self, key: Key) -> int:
+        return self.complete_at(key) + self.lateness_ms
+
+    def withholds(self, key: Key, watermark: int | None) -> bool:
+        """Whether nothing is told of a group yet."""
+        return self.final and (watermark is None or self.complete_at(key) > watermark)
+
+    def timers(self, key: Key, watermark: int | None) -> list[GroupTimer]:
+        """What a new group waits for."""
+        timers = [GroupTimer(Clock.EVENT, self.closed_at(key), ENDED, key)]
+        if self.withholds(key, watermark):
+            timers.append(GroupTimer(Clock.EVENT, self.complete_at(key), COMPLETE, key))
+        return timers
+
+    def open_end(self, watermark: int) -> int:
+        """The first end that a window which takes rows may have, in values of the window's time."""
+        return (watermark - self.lateness_ms + 2) * self.window.unit
+
+    def still_open(self, opened: Sequence[Row], watermark: int | None) -> list[Row]:
+        """Of the rows that one row was opened to, those whose window takes rows. Where none does,
+        the row is late."""
+        if watermark is None:
+            return list(opened)
+        first: Any = self.open_end(watermark)
+        return [row for row in opened if row[-1] >= first]
+
+    def late(self, times_ms: Integers, watermark: int) -> Late:
+        """The same over a column of times: which rows no window takes, and which have missed at
+        least one."""
+        window = self.window
+        last_start = times_ms - times_ms % window.step_ms
+        first = self.open_end(watermark) // window.unit
+        return Late(
+            whole=last_start + window.size_ms < first,
+            partly=last_start + window.slide_ms < first,
+        )
+
+    def _last_ms(self, end: Any) -> int:
+        return int(end // self.window.unit) - 1

@@ -1,0 +1,1 @@
+"""Decode the bytes of a source into signed rows."""

@@ -1,0 +1,108 @@
+"""The formats of a source by name, and what a decoder is to those who use one.
+
+canal-json       signed rows; an update has what changed
+maxwell-json     the same, one row a message
+debezium-json    signed rows; an update has both images
+changelog-json   signed rows, one a record: what we publish
+upsert-json      the last image of a row, by the record's key
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.changelog import ChangelogDecoder
+from jobs.core.formats.debezium import DebeziumDecoder
+from jobs.core.formats.debezium_fields import PLAIN_MODES, Modes
+from jobs.core.formats.maxwell import MaxwellDecoder
+from jobs.core.formats.row_fields import Decode, KeyedDecode
+from jobs.core.formats.upsert import UpsertDecoder
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Decoded
+from jobs.core.values.json_values import TimestampFormat
+from schemas import limits
+from schemas.spec.job import JobSpec
+
+FORMATS = ("canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json")
+
+
+class MessageDecoder(Protocol):
+    """Turns the value of a Kafka record into its changes; never raises for what is in it."""
+
+    @property
+    def decode(self) -> Decode: ...
+
+    def explain(self, value: bytes | None) -> Decoded: ...
+
+
+@runtime_checkable
+class KeyedDecoder(MessageDecoder, Protocol):
+    """One that needs the record's key as well."""
+
+    decode_keyed: KeyedDecode
+
+    def explain_keyed(self, value: bytes | None, key: bytes | None) -> Decoded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRules:
+    """How the messages of a source are read; what the job spec says of it."""
+
+    format: str
+    database: str | None = None
+    table: str | None = None
+    timestamp_format: TimestampFormat = "sql"
+    missing_is_null: bool = False
+    modes: Modes = PLAIN_MODES
+    primary_key: tuple[str, ...] = ()
+    last_images: bool = False  # the job keeps them
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> MessageRules:
+        source = spec.source
+        return cls(
+            source.format,
+            source.database,
+            source.table,
+            spec.timestamp_format,
+            missing_is_null=spec.on_schema_change == "continue",
+            modes=PLAIN_MODES
+            if source.debezium is None
+            else Modes(source.debezium.decimal_handling_mode, source.debezium.time_precision_mode),
+            primary_key=(spec.primary_key or ()) if spec.dedupe else (),
+            last_images=spec.dedupe is not None,
+        )
+
+    def decoder(
+        self,
+        columns: tuple[Column, ...],
+        used: tuple[Column, ...],
+        *,
+        bytes_max: int = limits.MESSAGE_BYTES_MAX,
+    ) -> MessageDecoder:
+        """The decoder of a source; what a format does not have is an error, not ignored."""
+        if self.format not in FORMATS:
+            raise ValueError(f"unknown format {self.format!r}; known: {', '.join(FORMATS)}")
+        filters = self.database, self.table
+        if self.format in ("changelog-json", "upsert-json"):
+            if filters != (None, None):
+                raise ValueError(f"{self.format} has no database and no table to filter by")
+            if self.format == "changelog-json":
+                return ChangelogDecoder(columns, used, self.missing_is_null, bytes_max=bytes_max)
+            if not self.primary_key:
+                raise ValueError("upsert-json needs a primary key")
+            return UpsertDecoder(
+                columns, used, self.primary_key, self.missing_is_null, bytes_max=bytes_max
+            )
+        if self.format == "debezium-json":
+            return DebeziumDecoder(
+                columns, used, *filters, self.modes, self.missing_is_null,
+                last_images=self.last_images, bytes_max=bytes_max,
+            )  # fmt: skip
+        made = CanalDecoder if self.format == "canal-json" else MaxwellDecoder
+        return made(
+            columns, used, *filters, self.timestamp_format, self.missing_is_null,
+            bytes_max=bytes_max,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The tree of a query, its types, and the closed list of functions."""

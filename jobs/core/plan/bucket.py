@@ -1,0 +1,89 @@
+"""Bucket: which part of a job's state a group belongs to, by a hash that never changes.
+
+The CRC-32 of the group's canonical text, so that Spark computes the same number as a Column and
+any other engine can too: per column \\x00 for NULL, else \\x01 and the value's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from jobs.core.plan.tree import Plan, WindowBound
+from jobs.core.values.change import Row, Value
+from schemas.types.sql_types import Kind, SqlType
+
+
+def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
+    (bucket,) = buckets_of([[value] for value in group], types, 1, buckets)
+    return bucket
+
+
+def buckets_of(
+    columns: Sequence[Sequence[Value]], types: Sequence[SqlType], count: int, buckets: int
+) -> list[int]:
+    """The buckets of so many groups, of which each column has a value for every one."""
+    hashes = [crc32(b"")] * count
+    for values, kind in zip(columns, types, strict=True):
+        text = _text_of(kind)
+        hashes = [
+            crc32(b"\x00", hashed) if value is None
+            else crc32(text(value), crc32(b"\x01", hashed))
+            for value, hashed in zip(values, hashes, strict=True)
+        ]  # fmt: skip
+    return [hashed % buckets for hashed in hashes]
+
+
+def bucket_in(plan: Plan, group: Row, buckets: int) -> int:
+    """The bucket of a plan's group. Sessions of one key lie together, for they merge and split:
+    their bounds count as NULL."""
+    types = [named.type for named in plan.group]
+    if plan.instants is None:
+        return bucket_of(group, types, buckets)
+    bounds = [isinstance(named.expression, WindowBound) for named in plan.group]
+    placed = [None if bound else value for value, bound in zip(group, bounds, strict=True)]
+    return bucket_of(tuple(placed), types, buckets)
+
+
+def _text_of(sql_type: SqlType) -> Callable[[Any], bytes]:
+    """How to write the values of a type."""
+    kind = sql_type.kind
+    if kind is Kind.STRING:
+        return str.encode
+    if kind is Kind.BINARY:
+        return bytes
+    if kind is Kind.BOOLEAN:
+        return lambda value: b"true" if value else b"false"
+    if kind is Kind.DECIMAL:
+        return partial(_decimal_text, scale=sql_type.scale or 0)
+    if sql_type.floating:
+        return _hexadecimal
+    return _plain_text
+
+
+def _plain_text(value: object) -> bytes:
+    return str(value).encode()
+
+
+def _decimal_text(units: int, scale: int) -> bytes:
+    digits = str(abs(units)).rjust(scale + 1, "0")
+    sign = "-" if units < 0 else ""
+    text = f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+    return text.encode()
+
+
+def _hexadecimal(value: float) -> bytes:
+    """As Java's %a prints a double, which is how Spark writes it too."""
+    if value != value:
+        return b"NaN"
+    if value in (float("inf"), float("-inf")):
+        return b"Infinity" if value > 0 else b"-Infinity"
+    mantissa, exponent = value.hex().split("p")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0")
+        mantissa += "0" if mantissa.endswith(".") else ""
+    else:
+        mantissa += ".0"
+    return f"{mantissa}p{int(exponent)}".encode()

@@ -1,0 +1,1 @@
+"""The formats of the published changelog, and the protocol of the publisher."""

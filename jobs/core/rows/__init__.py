@@ -1,0 +1,1 @@
+"""What happens to rows before the fold: consolidation, last images, times, windows."""

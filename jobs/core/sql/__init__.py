@@ -1,0 +1,1 @@
+"""Read SQL text into a plan, and print plan expressions as SQL."""

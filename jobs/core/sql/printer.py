@@ -1,0 +1,232 @@
+"""Plans and expressions as SQL that reads back to the same plan: for messages, and for tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import date, timedelta
+
+from jobs.core.plan.tree import (
+    Aggregate,
+    AggregateValue,
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Compare,
+    Composite,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    KeyValue,
+    Like,
+    Logical,
+    Negate,
+    Not,
+    Plan,
+    SetNumber,
+    Window,
+    WindowBound,
+)
+from jobs.core.sql.aggregate_printer import call_text
+from jobs.core.sql.grouping_sets import in_sets, key_sets
+from jobs.core.sql.literals import EPOCH
+from schemas.types.sql_types import Kind
+
+# Largest first, so that a length is written in the largest unit that holds it exactly.
+INTERVAL_UNITS_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_PRECEDENCE = {"OR": 1, "AND": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
+_NOT, _PREDICATE, _SIGN, _LEAF = 3, 4, 7, 9
+
+
+def expression_sql(expression: Expression, of: Plan | None = None) -> str:
+    """An expression as SQL that reads back to the same expression; `of` a plan, where it is one
+    over the plan's results."""
+    return _sql(expression, of)[0]
+
+
+def _wrapped(expression: Expression, least: int, of: Plan | None) -> str:
+    text, precedence = _sql(expression, of)
+    return text if precedence >= least else f"({text})"
+
+
+def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
+    """Text and how strongly its outermost operator binds."""
+    match expression:
+        case Column():
+            return identifier_sql(expression.name), _LEAF
+        case Constant():
+            return _constant_sql(expression)
+        case Cast():
+            word = "TRY_CAST" if expression.lenient else "CAST"
+            return f"{word}({expression_sql(expression.operand, of)} AS {expression.type})", _LEAF
+        case Arithmetic() | Logical():
+            strength = _PRECEDENCE[expression.op]
+            left = _wrapped(expression.left, strength, of)
+            return (
+                f"{left} {expression.op} {_wrapped(expression.right, strength + 1, of)}",
+                strength,
+            )
+        case Negate():
+            return f"-{_wrapped(expression.operand, _LEAF, of)}", _SIGN
+        case Compare():
+            left = _wrapped(expression.left, _PREDICATE + 1, of)
+            right = _wrapped(expression.right, _PREDICATE + 1, of)
+            return f"{left} {expression.op} {right}", _PREDICATE
+        case Not():
+            return f"NOT {_wrapped(expression.operand, _PREDICATE, of)}", _NOT
+        case IsNull():
+            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
+        case In():
+            choices = ", ".join(expression_sql(each, of) for each in expression.choices)
+            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IN ({choices})", _PREDICATE
+        case Like():
+            escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
+            operand = _wrapped(expression.operand, _PREDICATE + 1, of)
+            return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
+        case Case() if (in_some := in_sets(expression)) is not None:
+            return _sql(in_some[1], of)
+        case Case():
+            whens = "".join(
+                f" WHEN {expression_sql(when, of)} THEN {expression_sql(value, of)}"
+                for when, value in expression.branches
+            )
+            rest = expression.otherwise
+            last = "" if rest is None else f" ELSE {expression_sql(rest, of)}"
+            return f"CASE{whens}{last} END", _LEAF
+        case Call():
+            arguments = ", ".join(expression_sql(each, of) for each in expression.arguments)
+            return f"{expression.function}({arguments})", _LEAF
+        case Composite():
+            return f"ROW({', '.join(map(expression_sql, expression.parts))})", _LEAF
+        case WindowBound():
+            return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
+        case SetNumber():
+            raise AssertionError("a set has no name of its own in SQL")
+        case KeyValue():
+            return _sql(of.group[expression.index].expression, None) if of else ("key", _LEAF)
+        case AggregateValue():
+            return (aggregate_sql(of, of.aggregates[expression.index]) if of else "?"), _LEAF
+
+
+def window_sql(window: Window, bound: str = "") -> str:
+    """A window as GROUP BY says it, or one of its bounds as SELECT does."""
+    lengths = [window.slide_ms, window.size_ms] if window.function == "HOP" else [window.size_ms]
+    arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
+    return f"{window.function}{bound}({arguments})"
+
+
+def interval_sql(milliseconds: int) -> str:
+    """A length of time in the largest unit that holds it exactly, or in seconds."""
+    for unit, length in INTERVAL_UNITS_MS.items():
+        if milliseconds % length == 0:
+            return f"INTERVAL '{milliseconds // length}' {unit}"
+    return f"INTERVAL '{milliseconds // 1000}.{milliseconds % 1000:03}' SECOND"
+
+
+def identifier_sql(name: str) -> str:
+    """A name, in backticks where it could be read as something else."""
+    plain = PLAIN_NAME.fullmatch(name) and name.upper() not in _WORDS
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+# Words that mean something to the parser where a name could stand.
+_KEYWORDS = """
+    ALL AND ANY AS ASC BETWEEN BY CASE CAST CROSS CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP
+    CURRENT_USER DATE DESC DISTINCT ELSE END ESCAPE EXCEPT EXISTS EXTRACT FALSE FETCH FILTER FOR
+    FROM FULL GROUP HAVING IF IN INNER INTERSECT INTERVAL INTO IS ISNULL JOIN LATERAL LEFT LIKE
+    LIMIT LOCALTIME LOCALTIMESTAMP MAP NATURAL NOT NOTNULL NULL OFFSET ON OR ORDER OUTER OVER
+    PARTITION QUALIFY RIGHT ROW ROWS SELECT SET SOME STRUCT TABLE THEN TIME TIMESTAMP TIMESTAMPTZ
+    TIMESTAMP_LTZ TRUE UNION UNNEST USING VALUES WHEN WHERE WINDOW WITH XOR DIV ILIKE RLIKE
+    REGEXP GLOB OVERLAPS SIMILAR
+"""
+_WORDS = frozenset(_KEYWORDS.split()) | {*Kind, "TEXT", "JSON", "ARRAY"}
+
+
+def string_sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _constant_sql(constant: Constant) -> tuple[str, int]:
+    value, sql_type = constant.value, constant.type
+    if value is None:
+        return f"CAST(NULL AS {sql_type})", _LEAF
+    if isinstance(value, bool):
+        return str(value).upper(), _LEAF
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'", _LEAF
+    if isinstance(value, str):
+        return string_sql(value), _LEAF
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "e" in text else text + "e0", _LEAF if value >= 0 else _SIGN
+    if sql_type.kind is Kind.DATE:
+        return f"DATE '{date(1970, 1, 1) + timedelta(days=value)}'", _LEAF
+    if sql_type.kind is Kind.TIMESTAMP:
+        moment = EPOCH + timedelta(microseconds=value)
+        fraction = f"{moment.microsecond:06}"[: sql_type.precision]
+        stamp = moment.isoformat(" ", "seconds") + (f".{fraction}" if fraction else "")
+        return f"TIMESTAMP '{stamp}'", _LEAF
+    digits = str(abs(value)).rjust((sql_type.scale or 0) + 1, "0")
+    if sql_type.scale:
+        digits = f"{digits[: -sql_type.scale]}.{digits[-sql_type.scale :]}"
+    return ("-" + digits, _SIGN) if value < 0 else (digits, _LEAF)
+
+
+def plan_sql(plan: Plan, table: str = "source") -> str:
+    """A plan as one query without derived tables, aliases or ordinals in GROUP BY."""
+    group = {named.name: named.expression for named in plan.group}
+    results = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+    results |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
+    selected = []
+    for name in plan.output:
+        text = expression_sql(group[name]) if name in group else results[name]
+        selected.append(f"{text} AS {identifier_sql(name)}")
+    lines = [f"SELECT {', '.join(selected)}", f"FROM {identifier_sql(table)}"]
+    if plan.where is not None:
+        lines.append(f"WHERE {expression_sql(plan.where)}")
+    if plan.grouping_sets > 1:
+        windows = [each for each in group.values() if isinstance(each, WindowBound)]
+        sets = [_keys_sql(e for e in each if e not in windows) for each in key_sets(plan)]
+        said = ", ".join(f"({', '.join(each)})" for each in sets)
+        keys = [*_keys_sql(windows), f"GROUPING SETS ({said})"]
+        lines.append(f"GROUP BY {', '.join(keys)}")
+    elif group:
+        lines.append("GROUP BY " + ", ".join(_keys_sql(group.values())))
+    if plan.having is not None:
+        lines.append(f"HAVING {expression_sql(plan.having, plan)}")
+    return "\n".join(lines)
+
+
+def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
+    """One aggregate as the query calls it."""
+    index = aggregate.argument
+    argument = None if index is None else plan.arguments[index].expression
+    return call_text(aggregate, argument, expression_sql)
+
+
+def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
+    """The same for people: with the name of the argument where that is all there is to it."""
+    if aggregate.argument is None:
+        return call_text(aggregate, None, expression_sql, suffix=suffix)
+    named = plan.arguments[aggregate.argument]
+    return call_text(aggregate, named.expression, expression_sql, name=named.name, suffix=suffix)
+
+
+def _keys_sql(keys: Iterable[Expression]) -> list[str]:
+    """Keys as GROUP BY says them; both bounds of a window are one."""
+    said = [
+        window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
+        for each in keys
+    ]
+    return list(dict.fromkeys(said))
+
+
+def _key_sql(expression: Expression) -> str:
+    # A bare whole number in GROUP BY would be the position of a column.
+    text = expression_sql(expression)
+    return f"CAST({text} AS {expression.type})" if text.isdigit() else text

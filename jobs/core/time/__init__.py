@@ -1,0 +1,1 @@
+"""Watermarks, and the work that becomes due as time passes."""

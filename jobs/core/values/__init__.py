@@ -1,0 +1,1 @@
+"""Values: read, written, rounded and ordered."""

@@ -1,0 +1,1 @@
+"""Kafka: topics, offsets, ranges of records, single records."""

@@ -1,0 +1,191 @@
+"""Kafka's administration: topics, their identity, and offsets; kafka-python, never on a hot path.
+
+A topic is known by its id and its number of partitions: one that was deleted and made again has
+the same name and other contents, and no offset of the old one means anything in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import OffsetSpec, OffsetTimestamp
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    KafkaError,
+    NotCoordinatorError,
+    TopicAlreadyExistsError,
+    for_code,
+)
+from kafka.structs import OffsetAndMetadata
+
+from schemas import limits
+from schemas.spec.broker_address import require_allowed_brokers
+from schemas.table.epoch import TopicIdentity
+
+Answer = TypeVar("Answer")
+
+_READ_COMMITTED = 1
+_UNKNOWN_TOPIC = 3
+_BROKERS_DEFAULT = -1  # the broker's own default for replication
+_PAUSE_SECONDS = 0.1
+_COORDINATOR_STARTING = (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+_KAFKA_PYTHON_NAMES = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+
+
+class TopicMissing(LookupError):
+    """The topic does not exist, or its partitions have no leader."""
+
+
+def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any]:
+    """The same connection in kafka-python's words; what only librdkafka knows is left out."""
+    options: dict[str, Any] = {
+        ours: librdkafka_options[theirs]
+        for theirs, ours in _KAFKA_PYTHON_NAMES.items()
+        if theirs in librdkafka_options
+    }
+    return {"bootstrap_servers": librdkafka_options["bootstrap.servers"].split(","), **options}
+
+
+class KafkaAdmin:
+    """One connection for administration. Errors of Kafka pass through as kafka.errors.KafkaError.
+
+    `options` are kafka-python's (see kafka_python_options). Every use of Kafka begins here: the
+    bootstrap addresses alone tell where the brokers say that they are, and AddressRefused is raised
+    before any client connects there.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        seconds_max: float = limits.KAFKA_ADMIN_SECONDS_MAX,
+    ) -> None:
+        milliseconds = int(seconds_max * 1_000)
+        self._seconds_max = seconds_max
+        self._client = KafkaAdminClient(
+            **options, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
+        )
+        try:
+            require_allowed_brokers(self._client._client.cluster)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def topic(self, name: str) -> TopicIdentity | None:
+        """The topic's id and partition count, or None where there is no such topic."""
+        (topic,) = self._client.describe_topics([name])
+        code = topic["error_code"]
+        if code == _UNKNOWN_TOPIC:
+            return None
+        if code:
+            raise for_code(code)(f"topic {name!r}")
+        return TopicIdentity(str(topic["topic_id"]), len(topic["partitions"]))
+
+    def ensure_topic(
+        self, name: str, partitions: int, configuration: Mapping[str, str]
+    ) -> TopicIdentity:
+        """The topic, created where it was absent; an existing one is taken as it is."""
+        found = self.topic(name)
+        if found is not None:
+            return found
+        wanted = {
+            "num_partitions": partitions,
+            "replication_factor": _BROKERS_DEFAULT,
+            "configs": dict(configuration),
+        }
+        try:
+            self._client.create_topics({name: wanted}, wait_for_metadata=True)
+        except TopicAlreadyExistsError:  # someone else was a moment faster
+            self._client.wait_for_topics([name], int(self._seconds_max * 1_000))
+        found = self.topic(name)
+        if found is None:
+            raise TopicMissing(f"topic {name!r} disappeared while it was created")
+        return found
+
+    def beginning_offsets(self, name: str) -> dict[int, int]:
+        return self._offsets(name, OffsetSpec.EARLIEST)
+
+    def end_offsets(self, name: str, *, read_committed: bool = True) -> dict[int, int]:
+        """Where a reader stops: before the first open transaction with `read_committed`."""
+        return self._offsets(name, OffsetSpec.LATEST, int(read_committed))
+
+    def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older; the end where all are."""
+        end = self.end_offsets(name)
+        found = self._offsets(name, OffsetTimestamp(timestamp_ms))
+        return {number: at if at >= 0 else end[number] for number, at in found.items()}
+
+    def group_offsets(self, group: str, name: str) -> dict[int, int]:
+        """The group's committed offsets in the topic; a partition without one is absent."""
+        found = self._patiently(lambda: self._client.list_group_offsets({group: None}))
+        return {
+            place.partition: committed.offset
+            for place, committed in found[group].items()
+            if place.topic == name and committed.offset >= 0
+        }
+
+    def commit_group_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
+        """Report offsets under a group without members, for tools that show its lag."""
+        wanted = {
+            TopicPartition(name, partition): OffsetAndMetadata(offset, "", -1)
+            for partition, offset in offsets.items()
+        }
+        answers = self._patiently(lambda: self._client.alter_group_offsets(group, wanted))
+        for place, error in answers.items():
+            if error.errno:
+                raise error(f"offset of {place.topic} {place.partition} for group {group!r}")
+
+    def _offsets(self, name: str, spec: int, isolation: int = _READ_COMMITTED) -> dict[int, int]:
+        topic = self.topic(name)
+        if topic is None:
+            raise TopicMissing(f"there is no topic {name!r}")
+        places = {TopicPartition(name, number): spec for number in range(topic.partitions)}
+        found = self._client.list_partition_offsets(places, isolation)
+        return {place.partition: at.offset for place, at in sorted(found.items())}
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask again while a coordinator is still being chosen or loaded: a fresh broker's first
+        seconds."""
+        deadline = time.monotonic() + self._seconds_max
+        while True:
+            try:
+                return ask()
+            except _COORDINATOR_STARTING:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+__all__ = ["KafkaAdmin", "KafkaError", "TopicMissing", "kafka_python_options"]

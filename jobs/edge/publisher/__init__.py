@@ -1,0 +1,1 @@
+"""Publish the changelog: the driver's handle, and the process with the transactional producer."""

@@ -1,0 +1,200 @@
+"""The driver's handle on its publisher process (see jobs.edge.publisher.process).
+
+    driver thread ── send ──► queue ──► writer thread ──► stdin  of the process
+    driver thread ◄─ state ─────────── reader thread ◄── stdout
+
+The driver never waits for Kafka or for a pipe; only when PUBLISH_BACKLOG_EPOCHS_MAX epochs are
+committed and not yet published, `send` waits until one is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO
+
+import msgspec
+
+from jobs.core.publish.protocol import (
+    STOP_LINE,
+    Answer,
+    Configuration,
+    EpochToPublish,
+    Fatal,
+    Ready,
+)
+from schemas import limits
+
+COMMAND = (sys.executable, "-m", "jobs.edge.publisher.process")
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+class PublisherFailed(RuntimeError):
+    """The publisher ended, or did not answer in time; `fatal` says why."""
+
+    def __init__(self, fatal: Fatal) -> None:
+        hint = f" ({fatal.hint})" if fatal.hint else ""
+        super().__init__(f"{fatal.code}: {fatal.reason}{hint}")
+        self.fatal = fatal
+
+
+class Publisher:
+    """One publisher process. After a failure a new handle is made; epochs after the progress that
+    `start` returns are sent again from the table."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._changed = threading.Condition()
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self._outstanding: deque[int] = deque()
+        self._ready: Ready | None = None
+        self._published: int | None = None
+        self._last: Answer | None = None
+        self._failure: Fatal | None = None
+        self._stopping = False
+        self._ended = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, seconds_max: float = limits.PUBLISHER_START_SECONDS_MAX) -> Ready:
+        """Start the process; returns when it has fenced its predecessor and read the progress."""
+        process = self._process = subprocess.Popen(
+            COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=_CHECKOUT,
+            # A copy: this runs beside the start of Spark, which sets variables, and a process that
+            # is started with the environment itself while that moves fails with EFAULT.
+            env=dict(os.environ),
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._outgoing.put(msgspec.json.encode(self._configuration) + b"\n")
+        for work, stream in ((self._write, process.stdin), (self._read, process.stdout)):
+            threading.Thread(target=work, args=[stream], name="publisher", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended, seconds_max)
+            if self._ready is not None:
+                return self._ready
+        if not self._ended:
+            self.kill()
+            self._failure = Fatal(
+                "unreachable", f"the publisher is not ready after {seconds_max} s", "see its log"
+            )
+        raise PublisherFailed(self._reason())
+
+    def send(self, epoch: EpochToPublish) -> None:
+        """Hand over a committed epoch, in order; waits only when the backlog is full."""
+        line = msgspec.json.encode(epoch) + b"\n"
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ended or len(self._outstanding) < limits.PUBLISH_BACKLOG_EPOCHS_MAX
+            )
+            if self._ended:
+                raise PublisherFailed(self._reason())
+            self._outstanding.append(epoch.epoch)
+            self._outgoing.put(line)
+
+    def flush(self, seconds_max: float | None = None) -> bool:
+        """Wait until everything sent is published; False when that took too long. With 0 it only
+        looks; a publisher that has failed raises, whether anything was left to it or not."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or not self._outstanding, seconds_max)
+            if self._failure is not None or (self._outstanding and self._ended):
+                raise PublisherFailed(self._reason())
+            return not self._outstanding
+
+    @property
+    def published(self) -> int | None:
+        """The newest epoch that is completely published, by us or by a predecessor."""
+        return self._published
+
+    @property
+    def last_answer(self) -> Answer | None:
+        """The newest `published` line: its records and seconds are for the driver's figures."""
+        return self._last
+
+    @property
+    def backlog(self) -> int:
+        """Epochs that were sent and are not yet published."""
+        return len(self._outstanding)
+
+    @property
+    def failure(self) -> Fatal | None:
+        return self._failure
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def stop(self, seconds_max: float = limits.PUBLISHER_STOP_SECONDS_MAX) -> None:
+        """Let it publish what was sent, and end it; what takes longer than that is killed."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + seconds_max
+        with self._changed:
+            self._stopping = True
+        self._outgoing.put(STOP_LINE)
+        self._outgoing.put(None)
+        with self._changed:
+            in_time = self._changed.wait_for(
+                lambda: self._ended, max(0.0, deadline - time.monotonic())
+            )
+        if not in_time:
+            self.kill()
+        if self._failure is not None:
+            raise PublisherFailed(self._failure)
+
+    def kill(self) -> None:
+        """End it at once; the next publisher aborts what it had begun."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _write(self, stdin: IO[bytes]) -> None:
+        try:
+            with stdin:
+                while (line := self._outgoing.get()) is not None:
+                    stdin.write(line)
+                    stdin.flush()
+        except BrokenPipeError:
+            pass  # the reader tells why it ended
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        decoder = msgspec.json.Decoder(Answer)
+        with stdout:
+            for line in stdout:
+                with self._changed:
+                    self._heard(decoder.decode(line))
+                    self._changed.notify_all()
+        assert self._process is not None
+        status = self._process.wait()
+        with self._changed:
+            if self._failure is None and not (self._stopping and status == 0):
+                reason = f"the publisher process ended with status {status}"
+                self._failure = Fatal("died", reason, "its last words are in the log")
+            self._ended = True
+            self._changed.notify_all()
+        self._outgoing.put(None)
+
+    def _heard(self, answer: Answer) -> None:
+        if answer.fatal is not None:
+            self._failure = answer.fatal
+        elif answer.ready is not None:
+            self._ready = answer.ready
+            at = answer.ready
+            # Of an epoch that is only partly out the one before it is complete.
+            self._published = at.epoch if at.complete or at.epoch is None else at.epoch - 1
+        elif answer.published is not None:
+            self._published = answer.published
+            self._last = answer
+            self._outstanding.popleft()
+
+    def _reason(self) -> Fatal:
+        return self._failure or Fatal("died", "the publisher process has ended")

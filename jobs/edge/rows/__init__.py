@@ -1,0 +1,1 @@
+"""Rows as Arrow columns, between Kafka, Spark, the fold and the table."""

@@ -1,0 +1,103 @@
+"""Columns: our Python values to Arrow arrays, without a detour over slow objects.
+
+    list of int, str, ...  ──to_arrow──►  Arrow array of the SQL type
+
+The way back is schemas.types.arrow_values. Dates, timestamps and decimals are integers in memory
+(see schemas.types.sql_types) and in Arrow's buffers too. So they are copied as numbers, and no
+object of a date or a Decimal is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.core.aggregates import Cell, Storage
+from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import decimal_units, listed
+from schemas.types.sql_types import COMPOSITE, Kind, SqlType
+
+WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
+
+
+def cell_type(cell: Cell) -> pa.DataType:
+    if cell.storage is Storage.BIGINT:
+        return pa.int64()
+    if cell.storage is Storage.TEXT:
+        return pa.string()
+    return arrow_type(cell.decimal_type)
+
+
+def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
+    target = arrow_type(sql_type)
+    if sql_type.kind in COMPOSITE:
+        return _composites(values, sql_type, target)
+    if sql_type.kind is Kind.DECIMAL:
+        return _decimals(values, target)
+    if sql_type.kind is Kind.DATE:
+        return pa.array(values, pa.int32()).view(target)
+    if pa.types.is_timestamp(target):
+        return pa.array(values, pa.int64()).view(target)
+    return pa.array(values, target)
+
+
+def numbered(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number for each row, from 0 without gaps; equal rows have equal ones."""
+    numbers = np.zeros(rows, np.int64)
+    for place, column in enumerate(columns):
+        encoded = column.dictionary_encode(null_encoding="encode")
+        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        if place:  # number anew what occurs, so that the numbers stay small with many columns
+            numbers = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
+
+
+def cells_to_arrow(values: Sequence[int], cell: Cell) -> pa.Array:
+    if cell.storage is Storage.TEXT:
+        return pa.array([str(value) for value in values], pa.string())
+    if cell.storage is Storage.DECIMAL:
+        return _decimals(values, cell_type(cell))
+    return pa.array(values, pa.int64())
+
+
+def cells_from_arrow(array: pa.Array | pa.ChunkedArray, cell: Cell) -> list[int]:
+    if cell.storage is Storage.DECIMAL:
+        return decimal_units(array)
+    values = listed(array)
+    return [int(value) for value in values] if cell.storage is Storage.TEXT else values
+
+
+def _decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
+    """Scaled integers as decimals: two 64-bit words each, the low one first."""
+    if target.precision <= WORD_DIGITS_MAX:
+        low = np.asarray(pa.array(values, pa.int64()).fill_null(0))
+        words = np.empty((len(values), 2), np.int64)
+        words[:, 0] = low
+        words[:, 1] = low >> 63
+        data = words.tobytes()
+    else:
+        data = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+    valid = None
+    if None in values:
+        valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(target, len(values), [valid, pa.py_buffer(data)])
+
+
+def _composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType) -> pa.Array:
+    """Tuples as a list array or a struct array; of NULL the parts are left out, or NULL."""
+    absent = pa.array([value is None for value in values], pa.bool_())
+    if sql_type.kind is Kind.ARRAY:
+        sizes = [0 if value is None else len(value) for value in values]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        flat = list(chain.from_iterable(value for value in values if value is not None))
+        items = to_arrow(flat, sql_type.items[0])
+        return pa.ListArray.from_arrays(offsets, items, type=target, mask=absent)
+    nothing = (None,) * len(sql_type.items)
+    rows = [nothing if value is None else value for value in values]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(nothing)
+    parts = [to_arrow(column, item) for column, item in zip(columns, sql_type.items, strict=True)]
+    return pa.StructArray.from_arrays(parts, fields=list(target), mask=absent)

@@ -1,0 +1,73 @@
+"""Image rows: the part `rows` of a job with dedupe, which has the last image of each row.
+
+    (id,) -> (name, cnt, id)   ──►   bucket, epoch, tombstone, image_name, image_cnt, image_id
+
+The primary key is among the columns. A row that is gone is a tombstone with its key alone; of a key
+the row with the newest epoch counts. In memory an image is a Group without cells, whose result it
+is, so that it is kept in the hot state as a group is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from jobs.core.fold.state import Group
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.dedupe import Key, key_places
+from jobs.core.values.change import Row
+from jobs.edge.rows.columns import to_arrow
+from schemas.types.arrow_types import arrow_type
+from schemas.types.arrow_values import from_arrow, listed
+
+
+class Images:
+    """The columns of a plan's images."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._columns = plan.image if plan.primary_key else ()
+        self._places = key_places(plan)
+        self.names = [f"image_{column.name}" for column in self._columns]
+        self.key_names = [self.names[place] for place in self._places]
+
+    @property
+    def schema(self) -> pa.Schema:
+        kinds = [arrow_type(column.type) for column in self._columns]
+        own = [("epoch", pa.int64()), ("bucket", pa.int32()), ("tombstone", pa.bool_())]
+        return pa.schema([*own, *zip(self.names, kinds, strict=True)])
+
+    def table(
+        self, epoch: int, buckets: Sequence[int], images: Sequence[tuple[Key, Row | None]]
+    ) -> pa.Table:
+        rows = [self._of_key(key) if image is None else image for key, image in images]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self._columns)
+        return pa.table(
+            [
+                pa.repeat(pa.scalar(epoch, pa.int64()), len(images)),
+                pa.array(buckets, pa.int32()),
+                pa.array([image is None for _, image in images], pa.bool_()),
+                *(
+                    to_arrow(values, column.type)
+                    for values, column in zip(columns, self._columns, strict=True)
+                ),
+            ],
+            schema=self.schema,
+        )
+
+    def read(self, table: pa.Table) -> list[tuple[Key, Group | None]]:
+        """Keys and images, in the order of the rows."""
+        if not self._columns:
+            return []
+        named = zip(self.names, self._columns, strict=True)
+        columns = [from_arrow(table[name], column.type) for name, column in named]
+        gone = listed(table["tombstone"])
+        places = self._places
+        return [
+            (tuple(row[place] for place in places), None if dead else Group((), row))
+            for row, dead in zip(zip(*columns, strict=True), gone, strict=True)
+        ]
+
+    def _of_key(self, key: Key) -> Row:
+        held = dict(zip(self._places, key, strict=True))
+        return tuple(held.get(place) for place in range(len(self._columns)))

@@ -1,0 +1,57 @@
+"""Signed rows: the used columns of a range, as Arrow has them.
+
+    changes, message by message ──► rows ─┐
+    plain messages, column by column ─────┴► arrays, batch by batch ──► joined
+
+Objects a row live no longer than their batch.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.core.formats.canal_batch import PlainMessages
+from jobs.core.plan.tree import Column
+from jobs.core.rows.consolidate import Integers
+from jobs.core.values.change import Row
+from jobs.edge.rows.columns import to_arrow
+
+
+class SignedRows:
+    """In the order in which they were added."""
+
+    def __init__(self, used: tuple[Column, ...]) -> None:
+        self._used = used
+        self._columns: list[list[pa.Array]] = [[] for _ in used]
+        self.signs: list[Integers] = []
+        self.count = 0
+        self.bytes = 0
+
+    def add(self, changes: list[tuple[int, Row]]) -> None:
+        if not changes:
+            return
+        signs, rows = zip(*changes, strict=True)
+        columns = islice(zip(*rows, strict=True), len(self._used))  # a column of time stays here
+        for arrays, values, column in zip(self._columns, columns, self._used, strict=True):
+            arrays.append(to_arrow(values, column.type))
+            self.bytes += arrays[-1].nbytes
+        self.signs.append(np.array(signs, np.int64))
+        self.count += len(signs)
+
+    def add_plain(self, messages: PlainMessages) -> None:
+        if not len(messages.signs):
+            return
+        columns = islice(messages.columns, len(self._used))
+        for arrays, found, column in zip(self._columns, columns, self._used, strict=True):
+            values = to_arrow(found.after + found.before, column.type)
+            arrays.append(values.take(pa.array(messages.places(found))))
+            self.bytes += arrays[-1].nbytes
+        self.signs.append(messages.signs)
+        self.count += len(messages.signs)
+
+    def joined(self) -> tuple[list[pa.Array], Integers]:
+        """All columns, and the signs beside them."""
+        return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)

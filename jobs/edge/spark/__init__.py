@@ -1,0 +1,1 @@
+"""Spark: the session, and plan expressions as Columns."""

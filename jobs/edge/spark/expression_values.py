@@ -1,0 +1,167 @@
+"""What the operations of row expressions give as Spark Columns, and NULL where they fail.
+
+Every operation is one of Spark's try forms, so that nothing here throws while Spark runs;
+`expressions` says beside the value why it failed.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from jobs.core.plan.tree import Arithmetic, Constant
+from jobs.core.plan.types import DECIMAL_SCALE_KEPT
+from schemas.types.sql_types import (
+    BIGINT,
+    BOOLEAN,
+    DECIMAL_PRECISION_MAX,
+    DOUBLE,
+    STRING,
+    Kind,
+    SqlType,
+    integer_range,
+)
+
+EXACT_DOUBLE_MAX = float(2**53)  # from here on every DOUBLE is a whole number
+
+_SPARK_TYPES: dict[Kind, T.DataType] = {
+    Kind.BOOLEAN: T.BooleanType(),
+    Kind.TINYINT: T.ByteType(),
+    Kind.SMALLINT: T.ShortType(),
+    Kind.INT: T.IntegerType(),
+    Kind.BIGINT: T.LongType(),
+    Kind.FLOAT: T.FloatType(),
+    Kind.DOUBLE: T.DoubleType(),
+    Kind.STRING: T.StringType(),
+    Kind.DATE: T.DateType(),
+    Kind.TIMESTAMP: T.TimestampNTZType(),
+    Kind.TIMESTAMP_LTZ: T.TimestampType(),
+    Kind.BINARY: T.BinaryType(),
+}
+
+# What a text must look like before Spark reads it as a date or a time. Spark also knows the year 0,
+# zones, and for constants words such as `now`, with which a query gives other results tomorrow.
+_DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
+_TIMESTAMP_TEXT = (
+    r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
+)
+_FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
+
+
+def spark_type(sql_type: SqlType) -> T.DataType:
+    """The Spark type of a column of a SQL type."""
+    if sql_type.kind is Kind.ROW:
+        fields = zip(sql_type.item_names, sql_type.items, strict=True)
+        return T.StructType([T.StructField(name, spark_type(item)) for name, item in fields])
+    if sql_type.kind is Kind.DECIMAL:
+        return T.DecimalType(sql_type.precision or 10, sql_type.scale or 0)
+    return T.StringType() if sql_type.textual_time else _SPARK_TYPES[sql_type.kind]
+
+
+def named_column(name: str) -> SparkColumn:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def constant_value(constant: Constant) -> SparkColumn:
+    value, target = constant.value, spark_type(constant.type)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if constant.type.kind is Kind.DECIMAL:
+            # Built from its digits: Decimal's arithmetic would round to 28 of them.
+            sign, digits = int(value < 0), tuple(map(int, str(abs(value))))
+            return F.lit(Decimal((sign, digits, -(constant.type.scale or 0)))).try_cast(target)
+        if constant.type.kind is Kind.DATE:
+            return F.date_from_unix_date(F.lit(value))
+        if constant.type.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+            return F.timestamp_micros(F.lit(value)).try_cast(target)
+    if isinstance(value, bytes):
+        return F.lit(bytearray(value))
+    return F.lit(value).try_cast(target)
+
+
+def converted(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColumn:
+    """CAST as Flink does it, with NULL for what cannot be cast."""
+    plain = value.try_cast(spark_type(target))
+    if target == STRING:
+        return _as_text(value, source)
+    if source == STRING and target.integer:
+        # Flink drops the fraction of '12.5'; Spark's CAST does not read it at all.
+        whole = F.regexp_replace(value, r"(\d*)\.\d*\s*$", "0$1").try_cast(spark_type(target))
+        return F.coalesce(plain, F.when(value.rlike(_FRACTION_TEXT), whole))
+    if source == STRING and target.kind is Kind.DATE:
+        return F.when(value.rlike(_DATE_TEXT), plain)
+    if target.floating and source in (STRING, DOUBLE):
+        # Not infinite, unless it was: a text of digits that is too large is no number.
+        was = ~value.rlike("[0-9]") if source == STRING else F.abs(value) == F.lit(math.inf)
+        return F.when(was | (F.abs(plain) < F.lit(math.inf)) | F.isnan(plain), plain)
+    if target.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+        if source == STRING:
+            plain = F.when(value.rlike(_TIMESTAMP_TEXT), plain)
+        stamped = source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+        finer = source == STRING or (stamped and (source.precision or 0) > (target.precision or 0))
+        return _truncated(plain, target) if finer else plain
+    return plain
+
+
+def _as_text(value: SparkColumn, source: SqlType) -> SparkColumn:
+    if source == BOOLEAN:
+        return F.when(value, F.lit("TRUE")).when(~value, F.lit("FALSE"))
+    if source.kind is Kind.BINARY:
+        return F.try_validate_utf8(value.try_cast("string"))
+    if source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+        fraction = "." + "S" * source.precision if source.precision else ""
+        return F.date_format(value, f"yyyy-MM-dd HH:mm:ss{fraction}")
+    return value.try_cast("string")
+
+
+def _truncated(value: SparkColumn, target: SqlType) -> SparkColumn:
+    """A timestamp without the digits that its type does not have."""
+    unit = 10 ** (6 - (target.precision or 0))
+    if unit == 1:
+        return value
+    micros = F.unix_micros(value.try_cast(T.TimestampType()))
+    return F.timestamp_micros(micros - F.pmod(micros, F.lit(unit))).try_cast(spark_type(target))
+
+
+def calculated(arithmetic: Arithmetic, left: SparkColumn, right: SparkColumn) -> SparkColumn:
+    target = spark_type(arithmetic.type)
+    match arithmetic.op:
+        case "+":
+            value = F.try_add(left, right)
+        case "-":
+            value = F.try_subtract(left, right)
+        case "*":
+            value = F.try_multiply(left, right)
+        case "%":
+            value = F.try_mod(left, right)
+        case "/":
+            if arithmetic.type.integer:
+                return _divided(arithmetic.type, left, right).try_cast(target)
+            value = F.try_divide(left, right)
+    return value.try_cast(target)
+
+
+def _divided(sql_type: SqlType, left: SparkColumn, right: SparkColumn) -> SparkColumn:
+    """Whole division, which has no try form: it is only reached where it cannot fail."""
+    possible = right != F.lit(0)
+    if sql_type == BIGINT:
+        overflows = (left == F.lit(integer_range(BIGINT)[0])) & (right == F.lit(-1))
+        possible = possible & ~overflows
+    return F.when(possible, F.call_function("div", left, right))
+
+
+def negated(value: SparkColumn, sql_type: SqlType) -> SparkColumn:
+    """0 - x, which also has no -0.0; Spark's own minus rounds a DECIMAL to 34 digits."""
+    target = spark_type(sql_type)
+    precision, scale = sql_type.precision or 0, sql_type.scale or 0
+    if precision == DECIMAL_PRECISION_MAX and scale > DECIMAL_SCALE_KEPT:
+        # The difference of such decimals has one fraction digit less: change the sign as text.
+        text = value.try_cast("string")
+        turned = F.when(value < F.lit(0), F.substr(text, F.lit(2))).otherwise(
+            F.concat(F.lit("-"), text)
+        )
+        return turned.try_cast(target)
+    return F.try_subtract(F.lit(0).try_cast(target), value).try_cast(target)

@@ -1,0 +1,1 @@
+"""The Delta table of a job: write, read, merge and keep epochs."""

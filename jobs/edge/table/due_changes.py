@@ -1,0 +1,41 @@
+"""Due changes: the changelog rows that time alone makes due, in the order of (time, key).
+
+    time tasks, some buckets each ──► rows with their time and key, in files that are not committed
+    driver                        ──► all of them sorted and numbered, one file of the changelog
+
+A watermark that closes several windows emits the earlier window first, whatever the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.edge.table.epoch_files import AddedFile, write_file
+from schemas.table.object_path import TablePath
+from schemas.table.parquet_file import rows_in
+
+_TIME, _KEY, _SEQ = "__time", "__key", "seq"
+
+
+def with_times(changelog: pa.Table, times: Sequence[int], keys: Sequence[bytes]) -> pa.Table:
+    """Return the rows with what they are sorted by; the keys are encoded in their order."""
+    rows = changelog.append_column(_TIME, pa.array(times, pa.int64()))
+    return rows.append_column(_KEY, pa.array(keys, pa.binary()))
+
+
+def write_in_order(
+    root: TablePath, name: str, files: Sequence[AddedFile], *, durable: bool = False
+) -> AddedFile:
+    """Write one changelog file with the rows of these files, and remove them."""
+    rows = pa.concat_tables(rows_in(root / file.path) for file in files)
+    rows = rows.sort_by([(column, "ascending") for column in (_TIME, _KEY, _SEQ)])
+    rows = rows.drop_columns([_TIME, _KEY])
+    numbers = pa.array(np.arange(rows.num_rows))
+    rows = rows.set_column(rows.schema.get_field_index(_SEQ), rows.schema.field(_SEQ), numbers)
+    written = write_file(root, name, rows, durable=durable)
+    for file in files:
+        (root / file.path).unlink(missing_ok=True)
+    return written

@@ -1,0 +1,1 @@
+"""What runs in Spark's Python workers: decode a range, keep last images, fold a bucket."""

@@ -1,0 +1,196 @@
+"""The dedupe task: the last changes of rows become the changes that are folded.
+
+    images, by primary key ─┬─ bucket 3 ─► images at base ─► derived ─┬─► rows to be projected
+                            └─ bucket 7 ─► ...                        └─► the part `rows`
+    reports of the ranges ──────────────────────────────────────────────► passed on
+
+It runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only. Like
+the fold task it reads its state at a base, writes only files of its own, and leaves the state
+alone: the next task that needs a bucket applies what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from jobs.core.fold.state import Group, Stamp, State, Upserts
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.dedupe import Derived, Key, derived, key_reader
+from jobs.core.values.change import Row
+from jobs.core.values.float_values import NAN
+from jobs.edge.process.failpoints import failpoint
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT, arrived, rows_schema
+from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
+from jobs.edge.state.hot_records import Layout
+from jobs.edge.table.epoch_files import ROWS, AddedFile, file_name, layout_of, write_file
+from jobs.edge.tasks.decode import collector_off
+from schemas.limits import TASK_BYTES_MAX
+from schemas.table.object_path import TablePath
+from schemas.types.arrow_values import from_arrow
+
+ROW_BUCKET = "__row_bucket"
+
+
+class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
+    """What one dedupe task did."""
+
+    task: int
+    taken: int = 0  # signed rows
+    too_large: bool = False  # what arrived has more bytes than a task may hold; nothing was done
+    duplicates: int = 0
+    unknown_retractions: int = 0
+    derived: int = 0  # rows sent on
+    rows_delta: int = 0  # images more than before
+    files: list[AddedFile] = []
+
+
+@dataclass(frozen=True, slots=True)
+class DedupeTask:
+    """The function of the stage; a value, so that it travels to the workers."""
+
+    plan: Plan
+    root: TablePath
+    cache: Path
+    epoch: int
+    uuid: str
+    base: Stamp
+    version: int  # of the table, at base
+    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with collector_off():
+            yield from self._deduped(batches)
+
+    def _deduped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        failpoint("dedupe_task")
+        found = arrived(batches, self.bytes_max)
+        if found is None:
+            yield self._reported(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
+        if not found:
+            return
+        table = pa.Table.from_batches(found)
+        for payload in table.filter(table[REPORT].is_valid())[REPORT].to_pylist():
+            yield self._reported(payload)
+        rows = table.filter(table[REPORT].is_null())
+        if rows.num_rows:
+            run = _Dedupe(self)
+            for changes in run.run(rows):
+                if changes.rows:
+                    yield self._batch(changes)
+            run.write()
+            yield self._reported(msgspec.json.encode(run.report))
+
+    def _batch(self, found: Derived) -> pa.RecordBatch:
+        columns = zip(*found.rows, strict=True) if self.plan.used else ()
+        return pa.RecordBatch.from_arrays(
+            [
+                *(
+                    to_arrow(values, column.type)
+                    for values, column in zip(columns, self.plan.used, strict=True)
+                ),
+                pa.array(found.positions, pa.int64()),
+                pa.array(found.weights, pa.int64()),
+                pa.nulls(len(found.rows), pa.binary()),
+            ],
+            schema=rows_schema(self.plan.used),
+        )
+
+    def _reported(self, payload: bytes) -> pa.RecordBatch:
+        schema = rows_schema(self.plan.used)
+        arrays = [pa.nulls(1, column.type) for column in schema]
+        arrays[-1] = pa.array([payload], pa.binary())
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Dedupe:
+    """One run of a dedupe task over its buckets."""
+
+    def __init__(self, task: DedupeTask) -> None:
+        plan = task.plan
+        context = TaskContext.get()
+        self.task = task
+        self.writer = f"d{context.taskAttemptId() if context else 0}"
+        self.report = DedupeReport(task=context.partitionId() if context else 0)
+        self.layout = layout_of(plan)
+        hot_layout = Layout(
+            plan=f"rows of {plan.fingerprint}",
+            group_types=tuple(column.type for column in plan.primary_key),
+            argument_types=(),
+        )
+        self.states = BucketStates(task, self.layout, hot_layout, (ROWS,), "rows")
+        self.key_of = key_reader(plan)
+        self.floats = any(column.type.floating for column in plan.image)
+        self.images: list[tuple[Key, Row | None]] = []
+        self.buckets: list[int] = []
+
+    def run(self, rows: pa.Table) -> Iterator[Derived]:
+        buckets = rows[ROW_BUCKET].to_numpy()
+        order = np.argsort(buckets, kind="stable")
+        rows, buckets = rows.take(pa.array(order)), buckets[order]
+        images = self._rows(rows)
+        positions, standing = rows[POSITION].to_numpy().tolist(), rows[WEIGHT].to_numpy().tolist()
+        key_of = self.key_of
+        changes = [
+            (key_of(image), image, position, packed)
+            for image, position, packed in zip(images, positions, standing, strict=True)
+        ]
+        edges = np.flatnonzero(np.diff(buckets)) + 1
+        for start, end in pairwise([0, *edges.tolist(), len(changes)]):
+            yield self._dedupe(int(buckets[start]), changes[start:end])
+
+    def _rows(self, rows: pa.Table) -> list[Row]:
+        columns = [from_arrow(rows[column.name], column.type) for column in self.task.plan.image]
+        return list(zip(*columns, strict=True))
+
+    def _dedupe(self, bucket: int, changes: Sequence[tuple[Key, Row, int, int]]) -> Derived:
+        task, report = self.task, self.report
+        state = self.states.caught_up(bucket)
+        with state.view(task.base) as view:
+            found = derived(changes, self._images_in(view), len(task.plan.used))
+            upserts = Upserts(
+                [(key, None if row is None else Group((), row)) for key, row in found.images],
+                [],
+                [],
+            )
+            state.remember(task.epoch, task.uuid, upserts, view)
+        self.images += found.images
+        self.buckets += repeat(bucket, len(found.images))
+        report.taken += found.taken
+        report.duplicates += found.duplicates
+        report.unknown_retractions += found.unknown_retractions
+        report.derived += len(found.rows)
+        report.rows_delta += found.rows_delta
+        return found
+
+    def _images_in(self, view: State) -> Any:
+        def images(keys: Sequence[Key]) -> list[Row | None]:
+            found = [None if group is None else group.result for group in view.groups(keys)]
+            if not self.floats:
+                return found
+            # The one NaN, for another one would be another image.
+            return [row if row is None else tuple(map(_canonical, row)) for row in found]
+
+        return images
+
+    def write(self) -> None:
+        task = self.task
+        if self.images:
+            table = self.layout.images.table(task.epoch, self.buckets, self.images)
+            name = file_name(ROWS, task.epoch, task.uuid, self.writer)
+            self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+
+
+def _canonical(value: Any) -> Any:
+    return value if value == value else NAN

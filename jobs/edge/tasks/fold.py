@@ -1,0 +1,370 @@
+"""The fold task: the weighted rows of some buckets become the files of an epoch.
+
+    rows of several buckets ─► per bucket: hot state at base ─► gather, fold ─► changelog,
+                                                                                accumulators, ...
+    reports of the decode tasks ─────────────────────────────────────────────► passed on
+
+    all buckets, no rows ────► per bucket: hot state at base ─► what time makes due ─► the same
+
+It runs inside mapInArrow, writes one file a part and returns their names, sizes and statistics;
+nothing is in the table before the driver commits. It never writes the hot state for its own
+epoch: the next task that needs the bucket applies what was committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from jobs.core.fold.fold import ChangelogRow, Counters, Folded
+from jobs.core.fold.laws import well_formed
+from jobs.core.fold.program import Delta
+from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.sessions import fold_of, fold_time_of
+from jobs.core.fold.state import Key, Stamp, State
+from jobs.core.fold.timers import Clock
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.consolidate import Integers
+from jobs.core.values.order_key import encoder
+from jobs.edge.process.failpoints import failpoint
+from jobs.edge.rows.late_rows import LATE, Deadline, deadline_of, read_late
+from jobs.edge.rows.weighted_rows import BUCKET, PARCEL, POSITION, REPORT, WEIGHT, arrived, unpacked
+from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
+from jobs.edge.state.hot_records import Layout
+from jobs.edge.table.due_changes import with_times
+from jobs.edge.table.epoch_files import (
+    ACCUMULATORS,
+    CHANGELOG,
+    GROUP_STATE,
+    MULTISETS,
+    SEQ_BUCKET_BITS,
+    TIMERS,
+    AddedFile,
+    TableLayout,
+    file_name,
+    layout_of,
+    write_file,
+)
+from jobs.edge.table.epoch_files import LATE as LATE_PART
+from jobs.edge.tasks.decode import collector_off
+from schemas.limits import TASK_BYTES_MAX
+from schemas.table.object_path import TablePath
+from schemas.types.arrow_values import from_arrow, listed
+from schemas.types.sql_types import Kind, SqlType
+
+FAILURE = "failure"
+NOTHING_FIRED: Mapping[Clock, int | None] = {}
+OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
+
+
+class FoldReport(msgspec.Struct, kw_only=True):
+    """What one fold task did."""
+
+    task: int
+    arrived: int = 0  # weighted rows
+    too_large: bool = False  # they have more bytes than a task may hold; nothing was folded
+    failing: list[tuple[int, str]] = []
+    files: list[AddedFile] = []
+    due: list[AddedFile] = []  # changelog rows that the driver puts in order
+    counters: dict[str, int] = {}
+    dropped_keys: list[tuple[str, int]] = []
+    changelog_rows: int = 0
+    groups_delta: int = 0
+    timers: dict[str, int] = {}  # of each clock the first one that was seen or set
+    seconds: float = 0.0  # that it took once its rows had come
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTask:
+    """The function of the fold stage; a value, so that it travels to the workers."""
+
+    plan: Plan
+    root: TablePath
+    cache: Path
+    epoch: int
+    uuid: str
+    base: Stamp
+    version: int  # of the table, at base
+    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    rules: Rules = FOR_EVER
+    now_ms: int = 0  # the driver's; a task has no clock of its own
+    watermark: int | None = None  # where it stood before this epoch
+    durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with collector_off():
+            yield from self._folded(batches)
+
+    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        failpoint("fold_task")
+        found = arrived(batches, self.bytes_max)
+        if found is None:
+            yield _output("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
+        if not found:
+            return
+        began = time.monotonic()
+        table = pa.Table.from_batches(found)
+        reported = table.filter(table[REPORT].is_valid())
+        for payload in listed(reported[REPORT]):
+            yield _output("report", payload)
+        parcelled = PARCEL in table.column_names
+        rows = unpacked(table) if parcelled else table.filter(table[REPORT].is_null())
+        report, writer = _begun(rows.num_rows)
+        report.failing = _failing(rows)
+        if not report.failing and rows.num_rows:
+            run = _Fold(self, layout_of(self.plan), writer, report)
+            run.run(run.in_time(rows))
+            run.write()
+        report.seconds = round(time.monotonic() - began, 4)
+        yield _output("fold", msgspec.json.encode(report))
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """When the windows of this epoch closed, if any do."""
+        return deadline_of(self.rules.closing, self.watermark)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTask:
+    """The function of an epoch without data: its rows are the numbers of buckets."""
+
+    fold: FoldTask
+    release: bool  # what was withheld; the rest is asked of the fold's rules, now and watermark
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with collector_off():
+            failpoint("fold_task")
+            buckets = [bucket for batch in batches for bucket in listed(batch[0])]
+            report, writer = _begun(0)
+            run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
+            run.pass_time(buckets, release=self.release)
+            run.write()
+            yield _output("fold", msgspec.json.encode(report))
+
+
+def _begun(arrived: int) -> tuple[FoldReport, str]:
+    """The report of this task, and the writer that its files name."""
+    context = TaskContext.get()
+    report = FoldReport(task=context.partitionId() if context else 0, arrived=arrived)
+    return report, f"f{context.taskAttemptId() if context else 0}"
+
+
+def _output(kind: str, payload: bytes) -> pa.RecordBatch:
+    arrays = [pa.array([kind]), pa.array([payload], pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT)
+
+
+def _failing(rows: pa.Table) -> list[tuple[int, str]]:
+    """Positions and reasons of rows whose expressions failed."""
+    if FAILURE not in rows.column_names:
+        return []
+    failed = rows.filter(rows[FAILURE].is_valid())
+    return list(zip(listed(failed[POSITION]), listed(failed[FAILURE]), strict=True))
+
+
+class _Fold:
+    """One run of a fold task over its buckets."""
+
+    def __init__(
+        self, task: FoldTask, layout: TableLayout, writer: str, report: FoldReport
+    ) -> None:
+        self.task = task
+        self.layout = layout
+        self.writer = writer
+        self.report = report
+        self.program = layout.program
+        self.order = encoder(tuple(kind for _, kind in layout.group))
+        hot_layout = Layout(
+            plan=task.plan.fingerprint,
+            group_types=tuple(kind for _, kind in layout.group),
+            argument_types=tuple(argument.type for argument in task.plan.arguments),
+            array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept),
+        )
+        self.states = BucketStates(task, layout, hot_layout, GROUP_STATE, "bucket")
+        self.keys: list[Key] = []
+        self.changelog: list[ChangelogRow] = []
+        self.seqs: list[int] = []
+        self.times: list[int] = []  # when changelog rows were due, where time alone made them so
+        self.groups: list[Any] = []
+        self.group_buckets: list[int] = []
+        self.multisets: list[Any] = []
+        self.multiset_buckets: list[int] = []
+        self.timers: list[Any] = []
+        self.timer_buckets: list[int] = []
+
+    def run(self, rows: pa.Table) -> None:
+        numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
+        buckets = rows[BUCKET].to_numpy()
+        order = np.lexsort((numbers, buckets))  # the rows of a group come together
+        rows = rows.take(pa.array(order))
+        buckets = buckets[order]
+        columns = [numbers[order].tolist(), *self._columns(rows)]
+        edges = np.flatnonzero(np.diff(buckets)) + 1
+        cuts = [0, *edges.tolist(), len(buckets)] if rows.num_rows else []
+        for start, end in pairwise(cuts):
+            self._fold_bucket(int(buckets[start]), [column[start:end] for column in columns])
+
+    def in_time(self, rows: pa.Table) -> pa.Table:
+        """The rows that are folded. Of those that came late for a window, the others are written
+        down; of a row that hops, each window is looked at by itself."""
+        deadline = self.task.deadline
+        if deadline is None:
+            return rows
+        late, taken = rows[LATE].is_valid(), pa.array(deadline.takes(rows))
+        missed = rows.filter(pc.and_(late, pc.invert(taken)))
+        if missed.num_rows:
+            self._write_late(missed, deadline.watermark)
+        return rows.filter(pc.and_(pc.invert(late), taken))
+
+    def _write_late(self, missed: pa.Table, watermark: int) -> None:
+        task = self.task
+        late = [read_late(told) for told in listed(missed[LATE])]
+        numbers, keys = numbered_groups(missed, [kind for _, kind in self.layout.group])
+        groups = [keys[number] for number in numbers.tolist()]
+        table = self.layout.late_table(task.epoch, watermark, late, groups)
+        name = file_name(LATE_PART, task.epoch, task.uuid, self.writer)
+        self.report.files.append(write_file(task.root, name, table, durable=task.durable))
+        self.report.counters["late_windows"] = len(late)
+        self.report.counters["late_copies"] = sum(row.whole for row in late)
+
+    def _columns(self, rows: pa.Table) -> list[list[Any]]:
+        """Argument values, positions and weights as lists side by side."""
+        arguments = [
+            from_arrow(rows[f"a{i}"], argument.type)
+            for i, argument in enumerate(self.task.plan.arguments)
+        ]
+        positions, weights = rows[POSITION].to_numpy(), rows[WEIGHT].to_numpy()
+        return [*arguments, positions.tolist(), weights.tolist()]
+
+    def pass_time(self, buckets: Iterable[int], *, release: bool) -> None:
+        """Fold what time has made due in these buckets."""
+        task = self.task
+
+        def due(view: State) -> Folded:
+            return fold_time_of(self.program)(
+                self.program, view,
+                order=self.order, rules=task.rules, now_ms=task.now_ms, release=release,
+                watermark=task.watermark,
+            )  # fmt: skip
+
+        fired: dict[Clock, int | None] = {
+            Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
+            Clock.EVENT: task.watermark if task.rules.closing else None,
+        }
+        for bucket in sorted(buckets):
+            self._take(bucket, due, fired)
+
+    def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
+        task = self.task
+        gathered: dict[Any, Delta] = self.program.gather(*columns)
+        deltas = {self.keys[number]: delta for number, delta in gathered.items()}
+
+        def folded(view: State) -> Folded:
+            return fold_of(self.program)(
+                self.program, view, deltas,
+                order=self.order, rules=task.rules, now_ms=task.now_ms,
+                watermark=task.watermark,
+            )  # fmt: skip
+
+        self._take(bucket, folded)
+
+    def _take(
+        self,
+        bucket: int,
+        fold_bucket: Callable[[State], Folded],
+        fired: Mapping[Clock, int | None] = NOTHING_FIRED,
+    ) -> None:
+        """Fold one bucket, on its state at base; up to when timers fire is said for each clock."""
+        task = self.task
+        state = self.states.caught_up(bucket)
+        with state.view(task.base) as view:
+            folded = fold_bucket(view)
+            state.remember(task.epoch, task.uuid, folded.upserts, view)
+            for clock in Clock:
+                self._see_timer(clock, view.next_timer(clock, fired.get(clock)))
+        upserts = folded.upserts
+        first = bucket << SEQ_BUCKET_BITS
+        self.changelog += well_formed(folded.changelog)
+        self.seqs += range(first, first + len(folded.changelog))
+        self.times += folded.times
+        self.groups += upserts.groups
+        self.group_buckets += repeat(bucket, len(upserts.groups))
+        self.multisets += upserts.multisets
+        self.multiset_buckets += repeat(bucket, len(upserts.multisets))
+        self.timers += upserts.timers
+        self.timer_buckets += repeat(bucket, len(upserts.timers))
+        for timer, is_set in upserts.timers:
+            if is_set:
+                self._see_timer(timer.clock, timer.time)
+        self._count(folded.counters)
+
+    def _see_timer(self, clock: Clock, time: int | None) -> None:
+        if time is not None:
+            known = self.report.timers.get(clock, time)
+            self.report.timers[str(clock)] = min(time, known)
+
+    def _count(self, counters: Counters) -> None:
+        totals = self.report.counters
+        for name in ("groups_touched", "dropped_retractions", "unmatched_retractions", "misfits"):
+            totals[name] = totals.get(name, 0) + getattr(counters, name)
+        for name in ("expired", "expired_silently", "closed"):
+            if count := getattr(counters, name):
+                totals[name] = totals.get(name, 0) + count
+        self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
+
+    def write(self) -> None:
+        task, layout, report = self.task, self.layout, self.report
+        tables = {
+            CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
+            ACCUMULATORS: layout.accumulators_table(task.epoch, self.group_buckets, self.groups),
+            MULTISETS: layout.multisets_table(task.epoch, self.multiset_buckets, self.multisets),
+            TIMERS: layout.timers_table(task.epoch, self.timer_buckets, self.timers),
+        }
+        if self.times:
+            keys = [self.order(key) for _, key, _ in self.changelog]
+            tables[CHANGELOG] = with_times(tables[CHANGELOG], self.times, keys)
+        for part, table in tables.items():
+            if table.num_rows:
+                name = file_name(part, task.epoch, task.uuid, self.writer)
+                files = report.due if part == CHANGELOG and self.times else report.files
+                files.append(write_file(task.root, name, table, durable=task.durable))
+        report.changelog_rows = len(self.changelog)
+        ops = [op for op, _, _ in self.changelog]
+        report.groups_delta = ops.count("+I") - ops.count("-D")  # type: ignore[arg-type]
+        report.groups_delta -= report.counters.get("expired_silently", 0)
+
+
+def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers, list[Key]]:
+    """Each row's group as a number, and the groups by number.
+
+    Arrow finds the distinct values, so that Python makes a key a group and not a key a row.
+    """
+    if not types:
+        return np.zeros(rows.num_rows, np.int64), [()]
+    if any(kind.floating for kind in types):  # equal floats may differ in their bits
+        columns = [from_arrow(rows[f"g{i}"], kind) for i, kind in enumerate(types)]
+        numbers: dict[Key, int] = {}
+        found = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
+        return np.array(found, np.int64), list(numbers)
+    combined = np.zeros(rows.num_rows, np.int64)
+    keys: list[Key] = [()]
+    values: list[Any]
+    for i, kind in enumerate(types):
+        encoded = rows[f"g{i}"].combine_chunks().dictionary_encode(null_encoding="encode")
+        values = from_arrow(encoded.dictionary, kind)
+        combined = combined * len(values) + encoded.indices.to_numpy()
+        # Number anew what occurs, so that the numbers stay small with any number of columns.
+        distinct, combined = np.unique(combined, return_inverse=True)
+        keys = [(*keys[n // len(values)], values[n % len(values)]) for n in distinct.tolist()]
+    return combined, keys

@@ -1,0 +1,1 @@
+"""Run a job without Kafka: replay steps, and emit the watermarks of steps."""

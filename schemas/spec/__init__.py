@@ -1,0 +1,1 @@
+"""The job spec: its keys, their values, and Kafka connections."""

@@ -1,0 +1,454 @@
+"""Reading a spec from YAML, JSON or a mapping: every problem with its place, all at once.
+
+    text ──► parser events ──► values + the place of every key ──► JobSpec
+                                          └────────────┬────────────┘
+                                              problems: path, reason, line, column
+
+The values are built from the parser's events by our own small composer, by the rules of YAML 1.2:
+`on`, `no` and `y` are text, `1:30` and `08` are text, so are times. Tags are refused, a key given
+twice is an error, and size, depth and nodes are bounded before anything is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from schemas import limits
+from schemas.spec.job import JobSpec
+from schemas.spec.values import KEYS_TAG, WORD_TAG, MisplacedError
+
+Keys = tuple[str, ...]
+Model = TypeVar("Model", bound=BaseModel)
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
+_KEY_SHOWN = 60  # characters of a user's key that a message quotes
+_KEY_ITSELF = "[key]"  # pydantic's mark for a problem of a mapping's key, not of its value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in a text, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: the path of the key, why, and where it stands in the file."""
+
+    path: str
+    reason: str
+    line: int | None = None
+    column: int | None = None
+
+
+class SpecError(ValueError):
+    """A spec that cannot be taken; `problems` has everything that is wrong with it."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(source, list(problems))
+        self.source = source
+        self.problems = list(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self._line(problem) for problem in self.problems)
+
+    def _line(self, problem: Problem) -> str:
+        place = "" if problem.line is None else f":{problem.line}:{problem.column}"
+        parts = (self.source + place, problem.path, problem.reason)
+        # One line a problem, whatever a file's name or a key holds: no line breaks, no escapes.
+        return _printable(": ".join(part for part in parts if part))
+
+
+def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:
+    """Read a job spec from a file (a Path), from text (a str is never a path, so that a caller
+    who is handed text cannot be made to open files), or from a mapping."""
+    if isinstance(source, Mapping):
+        return validated(JobSpec, Document("", dict(source)))
+    document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
+    return validated(JobSpec, document)
+
+
+def spec_text(spec: JobSpec) -> str:
+    """The spec as YAML; load_spec of it gives an equal spec."""
+    text: str = yaml.dump(spec.document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def write_spec(path: Path, spec: JobSpec) -> None:
+    """In one step, for others look at the file at any time."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(spec_text(spec))
+    fresh.replace(path)
+
+
+# --- from problems of pydantic to problems of the user ---------------------------------------
+
+
+def validated(model: type[Model], document: Document) -> Model:
+    """The document as a model, or a SpecError that names every problem in it."""
+    raw: list[ErrorDetails] = []
+    try:
+        value = model.model_validate(_plain(document.value, document.name, 0))
+    except ValidationError as error:
+        raw = error.errors(include_url=False)
+    if not raw:
+        return value
+    # Raised here, not in the handler: pydantic's own error holds the whole input, secrets too.
+    form = _Form(model)
+    problems = [_problem(details, form, document) for details in raw[: limits.PROBLEMS_MAX]]
+    problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
+    if len(raw) > limits.PROBLEMS_MAX:
+        problems.append(Problem("", f"and {len(raw) - limits.PROBLEMS_MAX} more problems"))
+    raise SpecError(document.name, problems)
+
+
+def _plain(value: Any, name: str, depth: int) -> Any:
+    """Any mapping and sequence as dict and list, with text keys, not deeper than a spec may be."""
+    if depth > limits.SPEC_DEPTH_MAX:
+        raise SpecError(name, [Problem("", f"is nested deeper than {limits.SPEC_DEPTH_MAX}")])
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, name, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, name, depth + 1) for item in value]
+    return value
+
+
+def _problem(details: ErrorDetails, form: _Form, document: Document) -> Problem:
+    keys: Keys = ()
+    for part in details["loc"]:
+        if part not in (WORD_TAG, KEYS_TAG, _KEY_ITSELF):
+            keys = (*keys, form.written.get((*keys, str(part)), str(part)))
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, MisplacedError):
+        keys += error.below
+    reason = str(error) if error is not None else _reason(details, keys, form.known)
+    above = details["type"] == "extra_forbidden"  # the reason names the key itself
+    return document.problem(keys, reason, path=keys[:-1] if above else keys)
+
+
+_REASONS = {
+    "missing": "is required; add it",
+    "string_type": "must be text; put a number or a word such as true in quotes",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_long": "must be at most {max_length} characters",
+    "tuple_type": "must be a list, as in [a, b]",
+    "model_type": "must be a mapping with keys of {keys}",
+    "dict_type": "must be a mapping, as in {{a: b}}",
+}
+
+
+def _reason(details: ErrorDetails, keys: Keys, known: Mapping[Keys, Keys]) -> str:
+    """Pydantic's finding in our words. Inputs are not quoted, but for a word of a closed list."""
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown(keys[-1], known.get(keys[:-1], ()))
+    if kind == "literal_error":
+        return _not_a_word(details["input"], str(context["expected"]), known.get(keys, ()))
+    template = _REASONS.get(kind, details["msg"].replace("{", "{{").replace("}", "}}"))
+    return template.format(**context, keys=", ".join(known.get(keys, ())))
+
+
+def _unknown(key: str, known: Keys) -> str:
+    reason = f"unknown key {_quoted(key, quote=chr(39))}"
+    if len(key) <= limits.IDENTIFIER_CHARACTERS_MAX:
+        near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
+        if near:
+            return f"{reason}; did you mean {near[0]!r}?"
+    return f"{reason}; known here: {', '.join(known)}" if known else f"{reason}; remove it"
+
+
+def _not_a_word(given: object, expected: str, keys: Keys) -> str:
+    words = re.findall(r"'([^']*)'", expected)
+    choices = ", ".join(words) + (f", or a mapping with {' or '.join(keys)}" if keys else "")
+    if not isinstance(given, str):
+        return f"must be one of {choices}"
+    lower = {word.lower(): word for word in words}
+    near = difflib.get_close_matches(given.lower()[:40], lower, n=1)
+    hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
+    return f"must be one of {choices}, not {given[:40]!r}{hint}"
+
+
+def path_text(keys: Keys) -> str:
+    """A path with dots between its keys; a key that is no plain word is quoted."""
+    return ".".join(key if _PLAIN_KEY.fullmatch(key) else _quoted(key) for key in keys)
+
+
+def _quoted(key: str, quote: str = '"') -> str:
+    shown = key if len(key) <= _KEY_SHOWN else key[:_KEY_SHOWN] + "..."
+    return quote + _printable(shown) + quote
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class _Form:
+    """What may be written at each path of a model."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.known: dict[Keys, Keys] = {}  # the keys, for suggestions
+        # Pydantic names what is absent by its attribute, so those lead to their keys.
+        self.written: dict[Keys, str] = {}
+        self._visit(model, ())
+
+    def _visit(self, section: type[BaseModel], path: Keys) -> None:
+        fields = section.model_fields.items()
+        self.known[path] = tuple(info.alias or attribute for attribute, info in fields)
+        for attribute, info in fields:
+            key = info.alias or attribute
+            self.written[(*path, attribute)] = key
+            for below in _sections(info.annotation):
+                self._visit(below, (*path, key))
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation allows besides words and None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in (Annotated, Union, UnionType):
+        for argument in get_args(annotation):
+            yield from _sections(argument)
+
+
+# --- from text to values and places ----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Document:
+    """What a text says, and where each of its keys stands."""
+
+    name: str
+    value: Any
+    places: dict[Keys, Place] = field(default_factory=dict)
+
+    def place(self, keys: Keys) -> Place | None:
+        """The place of a key, or of the nearest key above it that is written down."""
+        for end in range(len(keys), -1, -1):
+            if keys[:end] in self.places:
+                return self.places[keys[:end]]
+        return None
+
+    def problem(self, keys: Keys, reason: str, *, path: Keys | None = None) -> Problem:
+        """A problem that stands at a key; `path` where it is to be named otherwise."""
+        text = path_text(keys if path is None else path)
+        place = self.place(keys)
+        if place is None:
+            return Problem(text, reason)
+        return Problem(text, reason, place.line, place.column)
+
+    def below(self, key: str) -> Document:
+        """The part of a mapping's document under one of its keys."""
+        under = {path[1:]: place for path, place in self.places.items() if path[:1] == (key,)}
+        return Document(self.name, self.value[key], under)
+
+
+def read_file(path: Path, *, secret: bool = False) -> Document:
+    """Read a YAML or JSON file; see read_text."""
+    name = str(path)
+    reason = ""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limits.SPEC_BYTES_MAX + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    except UnicodeDecodeError as error:
+        # A cut at the limit may split a character; then the size is what is wrong.
+        too_long = len(raw) > limits.SPEC_BYTES_MAX
+        reason = _TOO_LONG if too_long else f"is not UTF-8 text: see byte {error.start}"
+    if reason:
+        raise SpecError(name, [Problem("", reason)])
+    return read_text(text, name, secret=secret)
+
+
+_TOO_LONG = f"is larger than {limits.SPEC_BYTES_MAX} bytes"
+
+
+def read_text(text: str, name: str, *, secret: bool = False) -> Document:
+    """Read YAML, of which JSON is a part. With `secret`, messages quote nothing of the text."""
+    if len(text) > limits.SPEC_BYTES_MAX or len(text.encode("utf-8", "replace")) > (
+        limits.SPEC_BYTES_MAX
+    ):
+        raise SpecError(name, [Problem("", _TOO_LONG)])
+    composer = _Composer(secret)
+    problem: Problem | None = None
+    try:
+        value = composer.compose(_tabs_as_blanks(text))
+    except _Unreadable as error:
+        problem = Problem("", str(error), error.place.line, error.place.column)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = _place(mark) if mark else Place(1, 1)
+        what = "" if secret else f": {error.problem or error.context}"
+        problem = Problem("", f"is not valid YAML here{what}", place.line, place.column)
+    except yaml.YAMLError as error:  # a character that YAML does not allow; it has no mark
+        before = text[: getattr(error, "position", 0)]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        problem = Problem("", "a character that YAML does not allow", line, column)
+    if problem is not None:
+        raise SpecError(name, [problem])
+    return Document(name, value, composer.places)
+
+
+def _tabs_as_blanks(text: str) -> str:
+    """JSON may be indented with tabs, YAML may not; in JSON a raw tab is never inside a string,
+    so that a blank in its place changes neither a value nor a column."""
+    if "\t" not in text or not text.lstrip().startswith("{"):
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return text.replace("\t", " ")
+
+
+class _Unreadable(Exception):
+    def __init__(self, reason: str, place: Place) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?",
+    re.ASCII,
+)
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def _scalar(text: str) -> bool | int | float | str | None:
+    """A plain scalar by YAML 1.2's core schema, less octal and hexadecimal."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what our reader would take for a number, beside what YAML 1.1 readers would."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), None
+)
+
+
+class _Composer:
+    """Values from parser events. Recursion is safe: depth is checked before each step down."""
+
+    def __init__(self, secret: bool) -> None:
+        self.places: dict[Keys, Place] = {}
+        self._secret = secret
+        self._nodes = 0
+        self._anchors: dict[str, tuple[Any, int]] = {}  # a value, and the nodes it stands for
+
+    def compose(self, text: str) -> Any:
+        self._events = yaml.parse(text, Loader=yaml.SafeLoader)
+        next(self._events)  # the stream's start
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            raise _Unreadable("is empty; a mapping of keys is expected", _place(event.start_mark))
+        self.places[()] = Place(1, 1)
+        value = self._node(next(self._events), ())
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise _Unreadable(
+                "a second document begins here; keep one to a file", _place(after.start_mark)
+            )
+        return value
+
+    def _node(self, event: Any, path: Keys) -> Any:
+        place = _place(event.start_mark)
+        if len(path) > limits.SPEC_DEPTH_MAX:
+            raise _Unreadable(f"is nested deeper than {limits.SPEC_DEPTH_MAX}", place)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor or "", place)
+        if event.tag is not None:
+            raise _Unreadable("tags (!...) are not taken; write the plain value", place)
+        before = self._nodes
+        self._count(1, place)
+        if isinstance(event, yaml.MappingStartEvent):
+            value: Any = self._mapping(path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(path)
+        else:
+            value = self._text(event.value, place)
+            if event.style is None:
+                value = _scalar(value)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, self._nodes - before)
+        return value
+
+    def _mapping(self, path: Keys) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            place = _place(event.start_mark)
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
+                raise _Unreadable("a key must be plain text", place)
+            key = self._text(event.value, place)
+            if key in entries:
+                shown = "" if self._secret else f" {_quoted(key, chr(39))}"
+                raise _Unreadable(f"key{shown} is given twice; keep one", place)
+            self._count(1, place)
+            self.places[(*path, key)] = place
+            entries[key] = self._node(next(self._events), (*path, key))
+        return entries
+
+    def _sequence(self, path: Keys) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            below = (*path, str(len(items)))
+            self.places[below] = _place(event.start_mark)
+            items.append(self._node(event, below))
+        return items
+
+    def _alias(self, anchor: str, place: Place) -> Any:
+        if anchor not in self._anchors:  # also one inside its own anchor: it is not built yet
+            raise _Unreadable("an alias (*...) without an anchor before it", place)
+        value, nodes = self._anchors[anchor]
+        self._count(nodes, place)
+        return value
+
+    def _count(self, nodes: int, place: Place) -> None:
+        self._nodes += nodes
+        if self._nodes > limits.SPEC_NODES_MAX:
+            raise _Unreadable(f"holds more than {limits.SPEC_NODES_MAX} values", place)
+
+    def _text(self, text: str, place: Place) -> str:
+        """JSON escapes may write a character as a surrogate pair; half of one is no text."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            pass
+        raise _Unreadable("holds half of a surrogate pair", place)

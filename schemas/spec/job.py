@@ -1,0 +1,323 @@
+"""The job spec: what a user asks retally to keep, checked as far as that needs no SQL.
+
+    source ──► columns ──► query ──► minibatch, watermark, state ──► sink, mirror
+
+Keys are the user's; attributes are ours, and a duration's attribute carries its unit: the key
+`latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
+form. `schemas.spec.file.load_spec` is the way in: it adds places and suggestions to the errors.
+
+A rule that spans keys is a validator of the later key and looks at those before it, rather than
+one of the whole section: so it speaks even while another key is wrong, and a user sees every
+problem at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
+
+from schemas import limits
+from schemas.spec.source import Source
+from schemas.spec.values import (
+    KEYS_TAG,
+    WORD_TAG,
+    ColumnName,
+    ColumnType,
+    ConnectionName,
+    Count,
+    Duration,
+    DurationOrZero,
+    JobName,
+    MisplacedError,
+    Section,
+    SinkTopic,
+    Sql,
+    text_like,
+    word_or_keys,
+)
+from schemas.table.changelog import SinkFormat, progress_topic
+from schemas.types.sql_types import Kind, SqlType
+
+MINIBATCH_SIZE_DEFAULT = 5_000
+MINIBATCH_MAX_ROWS_DEFAULT = 500_000
+
+# What a row's time may be read from: an instant, or epoch milliseconds.
+TIME_COLUMN_KINDS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
+
+
+class MiniBatch(Section):
+    """When a bundle ends. `size` is None only on the event clock, where nothing need bound it."""
+
+    clock: Literal["processing", "event"] = "processing"
+    interval_ms: Duration | None = Field(default=None, alias="interval", validate_default=True)
+    size: Count | None = Field(default=None, validate_default=True)
+    latency_ms: Duration = Field(default=1_000, alias="latency")
+    max_rows: Count | None = Field(default=None, validate_default=True)
+
+    @field_validator("interval_ms")
+    @classmethod
+    def _interval_of_event_clock(cls, interval: int | None, info: ValidationInfo) -> int | None:
+        clock = info.data.get("clock")
+        if clock == "event" and interval is None:
+            raise ValueError("the event clock needs it; write it like interval: 10s")
+        if clock == "processing" and interval is not None:
+            raise ValueError("belongs to clock: event; add that, or use latency instead")
+        return interval
+
+    @field_validator("size")
+    @classmethod
+    def _size_of_processing_clock(cls, size: int | None, info: ValidationInfo) -> int | None:
+        if size is None and info.data.get("clock") == "processing":
+            return MINIBATCH_SIZE_DEFAULT
+        return size
+
+    @field_validator("max_rows")
+    @classmethod
+    def _room_for_size(cls, max_rows: int | None, info: ValidationInfo) -> int:
+        size = info.data.get("size") or 0
+        if max_rows is None:
+            return max(MINIBATCH_MAX_ROWS_DEFAULT, size)
+        if max_rows < size:
+            raise ValueError(f"must be at least size, which is {size}")
+        return max_rows
+
+
+class TimeColumn(Section):
+    column: ColumnName
+
+
+class GeneratorClass(Section):
+    """A generator of the operator's; whether it may be used is the operator's allow-list's say."""
+
+    path: Annotated[
+        str,
+        text_like(
+            "a class",
+            r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+            "write it like package.module:ClassName",
+        ),
+    ] = Field(alias="class", max_length=limits.PATTERN_CHARACTERS_MAX)
+
+
+class Alignment(Section):
+    group: ConnectionName
+    max_drift_ms: Duration = Field(alias="max_drift")
+    every_ms: Duration = Field(default=1_000, alias="every")
+
+
+RowTime = Annotated[
+    Annotated[Literal["es", "ts", "kafka", "ingestion"], Tag(WORD_TAG)]
+    | Annotated[TimeColumn, Tag(KEYS_TAG)],
+    Discriminator(word_or_keys),
+]
+Generator = Annotated[
+    Annotated[Literal["bounded", "monotonous", "punctuated", "lag", "automatic"], Tag(WORD_TAG)]
+    | Annotated[GeneratorClass, Tag(KEYS_TAG)],
+    Discriminator(word_or_keys),
+]
+
+
+class Watermark(Section):
+    """Where a row's time comes from, and how far it has come. `automatic` follows the clock that
+    stamps the rows, and is what ingestion time has when no generator is named."""
+
+    time: RowTime = "es"
+    generator: Generator = Field(default=None, validate_default=True)
+    delay_ms: DurationOrZero = Field(default=0, alias="delay")
+    marker: Sql | None = Field(default=None, validate_default=True)
+    exact: bool = False
+    idle_after_ms: Duration | None = Field(default=None, alias="idle_after")
+    align: Alignment | None = None
+    emit_every_ms: Duration = Field(default=200, alias="emit_every")
+    future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
+
+    @field_validator("generator", mode="before")
+    @classmethod
+    def _generator_of_time(cls, generator: object, info: ValidationInfo) -> object:
+        ingestion = info.data.get("time") == "ingestion"
+        if generator is None:
+            return "automatic" if ingestion else "bounded"
+        if generator == "automatic" and not ingestion and "time" in info.data:
+            raise ValueError("belongs to time: ingestion; use bounded, or that")
+        return generator
+
+    @field_validator("delay_ms")
+    @classmethod
+    def _delay_of_generator(cls, delay: int, info: ValidationInfo) -> int:
+        generator = info.data.get("generator")
+        if delay and generator in ("monotonous", "automatic"):
+            raise ValueError(f"{generator} has none; remove it, or use generator: bounded")
+        return delay
+
+    @field_validator("marker")
+    @classmethod
+    def _marker_of_punctuated(cls, marker: str | None, info: ValidationInfo) -> str | None:
+        if "generator" not in info.data:
+            return marker
+        punctuated = info.data["generator"] == "punctuated"
+        if punctuated and marker is None:
+            raise ValueError(
+                "generator: punctuated needs it; write a predicate, as in kind = 'end'"
+            )
+        if marker is not None and not punctuated:
+            raise ValueError("belongs to generator: punctuated; remove it, or use that")
+        return marker
+
+    @field_validator("exact")
+    @classmethod
+    def _exact_of_bounded(cls, exact: bool, info: ValidationInfo) -> bool:
+        if exact and info.data.get("generator", "bounded") != "bounded":
+            raise ValueError("belongs to generator: bounded; remove it")
+        return exact
+
+
+class State(Section):
+    """`ttl_ms` 0 means that groups live for ever. `buckets` is fixed for a job's life."""
+
+    ttl_ms: DurationOrZero = Field(default=0, alias="ttl")
+    buckets: Count = Field(default=32, le=limits.BUCKETS_MAX)
+    refresh: bool = True
+    emit_expired: bool = True
+
+
+class Sink(Section):
+    topic: SinkTopic
+    connection: ConnectionName = "default"
+    format: SinkFormat = "changelog-json"
+    partitions: Count = Field(default=4, le=limits.TOPIC_PARTITIONS_MAX)
+    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+
+
+class JobSpec(Section):
+    """A whole spec. Equal specs have equal documents, and the other way round."""
+
+    name: JobName
+    source: Source
+    columns: dict[ColumnName, ColumnType]
+    # Which columns tell a row of the source; with `dedupe` the job keeps the last image of each row
+    # and derives from it what a change takes away.
+    primary_key: tuple[ColumnName, ...] | None = Field(default=None, strict=False)
+    dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
+    timestamp_format: Literal["sql", "iso"] = "sql"
+    query: Sql
+    # Of windows: results as they change, or once the watermark has passed; and how much longer a
+    # window is open (None: with `final` not at all, with `changes` for ever).
+    emit: Literal["changes", "final"] = "changes"
+    allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
+    minibatch: MiniBatch = MiniBatch()
+    watermark: Watermark = Watermark()
+    state: State = State()
+    sink: Sink | None = None
+    mirror_ms: Duration | None = Field(default=None, alias="mirror")
+    retention_ms: Duration = Field(default=7 * 86_400_000, alias="retention")
+    on_error: Literal["quarantine", "fail"] = "quarantine"
+    max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
+    on_schema_change: Literal["stop", "continue"] = "stop"
+    durable: bool = False
+    version: Literal[1] = 1  # of this format; a retally that does not know it refuses the spec
+
+    def ordered_as(self, other: JobSpec) -> JobSpec:
+        """The same with its columns in the order of another spec, where they are the same columns:
+        who writes them in another order says nothing by it, but a plan has one."""
+        if self.columns != other.columns:
+            return self
+        return self.model_copy(update={"columns": dict(other.columns)})
+
+    @field_validator("source")
+    @classmethod
+    def _group_of_job(cls, source: Source, info: ValidationInfo) -> Source:
+        if source.group is None and "name" in info.data:
+            return source.model_copy(update={"group": default_group(info.data["name"])})
+        return source
+
+    @field_validator("columns")
+    @classmethod
+    def _distinct_columns(cls, columns: dict[str, SqlType]) -> dict[str, SqlType]:
+        if not columns:
+            raise ValueError("names no column; write it like {id: BIGINT, name: STRING}")
+        if len(columns) > limits.COLUMNS_MAX:
+            raise ValueError(f"has {len(columns)} columns; at most {limits.COLUMNS_MAX} are taken")
+        seen: dict[str, str] = {}
+        for name in columns:
+            first = seen.setdefault(name.lower(), name)
+            if first != name:
+                raise MisplacedError(f"differs from {first!r} only in case; rename one", name)
+        return columns
+
+    @field_validator("primary_key")
+    @classmethod
+    def _declared_key(cls, key: tuple[str, ...] | None, info: ValidationInfo) -> Any:
+        columns = info.data.get("columns")
+        if key is None or columns is None:
+            return key
+        if not key:
+            raise ValueError("names no column; write it like [id]")
+        for place, name in enumerate(key):
+            if name not in columns:
+                known = ", ".join(list(columns)[:10])
+                raise MisplacedError(f"{name!r} is not one of columns ({known})", str(place))
+            if name in key[:place]:
+                raise MisplacedError(f"{name!r} is named twice; keep one", str(place))
+        return key
+
+    @field_validator("dedupe")
+    @classmethod
+    def _dedupe_by_key(cls, dedupe: str | None, info: ValidationInfo) -> str | None:
+        if dedupe is not None and info.data.get("primary_key", "wrong") is None:
+            raise ValueError("needs a primary_key; write it like primary_key: [id]")
+        source = info.data.get("source")
+        if dedupe is None and source is not None and source.format == "upsert-json":
+            raise ValueError(
+                "source.format: upsert-json has only last images, so the job has to keep them; add "
+                "dedupe: pk and primary_key"
+            )
+        return dedupe
+
+    @field_validator("watermark")
+    @classmethod
+    def _declared_time_column(cls, watermark: Watermark, info: ValidationInfo) -> Watermark:
+        columns = info.data.get("columns")
+        if columns is None or not isinstance(watermark.time, TimeColumn):
+            return watermark
+        name = watermark.time.column
+        if name not in columns:
+            known = ", ".join(list(columns)[:10])
+            raise MisplacedError(f"{name!r} is not one of columns ({known})", "time", "column")
+        if columns[name].kind not in TIME_COLUMN_KINDS:
+            kinds = ", ".join(TIME_COLUMN_KINDS)
+            raise MisplacedError(
+                f"{name!r} is {columns[name]}; a row's time is one of {kinds}", "time", "column"
+            )
+        return watermark
+
+    @field_validator("sink")
+    @classmethod
+    def _sink_apart_from_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
+        source = info.data.get("source")
+        if sink is None or source is None:
+            return sink
+        for topic in (sink.topic, progress_topic(sink.topic)):
+            if topic in source.topics:
+                raise MisplacedError(
+                    f"{topic!r} is a source topic too; a job may not read what it writes", "topic"
+                )
+        return sink
+
+    def document(self) -> dict[str, Any]:
+        """The spec as a user writes it, every default spelled out, ready for YAML and JSON."""
+        document = self.model_dump(by_alias=True, exclude_none=True)
+        # A default group follows the name, so a copy under another name gets a group of its own.
+        if self.source.group == default_group(self.name):
+            document["source"].pop("group", None)
+        return document
+
+
+def default_group(job: str) -> str:
+    return f"retally-{job}"

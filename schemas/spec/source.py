@@ -1,0 +1,143 @@
+"""The source of a job: topics, where to begin, and how their messages are written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from schemas import limits
+from schemas.spec.values import (
+    KEYS_TAG,
+    WORD_TAG,
+    ConnectionName,
+    GroupId,
+    Instant,
+    MisplacedError,
+    Offset,
+    Partition,
+    Regex,
+    Section,
+    Topic,
+    word_or_keys,
+)
+from schemas.table.changelog import SourceFormat
+
+
+class StartAt(Section):
+    """Where a job begins that has no committed epoch: an instant, or offsets of one topic."""
+
+    timestamp_ms: Instant | None = Field(default=None, alias="timestamp")
+    offsets: Annotated[
+        dict[Partition, Offset] | None,
+        PlainSerializer(lambda offsets: offsets and {str(p): at for p, at in offsets.items()}),
+    ] = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.timestamp_ms is None) == (self.offsets is None):
+            raise ValueError("give either timestamp or offsets")
+        return self
+
+    @field_validator("offsets")
+    @classmethod
+    def _some(cls, offsets: dict[int, int] | None) -> dict[int, int] | None:
+        if offsets is not None and not offsets:
+            raise ValueError('names no partition; write it like {"0": 12}')
+        return offsets
+
+
+Start = Annotated[
+    Annotated[Literal["earliest", "latest"], Tag(WORD_TAG)] | Annotated[StartAt, Tag(KEYS_TAG)],
+    Discriminator(word_or_keys),
+]
+
+
+class Debezium(Section):
+    """How the connector writes values; needed where its messages carry no schema."""
+
+    decimal_handling_mode: Literal["auto", "precise", "string", "double"] = "auto"
+    time_precision_mode: Literal[
+        "adaptive_time_microseconds",
+        "adaptive",
+        "connect",
+        "isostring",
+        "microseconds",
+        "nanoseconds",
+    ] = "adaptive_time_microseconds"
+
+
+class Source(Section):
+    """Which changes are read. `topics` holds all of them, also where the user wrote `topic`."""
+
+    topic: Topic | None = None
+    topics: tuple[Topic, ...] = Field(default=(), strict=False, validate_default=True)
+    connection: ConnectionName = "default"
+    format: SourceFormat = "canal-json"
+    debezium: Debezium | None = None
+    database: Regex | None = None
+    table: Regex | None = None
+    start: Start = "earliest"
+    group: GroupId | None = None
+
+    @field_validator("topics")
+    @classmethod
+    def _one_or_several(cls, topics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "topic" not in info.data:  # it is wrong, and said so itself
+            return topics
+        topic = info.data["topic"]
+        if topic is not None and topics and topics != (topic,):
+            raise ValueError("is given beside topic; keep one of them")
+        topics = topics or ((topic,) if topic is not None else ())
+        if not topics:
+            raise ValueError("no topic is named; add topic: NAME, or topics: [NAME, ...]")
+        if len(topics) > limits.TOPICS_MAX:
+            raise ValueError(f"names {len(topics)} topics; at most {limits.TOPICS_MAX} are read")
+        twice = next((name for name in topics if topics.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice!r} is named twice; keep one")
+        return topics
+
+    @field_validator("debezium")
+    @classmethod
+    def _debezium_only(cls, debezium: Debezium | None, info: ValidationInfo) -> Debezium | None:
+        if debezium is not None and info.data.get("format", "debezium-json") != "debezium-json":
+            raise ValueError("belongs to format: debezium-json; remove it, or use that")
+        return debezium
+
+    @field_validator("database", "table")
+    @classmethod
+    def _named_in_messages(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        known = info.data.get("format")
+        if pattern is not None and known in ("changelog-json", "upsert-json"):
+            raise ValueError(f"filters messages that name their table; {known} does not; remove it")
+        return pattern
+
+    @field_validator("start")
+    @classmethod
+    def _offsets_of_one_topic(cls, start: Any, info: ValidationInfo) -> Any:
+        several = len(info.data.get("topics", ())) > 1
+        if isinstance(start, StartAt) and start.offsets is not None and several:
+            raise MisplacedError(
+                "offsets belong to one topic; use timestamp for several", "offsets"
+            )
+        return start
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = dump(self)
+        if self.topic is not None:
+            document.pop("topics", None)
+        elif "topics" in document:
+            document["topics"] = list(self.topics)
+        return document

@@ -1,0 +1,245 @@
+"""The values of a spec: what a user may write for a name, a duration, a type, and what it becomes.
+
+text of the user ── checked, said why not ──► a value of ours ── document ──► text of the user
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
+
+from schemas import limits
+from schemas.spec.duration import duration_text, parse_count, parse_duration
+from schemas.spec.name_pattern import name_matcher
+from schemas.table.changelog import PROGRESS_SUFFIX
+from schemas.types.sql_types import SqlType
+
+# Parts of an error's place that pydantic adds for a key that is a word or a mapping.
+WORD_TAG, KEYS_TAG = "<word>", "<keys>"
+
+
+class MisplacedError(ValueError):
+    """A problem that belongs to a key below the one whose validator found it."""
+
+    def __init__(self, reason: str, *below: str) -> None:
+        super().__init__(reason)
+        self.below = below
+
+
+class Section(BaseModel):
+    """A mapping of the spec. Strict, because `true` is no number and `5` no name; inputs stay out
+    of messages unless a message of ours quotes them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+# Columns of ours beside those of the source, in the rows that Spark handles.
+OWN_COLUMNS = frozenset(
+    [
+        "__bucket",
+        "__key",
+        "__last",
+        "__late",
+        "__message",
+        "__parcel",
+        "__partitions",
+        "__place",
+        "__position",
+        "__report",
+        "__row",
+        "__row_bucket",
+        "__sign",
+        "__target",
+        "__time",
+        "__weight",
+    ]
+)
+
+
+def _duration(value: object) -> int:
+    milliseconds = parse_duration(value)
+    if milliseconds == 0:
+        raise ValueError("must be greater than 0")
+    return milliseconds
+
+
+def text_like(what: str, pattern: str, hint: str) -> AfterValidator:
+    known = re.compile(pattern, re.ASCII)
+
+    def check(text: str) -> str:
+        if known.fullmatch(text) is None:
+            raise ValueError(f"{text[:80]!r} is not {what}; {hint}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _column_name(text: str) -> str:
+    if text.lower() in OWN_COLUMNS:  # for Spark names are the same in any case
+        raise ValueError(
+            f"{text!r} is the name of a column that retally adds to the rows; rename it in the "
+            "source, or leave it out"
+        )
+    return text
+
+
+def _topic(text: str) -> str:
+    if text in (".", ".."):
+        raise ValueError(f"{text!r} is not a topic name; Kafka reserves it")
+    return text
+
+
+def _regex(text: str) -> str:
+    if len(text) > limits.PATTERN_CHARACTERS_MAX:
+        raise ValueError(f"must be at most {limits.PATTERN_CHARACTERS_MAX} characters")
+    name_matcher(text)
+    return text
+
+
+def _sql(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty; write the SQL here")
+    if len(text) > limits.QUERY_CHARACTERS_MAX:
+        raise ValueError(
+            f"has {len(text)} characters; at most {limits.QUERY_CHARACTERS_MAX} are taken"
+        )
+    return text
+
+
+def _column_type(value: object) -> SqlType:
+    if isinstance(value, SqlType):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a type such as INT or DECIMAL(10, 2)")
+    if "(" in value and ")" not in value:
+        raise ValueError(
+            f"{value[:40]!r} is half a type: inside {{ }} a comma ends a value; "
+            'put it in quotes, as in "DECIMAL(10, 2)"'
+        )
+    if len(value) > limits.IDENTIFIER_CHARACTERS_MAX:
+        raise ValueError(f"{value[:40]!r}... is not a type such as INT or DECIMAL(10, 2)")
+    return SqlType.parse(value)
+
+
+def _instant(value: object) -> int:
+    """Epoch milliseconds of a number of them, or of ISO 8601 text; UTC where it names no zone."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value <= limits.COUNT_MAX:
+            raise ValueError("must be epoch milliseconds, 0 or more")
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a time; write it like 2026-01-31T12:00:00Z")
+    try:
+        instant = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"{value[:40]!r} is not a time; write it like 2026-01-31T12:00:00Z"
+        ) from None
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    milliseconds = (instant - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ValueError("must not be before 1970")
+    return milliseconds
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _instant_document(milliseconds: int) -> str | int:
+    """ISO text where the calendar reaches, for people; years beyond 9999 stay a number."""
+    try:
+        instant = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _partition(value: object) -> int:
+    """A partition as a key of a mapping, where JSON has only text."""
+    if isinstance(value, str) and re.fullmatch(r"0|[1-9][0-9]{0,8}", value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError('must be a partition, a whole number such as "0"')
+
+
+def word_or_keys(value: object) -> str:
+    return KEYS_TAG if isinstance(value, (Mapping, BaseModel)) else WORD_TAG
+
+
+_DURATION_SCHEMA = WithJsonSchema({"type": "string", "examples": ["5s", "200ms"]})
+_AS_DURATION = PlainSerializer(duration_text, return_type=str)
+_NAME_HINT = "use letters, digits, - and _, and begin with a letter or digit"
+_TOPIC_HINT = f"use 1 to {limits.TOPIC_CHARACTERS_MAX} of letters, digits, '.', '_' and '-'"
+
+Duration = Annotated[int, BeforeValidator(_duration), _AS_DURATION, _DURATION_SCHEMA]
+DurationOrZero = Annotated[int, BeforeValidator(parse_duration), _AS_DURATION, _DURATION_SCHEMA]
+Count = Annotated[int, BeforeValidator(parse_count)]
+JobName = Annotated[
+    str,
+    text_like(
+        "a job name",
+        rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
+        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9 and -, and begin with a letter",
+    ),
+]
+Topic = Annotated[
+    str,
+    text_like("a topic name", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
+    AfterValidator(_topic),
+]
+# Two topics are made for a sink; the longer name has to fit as well.
+_SINK_TOPIC_MAX = limits.TOPIC_CHARACTERS_MAX - len(PROGRESS_SUFFIX)
+SinkTopic = Annotated[
+    Topic,
+    text_like(
+        "a sink topic name",
+        rf".{{1,{_SINK_TOPIC_MAX}}}",
+        f"at most {_SINK_TOPIC_MAX} characters, so that {PROGRESS_SUFFIX} fits behind it",
+    ),
+]
+GroupId = Annotated[
+    str,
+    text_like("a group id", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
+]
+ConnectionName = Annotated[
+    str, text_like("a connection's name", r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", _NAME_HINT)
+]
+ColumnName = Annotated[
+    str,
+    text_like(
+        "a column name",
+        rf"[A-Za-z_][A-Za-z0-9_]{{0,{limits.IDENTIFIER_CHARACTERS_MAX - 1}}}",
+        f"use at most {limits.IDENTIFIER_CHARACTERS_MAX} letters, digits and _, no digit first",
+    ),
+    AfterValidator(_column_name),
+]
+ColumnType = Annotated[
+    SqlType,
+    PlainValidator(_column_type),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["INT", "DECIMAL(10, 2)"]}),
+]
+Regex = Annotated[str, AfterValidator(_regex)]
+Sql = Annotated[str, AfterValidator(_sql)]
+Instant = Annotated[
+    int,
+    BeforeValidator(_instant),
+    PlainSerializer(_instant_document),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["2026-01-31T12:00:00Z"]}),
+]
+Partition = Annotated[int, BeforeValidator(_partition)]
+Offset = Annotated[int, Field(ge=0, le=2**63 - 1)]

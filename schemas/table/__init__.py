@@ -1,0 +1,1 @@
+"""What a job leaves on disk: epoch rows, changelog records, paths, failures."""

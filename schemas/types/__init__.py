@@ -1,0 +1,1 @@
+"""SQL types, and how Arrow carries them."""

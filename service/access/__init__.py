@@ -1,0 +1,1 @@
+"""Who may do what: tokens, sessions, and the audit log of changes."""

@@ -1,0 +1,1 @@
+"""Answers about results and changes, before they become HTTP."""

@@ -1,0 +1,1 @@
+"""Charts of a job as SVG shapes."""

@@ -1,0 +1,1 @@
+"""The explanation of values and failures in sentences."""

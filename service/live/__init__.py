@@ -1,0 +1,1 @@
+"""The newest epochs in memory: readers, the results index, recent changes."""

@@ -1,0 +1,115 @@
+"""Examples: what the OpenAPI document shows of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from service.routes.documents import reference
+
+SPEC_DOCUMENT = {
+    "name": "items",
+    "source": {"topic": "shop.product"},
+    "columns": {"id": "BIGINT", "name": "STRING", "cnt": "INT"},
+    "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
+    "sink": {"topic": "items-changes"},
+}
+ROW = {"name": "bolt", "sum_cnt": 36120, "top": 998, "n": 71}
+_JOB = {
+    "name": "items",
+    "revision": 1,
+    "desired": "RUNNING",
+    "actual": "RUNNING",
+    "since": "2026-01-31T12:00:00.000Z",
+    "reason": None,
+    "failure": None,
+    "failures": 0,
+    "retry_at": None,
+    "restart_needed": False,
+    "epoch": 41,
+    "watermark": 1769860799999,
+    "groups": 13,
+    "rates": {"read_per_second": 750.0, "changes_per_second": 310.0, "epochs_per_second": 1.0},
+}
+JOB = {**_JOB, "spec": {"name": "items", "source": {"topic": "shop.product"}}}
+JOBS = {"jobs": [_JOB], "next_cursor": None}
+VALID = {"valid": True, "columns": [{"name": "name", "type": "STRING"}], "spec": {"name": "items"}}
+LOGS = {
+    "lines": [
+        {"time": "2026-01-31 12:00:00.000", "level": "INFO", "message": "epoch 41: 750 messages"}
+    ]
+}
+_STATUS = {
+    400: "The request cannot be read",
+    404: "Not found",
+    406: "No such media type",
+    409: "The job's state does not allow it",
+    410: "The history is gone",
+    412: "A condition of the request does not hold",
+    413: "The body is too large",
+    422: "Something in the request is not taken; `errors` has each",
+    429: "Too many at once",
+    503: "Not now",
+}
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
+def answers(
+    document: type[msgspec.Struct] | None,
+    example: Any,
+    *problems: int,
+    status: int = 200,
+    media: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[int | str, Any]:
+    """The responses of a route: its answer, if it has one, with an example, and the problems it
+    may have. `media` are other forms of the answer, each with an example; None where that would be
+    bytes."""
+    content: dict[str, Any] = {}
+    if document is not None:
+        content["application/json"] = {"schema": reference(document), "example": example}
+    for name, shown in media.items():
+        schema = {"schema": {"type": "string", "format": "binary"}}
+        content[str(name)] = schema if shown is None else {"example": shown}
+    found: dict[int | str, Any] = {}
+    found[status] = {"description": "Success"} | ({"content": content} if content else {})
+    for each in sorted({401, 403, 422, *problems}):
+        words = {401: "No valid token", 403: "The token's role does not allow it"}
+        found[each] = {
+            "description": {**_STATUS, **words}[each],
+            "content": {"application/problem+json": {"schema": _PROBLEM}},
+        }
+    return found
+
+
+# What a reader gets who has the newest already: said with If-None-Match, answered without a body.
+NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than If-None-Match"}}
+
+
+def body_schema(
+    properties: dict[str, Any],
+    example: dict[str, Any],
+    required: list[str] | None = None,
+) -> dict[str, Any]:
+    """What a route takes as its body: a JSON object of these properties and no others."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema |= {"additionalProperties": False, "required": required or []}
+    return {
+        "requestBody": {
+            "required": bool(required),
+            "content": {"application/json": {"schema": schema, "example": example}},
+        }
+    }

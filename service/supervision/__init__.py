@@ -1,0 +1,1 @@
+"""The jobs of the service: registered, started, watched, operated on."""

@@ -1,0 +1,1 @@
+"""A job's Delta table as the service reads it."""

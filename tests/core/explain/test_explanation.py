@@ -1,0 +1,63 @@
+"""What a group remembers, as the numbers that people read."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.core.aggregates import FUNCTIONS, accumulators_of
+from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.sql.select import parse_query
+from schemas.types.sql_types import BOOLEAN, DOUBLE, INT, STRING, decimal
+
+COLUMNS = {"v": INT, "w": DOUBLE, "d": decimal(5, 2), "s": STRING, "f": BOOLEAN}
+
+
+@pytest.mark.parametrize(
+    ("call", "values", "wanted"),
+    [
+        ("SUM(v)", [3, 3, 4], {"sum": 10, "count": 3}),
+        ("SUM(DISTINCT v)", [3, 3, 4], {"distinct_sum": 7, "distinct_count": 2}),
+        ("COUNT(DISTINCT s)", ["a", "a"], {"distinct_count": 1}),
+        ("VAR_POP(v)", [3, 4], {"sum": 7, "sum_of_squares": 25, "count": 2}),
+        ("STDDEV(d)", [150, 50], {"sum": "2.00", "sum_of_squares": "2.5000", "count": 2}),
+        (
+            "STDDEV(w)",
+            [1.5, -0.5],
+            {
+                "sum": 1.0, "nan": 0, "infinity": 0, "-infinity": 0, "sum_of_squares": 2.5,
+                "count": 2,
+            },
+        ),
+        ("BOOL_AND(f)", [True, False, True], {"true": 2, "count": 3}),
+        ("MEDIAN(v)", [3, 3, 9], {"present": 3}),
+        ("MODE(s)", ["a"], {}),
+    ],
+)  # fmt: skip
+def test_the_cells_of_an_aggregate_are_shown_by_name(
+    call: str, values: list[object], wanted: dict[str, object]
+) -> None:
+    plan = parse_query(f"SELECT {call} AS r FROM t", COLUMNS)
+    projection = plain_projection(plan)
+    assert projection is not None
+    tally, bundle = Tally(plan, projection), Bundle()
+    bundle.add(0, 0, [(1, (value,)) for value in values])  # type: ignore[misc]
+    tally.fold(bundle.ranges())
+    (group,) = tally.state.groups([()])
+    assert group is not None
+    found: dict[str, object] = {}
+    at = 1
+    for accumulator in tally.program.arguments[0]:
+        cells = group.cells[at : at + len(accumulator.cells)]
+        at += len(accumulator.cells)
+        found |= accumulator.told(cells)
+    assert found == wanted
+
+
+def test_every_cell_has_a_name_to_be_shown_under() -> None:
+    """A new accumulator must say what it is called."""
+    for function in FUNCTIONS.values():
+        for kind in (INT, DOUBLE, decimal(5, 2)):
+            for distinct in (False, True):
+                for accumulator in accumulators_of(function, "x", kind, distinct=distinct):
+                    shown = accumulator.told((0,) * len(accumulator.cells))
+                    assert len(shown) == len(accumulator.cells)

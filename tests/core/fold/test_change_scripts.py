@@ -1,0 +1,172 @@
+"""Every change script through the core: what comes out is what the script says, line by line.
+
+A second run of each rebuilds the state from its own upserts after every bundle, as a start after a
+crash does; nothing may depend on what was only in memory. `--rewrite` writes what comes out into
+the scripts, for review.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.core.fold.changelog_table import fold_changelog
+from jobs.core.fold.fold import Folded
+from jobs.core.fold.in_memory import Bundle, Projection, Tally, plain_projection
+from jobs.core.fold.rules import Rules, rules_of
+from jobs.core.fold.state import Key, Upserts
+from jobs.core.plan.tree import Plan
+from jobs.core.sql.grouping_sets import numbered, numbered_rows
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Changes, Op, Row
+from jobs.core.values.json_values import render
+from jobs.offline.replay import Arrival, StepReader, evaluated_by_spark
+from schemas.spec.file import load_spec
+from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
+
+SCRIPTS = scripts()
+
+
+def plan_of(script: Script) -> Plan:
+    spec = load_spec(script.spec())
+    return parse_query(spec.query, spec.columns)
+
+
+PLAIN = [script for script in SCRIPTS if plain_projection(plan_of(script)) is not None]
+EVALUATED = [script for script in SCRIPTS if script not in PLAIN]
+
+
+def bundles_of(script: Script, plan: Plan) -> list[Bundle]:
+    """The script's bundles; offsets run on through all of them, as in a topic."""
+    reader = StepReader(load_spec(script.spec()), plan)
+    return [_bundle(reader, script, scripted, plan) for scripted in script.bundles]
+
+
+def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle, plan: Plan) -> Bundle:
+    bundle = Bundle()
+    for step in reader.read(script.steps(scripted)):
+        assert isinstance(step, Arrival)
+        assert isinstance(step.decoded, Changes), step.decoded
+        changes = [
+            (sign, each) for sign, row in step.decoded.changes for each in rows_of(plan, row)
+        ]
+        bundle.add(step.partition, step.offset, changes)
+    return bundle
+
+
+def rows_of(plan: Plan, row: Row) -> list[Row]:
+    """A row once for each grouping set."""
+    return [row] if plan.grouping_sets == 1 else numbered_rows(plan)(row)
+
+
+def lines_of(plan: Plan, folded: Folded) -> list[str]:
+    lines = [shown(op, _values(plan, key, row)) for op, key, row in folded.changelog]
+    counters = folded.counters
+    noticed = {
+        "dropped": counters.dropped_retractions,
+        "unmatched": counters.unmatched_retractions,
+        "misfits": counters.misfits,
+    }
+    return lines + [f"{word} {count}" for word, count in noticed.items() if count]
+
+
+def _values(plan: Plan, key: Key, row: Row) -> list[object]:
+    columns = [(named.name, named.type) for named in plan.group]
+    columns += plan.results
+    shown_by_name = {
+        name: render(value, kind) for (name, kind), value in zip(columns, key + row, strict=True)
+    }
+    return [shown_by_name[name] for name in plan.output]
+
+
+def rules(script: Script) -> Rules:
+    return rules_of(load_spec(script.spec()).state, withhold=script.event_clock)
+
+
+class Run:
+    """A script on its way, with the time that has passed."""
+
+    def __init__(self, script: Script) -> None:
+        self.now_ms = 0
+        self.bundles = iter(bundles_of(script, plan_of(script)))
+
+    def fold(self, tally: Tally, scripted: ScriptedBundle) -> Folded:
+        bundle = next(self.bundles)
+        if scripted.changes:
+            return tally.fold(bundle.ranges(), self.now_ms)
+        self.now_ms += scripted.clock_ms
+        return tally.pass_time(self.now_ms, release=scripted.release)
+
+
+def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) -> None:
+    tally = Tally(plan, projection, rules=rules(script))
+    table: dict[Key, Row] = {}
+    outcomes = []
+    run = Run(script)
+    for scripted in script.bundles:
+        folded = run.fold(tally, scripted)
+        outcomes.append(lines_of(plan, folded))
+        fold_changelog(table, folded.changelog)
+        if not script.emit_expired:
+            continue  # then the changelog does not say which groups there are
+        for key, row in table.items():
+            group = tally.state.groups([key])[0]
+            assert group is not None
+            assert repr(tally.program.row(group)) == repr(row)
+        if not rewrite:
+            assert outcomes[-1] == scripted.expected
+    if rewrite:
+        script.rewrite(outcomes)
+
+
+@pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
+def test_the_script_holds(script: Script, request: pytest.FixtureRequest) -> None:
+    plan = plan_of(script)
+    projection = plain_projection(plan)
+    assert projection is not None
+    check(script, plan, projection, rewrite=request.config.getoption("--rewrite"))
+
+
+@pytest.mark.parametrize("script", EVALUATED, ids=lambda script: script.name)
+def test_the_script_with_row_expressions_holds(
+    script: Script, request: pytest.FixtureRequest, spark: object
+) -> None:
+    plan = plan_of(script)
+    reader = StepReader(load_spec(script.spec()), plan)
+    steps = [step for scripted in script.bundles for step in script.steps(scripted)]
+    rows = {
+        row: None
+        for step in reader.read(steps)
+        if isinstance(step, Arrival) and isinstance(step.decoded, Changes)
+        for _, changed in step.decoded.changes
+        for row in rows_of(plan, changed)
+    }
+    over = plan if plan.grouping_sets == 1 else numbered(plan)
+    evaluated = evaluated_by_spark("scripts", over, rows)
+    assert evaluated.projection is not None
+    assert not evaluated.failures
+    check(script, over, evaluated.projection, rewrite=request.config.getoption("--rewrite"))
+
+
+@pytest.mark.parametrize("script", PLAIN, ids=lambda script: script.name)
+def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
+    script: Script, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--rewrite"):
+        pytest.skip("the scripts are being rewritten; run again without --rewrite")
+    plan = plan_of(script)
+    projection = plain_projection(plan)
+    assert projection is not None
+    history: list[Upserts] = []
+    run = Run(script)
+    for scripted in script.bundles:
+        tally = Tally(plan, projection, rules=rules(script))
+        for upserts in history:
+            tally.state.apply(upserts)
+        folded = run.fold(tally, scripted)
+        history.append(folded.upserts)
+        assert lines_of(plan, folded) == scripted.expected
+
+
+def test_every_op_appears_in_the_scripts() -> None:
+    said = {line[:2] for script in SCRIPTS for each in script.bundles for line in each.expected}
+    assert said >= set(Op)

@@ -1,0 +1,184 @@
+"""What holds for any bytes and any values, in every format."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.core.formats.debezium_fields import Modes
+from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, Decoded, Rejected
+from schemas.types.sql_types import SqlType
+from tests.support.examples import examples
+
+COLUMNS = tuple(
+    Column(name, SqlType.parse(kind))
+    for name, kind in {
+        "id": "BIGINT", "name": "STRING", "p": "DECIMAL(12, 3)", "d": "DATE", "t": "TIME",
+        "s": "TIMESTAMP(3)", "n": "TIMESTAMP(9)", "z": "TIMESTAMP_LTZ(6)", "f": "FLOAT",
+        "b": "BOOLEAN", "x": "BINARY",
+    }.items()
+)  # fmt: skip
+DECODERS = [
+    MessageRules("debezium-json"),
+    MessageRules("debezium-json", "s.*", "p.*", last_images=True),
+    MessageRules("debezium-json", modes=Modes("precise", "nanoseconds"), missing_is_null=True),
+    MessageRules("debezium-json", modes=Modes("string", "connect")),
+    MessageRules("maxwell-json"),
+    MessageRules("maxwell-json", "s.*", missing_is_null=True),
+    MessageRules("upsert-json", primary_key=("id", "name")),
+    MessageRules("changelog-json"),
+]
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.integers(-2, 2),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=6),
+    st.sampled_from([
+        "1.50", "1234", "AJY=", "1e3", "2020-05-13", "12:38:35", "2020-05-13 12:38:35.477",
+        "2020-05-13T12:38:35.477Z", "2020-05-13T12:38:35+01:00", "2020-05-13Z", "NaN", "true",
+        "yes", "FALSE", "2", "1e39", "1e400", "12:38:35.477", "0000-01-01",
+        "__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+        9223372036825200000, 1589373515477, 18395, 45515123456,
+    ]),
+    st.just([1]),
+)  # fmt: skip
+ROWS = st.none() | st.dictionaries(st.sampled_from([c.name for c in COLUMNS]), SCALARS)
+GOOD = {
+    "id": st.integers(-(2**63), 2**63 - 1),
+    "name": st.sampled_from(["a", "", "ü", "shop"]),
+    "p": st.sampled_from(["1.50", "AJY=", 1.5, 12, "12.", 123456789.123]),
+    "d": st.sampled_from([18395, "2020-05-13"]),
+    "t": st.sampled_from([0, 45515, "12:38:35"]),
+    "s": st.sampled_from([0, -1, 1589373515477, "2020-05-13 12:38:35.477"]),
+    "n": st.sampled_from([0, -1, 1589373515477123456, "2020-05-13 12:38:35.477123456"]),
+    "z": st.sampled_from([0, 1589373515477, "2020-05-13 12:38:35Z", "2020-05-13T12:38:35+01:00"]),
+    "f": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70),
+    "b": st.booleans() | st.integers(0, 1),
+    "x": st.sampled_from(["AAH/", "", "AA=="]),
+}
+FULL_ROWS = st.builds(
+    lambda good, odd: good | odd,
+    st.fixed_dictionaries({name: st.none() | values for name, values in GOOD.items()}),
+    st.just({}) | st.dictionaries(st.sampled_from(list(GOOD)), SCALARS, max_size=1),
+)
+NAMES = st.sampled_from(["shop", "product", "other", None, 5])
+MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(["c", "r", "u", "d", "t", "m", "+I", "-D", "x", None]),
+        "type": st.sampled_from(["insert", "update", "delete", "bootstrap-start", "x", 1]),
+        "before": ROWS | FULL_ROWS,
+        "after": ROWS | FULL_ROWS,
+        "data": ROWS | FULL_ROWS,
+        "row": ROWS | FULL_ROWS,
+        "old": ROWS,
+        "database": NAMES,
+        "table": NAMES,
+        "source": st.none() | st.fixed_dictionaries({}, optional={"db": NAMES, "table": NAMES}),
+        "ts": st.sampled_from([1, None, "x", 2**63]),
+        "ts_ms": st.sampled_from([1, None, "x", 2**63]),
+    },
+)
+SCHEMAS = st.none() | st.fixed_dictionaries(
+    {
+        "fields": st.just([
+            {"field": "after", "fields": [
+                {"field": "p", "name": "org.apache.kafka.connect.data.Decimal",
+                 "parameters": {"scale": "2"}},
+                {"field": "s", "name": "io.debezium.time.MicroTimestamp"},
+                {"field": "t", "name": "org.apache.kafka.connect.data.Time"},
+                {"field": "d", "name": "io.debezium.time.IsoDate"},
+            ]},
+        ])
+        | st.just(5)
+    }
+)  # fmt: skip
+
+
+def both_ways(decoder: MessageDecoder, value: bytes | None, key: bytes | None = None) -> Decoded:
+    if isinstance(decoder, KeyedDecoder):
+        decoded, exactly = decoder.decode_keyed(value, key), decoder.explain_keyed(value, key)
+    else:
+        decoded, exactly = decoder.decode(value), decoder.explain(value)
+    assert repr(decoded) == repr(exactly)  # the repr: NaN is itself, and True is not 1
+    return decoded
+
+
+of_every_decoder = pytest.mark.parametrize(
+    "decoder",
+    [rules.decoder(COLUMNS, COLUMNS[:-1]) for rules in DECODERS],
+    ids=[f"{number} {rules.format}" for number, rules in enumerate(DECODERS)],
+)
+
+
+@of_every_decoder
+@examples(120)
+@given(message=MESSAGES, schema=SCHEMAS, enveloped=st.booleans())
+def test_the_fast_way_and_the_exact_way_agree(
+    decoder: MessageDecoder, message: dict[str, Any], schema: Any, enveloped: bool
+) -> None:
+    whole = {"schema": schema, "payload": message} if enveloped else message
+    both_ways(decoder, json.dumps(whole).encode())
+
+
+@of_every_decoder
+@examples(60)
+@given(row=ROWS | FULL_ROWS, key=ROWS)
+def test_rows_agree_as_well(decoder: MessageDecoder, row: Any, key: Any) -> None:
+    for value in (
+        row,
+        {"op": "c", "after": row},
+        {"op": "+I", "row": row},
+        {"type": "insert", "data": row, "database": "shop"},
+    ):
+        both_ways(decoder, json.dumps(value).encode(), json.dumps(key).encode())
+    both_ways(decoder, None, json.dumps(key).encode())
+
+
+@of_every_decoder
+@examples(60)
+@given(noise=st.binary(max_size=40), cut=st.integers(0, 200))
+def test_no_bytes_ever_raise(decoder: MessageDecoder, noise: bytes, cut: int) -> None:
+    whole = json.dumps({"op": "c", "after": {c.name: None for c in COLUMNS}, "ts_ms": 5}).encode()
+    for value in (noise, whole[:cut], whole[:cut] + noise + whole[cut + 3 :]):
+        both_ways(decoder, value, noise)
+
+
+@examples(120)
+@given(units=st.integers(-(10**12) + 1, 10**12 - 1), schema=st.booleans())
+def test_a_decimal_comes_back_from_its_bytes(units: int, schema: bool) -> None:
+    columns = (Column("p", SqlType.parse("DECIMAL(12, 3)")),)
+    decoder = MessageRules("debezium-json", modes=Modes("precise")).decoder(columns, columns)
+    length = units.bit_length() // 8 + 1
+    text = base64.b64encode(units.to_bytes(length, "big", signed=True)).decode()
+    message = {"op": "c", "after": {"p": text}}
+    assert both_ways(decoder, json.dumps(message).encode()) == Changes([(1, (units,))])
+    ambiguous = MessageRules("debezium-json").decoder(columns, columns)
+    decoded = both_ways(ambiguous, json.dumps(message).encode())
+    # Never another number: where text could be one, it is refused.
+    assert decoded == Changes([(1, (units,))]) or (
+        isinstance(decoded, Rejected) and text.isdecimal()
+    )
+
+
+def test_a_new_schema_is_read_and_old_ones_are_forgotten() -> None:
+    columns = (Column("p", SqlType.parse("DECIMAL(12, 3)")),)
+    decoder = MessageRules("debezium-json").decoder(columns, columns)
+    for version in range(250):
+        scale = version % 3
+        field = {"field": "p", "name": "org.apache.kafka.connect.data.Decimal",
+                 "parameters": {"scale": str(scale)}}  # fmt: skip
+        schema = {"version": version, "fields": [{"field": "after", "fields": [field]}]}
+        message = {"schema": schema, "payload": {"op": "c", "after": {"p": "fw=="}}}
+        expected = Changes([(1, (127 * 10 ** (3 - scale),))])
+        assert both_ways(decoder, json.dumps(message).encode()) == expected

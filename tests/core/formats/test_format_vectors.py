@@ -1,0 +1,142 @@
+"""Messages of every format and the signed rows that they are, as data files that a reader can
+check by eye; each runs the fast way, the exact way, and through a decoder that has travelled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.core.formats.debezium_fields import Modes
+from jobs.core.formats.registry import FORMATS, KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Skipped
+from jobs.core.values.json_values import renderer
+from schemas.types.sql_types import SqlType
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "formats"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    format: str
+    name: str
+    columns: tuple[Column, ...]
+    rules: dict[str, Any]
+    message: bytes | None
+    key: bytes | None
+    expected: list[str] = field(default_factory=list)
+
+    @property
+    def decoder(self) -> MessageDecoder:
+        given = dict(self.rules)
+        if "modes" in given:
+            given["modes"] = Modes(*given["modes"])
+        if "primary_key" in given:
+            given["primary_key"] = tuple(given["primary_key"])
+        return MessageRules(self.format, **given).decoder(self.columns, self.columns)
+
+
+def vectors_of(path: Path) -> Iterator[Vector]:
+    """Blocks parted by blank lines: a name, `message:`, `key:`, and what becomes of them.
+    `columns:` and `rules:` hold from there on."""
+    columns: tuple[Column, ...] = ()
+    rules: dict[str, Any] = {}
+    for block in path.read_text().split("\n\n"):
+        name, message, key = "", None, None
+        expected = []
+        for line in block.splitlines():
+            word, _, rest = line.partition(": ")
+            if line.startswith("#"):
+                continue
+            if word == "columns":
+                columns = tuple(columns_of(rest))
+            elif word == "rules":
+                rules = json.loads(rest)
+            elif word == "message" or line == "message:":
+                message = rest.encode() or None
+            elif word == "key":
+                key = rest.encode()
+            elif not name:
+                name = line
+            else:
+                expected.append(line)
+        if name:
+            yield Vector(path.stem, name, columns, rules, message, key, expected)
+
+
+def columns_of(text: str) -> Iterator[Column]:
+    for part in re.split(r", (?![^(]*\))", text):
+        name, _, kind = part.partition(" ")
+        yield Column(name, SqlType.parse(kind))
+
+
+ALL = [vector for path in sorted(VECTORS.glob("*.vectors")) for vector in vectors_of(path)]
+
+
+@pytest.mark.parametrize("vector", ALL, ids=lambda vector: f"{vector.format}: {vector.name}")
+def test_a_message_is_what_its_vector_says(vector: Vector) -> None:
+    decoder = vector.decoder
+    for made in (decoder, pickle.loads(pickle.dumps(decoder))):
+        for decoded in ways(made, vector):
+            assert told(decoded, vector) == vector.expected
+
+
+def ways(decoder: MessageDecoder, vector: Vector) -> Iterator[Decoded]:
+    if isinstance(decoder, KeyedDecoder):
+        yield decoder.decode_keyed(vector.message, vector.key)
+        yield decoder.explain_keyed(vector.message, vector.key)
+    else:
+        yield decoder.decode(vector.message)
+        yield decoder.explain(vector.message)
+
+
+def told(decoded: Decoded, vector: Vector) -> list[str]:
+    """An outcome in the words of the data files, as far as the expected lines speak of it."""
+    if isinstance(decoded, Changes):
+        render = [renderer(column.type) for column in vector.columns]
+        lines = []
+        for sign, row in decoded.changes:
+            shown = [write(value) for write, value in zip(render, row, strict=True)]
+            lines.append(f"{'+' if sign > 0 else '-'} {json.dumps(shown)}")
+        if any(line.startswith("times") for line in vector.expected):
+            lines.append(f"times {json.dumps(decoded.es)} {json.dumps(decoded.ts)}")
+        return lines
+    if isinstance(decoded, Rejected):
+        (line,) = vector.expected
+        _, path, *words = line.split(" ", 2)
+        assert line.startswith("rejected") and decoded.path == path, decoded
+        assert all(part in decoded.reason for part in words), decoded
+        return [line]
+    if isinstance(decoded, ColumnGone):
+        return [f"gone {decoded.column}"]
+    return [f"skipped {decoded.why}"] if isinstance(decoded, Skipped) else ["filtered"]
+
+
+def test_every_format_but_canal_has_vectors_here() -> None:
+    assert {vector.format for vector in ALL} == set(FORMATS) - {"canal-json"}
+    assert len({(vector.format, vector.name) for vector in ALL}) == len(ALL) > 90
+
+
+@pytest.mark.parametrize("name", ["changelog-json", "upsert-json"])
+def test_a_format_without_tables_has_no_filter(name: str) -> None:
+    with pytest.raises(ValueError, match="no database and no table"):
+        MessageRules(name, table="t").decoder((), ())
+
+
+def test_an_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown format 'avro'; known: canal-json"):
+        MessageRules("avro").decoder((), ())
+    with pytest.raises(ValueError, match="upsert-json needs a primary key"):
+        MessageRules("upsert-json").decoder((), ())
+
+
+def test_what_is_neither_rows_nor_a_reason_is_not_an_outcome() -> None:
+    outcomes = {type(decoded) for vector in ALL for decoded in ways(vector.decoder, vector)}
+    assert outcomes == {Changes, Skipped, Filtered, Rejected, ColumnGone}

@@ -1,0 +1,43 @@
+"""What is known of a refused message: which groups lack it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.core.job.job_plan import plan_of
+from jobs.core.job.refused_message import groups_of
+from schemas.spec.file import load_spec
+
+QUERY = "SELECT name, SUM(v) AS s FROM t GROUP BY name"
+
+
+def groups(query: str, kind: str, *rows: dict[str, Any], old: Any = None) -> Any:
+    spec = load_spec(
+        f"{{name: j, source: {{topic: t}}, columns: {{name: STRING, v: INT}}, query: {query!r}}}"
+    )
+    message = {"type": kind, "data": rows, **({} if old is None else {"old": old})}
+    return groups_of(spec, plan_of(spec), json.dumps(message).encode())
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (QUERY, [{"name": "b"}, {"name": "a"}]),
+        ("SELECT UPPER(name) AS u, SUM(v) AS s FROM t GROUP BY UPPER(name)", [{}]),
+        ("SELECT SUM(v) AS s FROM t", [{}]),
+    ],
+    ids=["a column", "an expression", "no group"],
+)
+def test_the_groups_of_both_images_are_named_whatever_another_column_has(
+    query: str, found: list[Any]
+) -> None:
+    row = {"name": "a", "v": "no number"}
+    assert groups(query, "UPDATE", row, row, old=[{"name": "b"}, {"name": "b"}]) == found
+
+
+def test_groups_that_cannot_be_read_are_unknown() -> None:
+    assert groups(QUERY, "INSERT", {"v": "7"}) is None
+    assert groups(QUERY, "TRUNCATE") is None

@@ -1,0 +1,82 @@
+"""Consolidation: what a range ships is enough, and no more than that."""
+
+from __future__ import annotations
+
+from jobs.core.rows.consolidate import RUNNING_BITS, Consolidation, plain_group
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Row
+from schemas.types.sql_types import SqlType
+
+A, B, Z = ("a", 1), ("b", 2), ("z", 3)
+TYPES = {"k": SqlType.parse("STRING"), "v": SqlType.parse("STRING")}
+
+
+def shipped(*changes: tuple[int, Row], ordinal: int = 0) -> list[tuple[Row, int, int]]:
+    consolidation = Consolidation(ordinal)
+    consolidation.add(changes)
+    return list(zip(*consolidation.weighted(), strict=True))
+
+
+def test_equal_rows_add_up_and_a_retraction_before_its_own_accumulate_goes_alone() -> None:
+    assert shipped((1, A), (1, B), (-1, A), (-1, Z), (1, A)) == [(A, 0, 1), (B, 1, 1), (Z, ~3, -1)]
+
+
+def test_each_head_is_shipped_for_itself_with_its_position() -> None:
+    assert shipped((-1, A), (-1, A), (1, A), (-1, A)) == [(A, 2, 0), (A, ~0, -1), (A, ~1, -1)]
+
+
+def test_a_row_that_cancelled_is_shipped_for_its_first_plus() -> None:
+    assert shipped((1, A), (-1, A)) == [(A, 0, 0)]
+
+
+def test_positions_of_a_later_range_are_behind_all_of_an_earlier_one() -> None:
+    (_, first, _), (_, head, _) = shipped((-1, A), (1, B), ordinal=3)
+    assert first == (3 << RUNNING_BITS) + 1
+    assert ~head == 3 << RUNNING_BITS
+    (_, earlier, _), *_ = shipped(*[(1, (i,)) for i in range(1_000)], ordinal=2)
+    assert earlier < ~head
+
+
+def test_messages_continue_each_other() -> None:
+    one, several = Consolidation(0), Consolidation(0)
+    changes = [(-1, A), (1, A), (1, B), (-1, B), (-1, Z), (1, A)]
+    one.add(changes)
+    for change in changes:
+        several.add([change])
+    several.add([])
+    assert one.weighted() == several.weighted()
+    assert one.changes == several.changes == len(changes)
+
+
+def test_a_row_of_weight_0_stays_behind_once_its_group_is_known_to_live() -> None:
+    consolidation = Consolidation(0)
+    first, later, other = ("a", 1), ("a", 2), ("b", 1)
+    consolidation.add([(1, first), (-1, first), (1, later), (-1, later), (1, other), (-1, other)])
+    rows, positions, weights = consolidation.weighted(lambda row: row[0])
+    assert (rows, positions, weights) == ([first, other], [0, 4], [0, 0])
+
+
+def test_heads_are_shipped_whatever_is_known_of_their_group() -> None:
+    consolidation = Consolidation(0)
+    consolidation.add([(1, ("a", 1)), (-1, ("a", 2)), (-1, ("b", 2))])
+    rows, _, _ = consolidation.weighted(lambda row: row[0])
+    assert rows == [("a", 1), ("a", 2), ("b", 2)]
+
+
+def test_a_group_is_read_off_the_row_where_nothing_stands_between() -> None:
+    by_key = plain_group(parse_query("SELECT k, MAX(v) AS top FROM t GROUP BY k", TYPES))
+    assert by_key is not None
+    assert by_key(("a", "1")) == by_key(("a", "2")) != by_key(("b", "1"))
+    everything = plain_group(parse_query("SELECT MAX(v) AS top FROM t", TYPES))
+    assert everything is not None
+    assert everything(("1",)) == everything(("2",))
+
+
+def test_no_row_stays_behind_where_a_where_or_an_expression_has_to_see_it() -> None:
+    """A row of weight 0 whose expression fails sends its messages to quarantine all the same."""
+    for sql in (
+        "SELECT k, COUNT(*) AS n FROM t WHERE v = '1' GROUP BY k",
+        "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
+        "SELECT u, COUNT(*) AS n FROM (SELECT UPPER(k) AS u FROM t) GROUP BY u",
+    ):
+        assert plain_group(parse_query(sql, TYPES)) is None

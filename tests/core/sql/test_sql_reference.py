@@ -1,0 +1,62 @@
+"""The page about SQL is made from the tables of functions, and what it shows is taken; the examples
+of scalar functions are run by tests/edge/spark/test_function_examples.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jobs.core.aggregates import FUNCTIONS
+from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.sql.aggregate_calls import REFUSED
+from jobs.core.sql.select import QueryError, parse_query
+from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, timestamp
+from tests.support.sql_reference.aggregates import COLUMNS, ROWS
+from tests.support.sql_reference.page import sql_page
+
+PAGE = Path(__file__).parents[3] / "docs" / "sql.md"
+
+
+def test_the_page_says_what_the_tables_of_functions_say(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--rewrite"):
+        PAGE.write_text(sql_page(), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == sql_page()
+
+
+ORDERS: dict[str, SqlType] = {
+    "shop": STRING,
+    "customer": STRING,
+    "amount": INT,
+    "paid": BOOLEAN,
+    "at": timestamp(3),
+}
+QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_of_the_page_is_taken(query: str) -> None:
+    assert parse_query(query, ORDERS).output
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_example_gives_what_the_page_says(name: str) -> None:
+    function = FUNCTIONS[name]
+    plan = parse_query(f"SELECT {function.example} AS r FROM t", COLUMNS)
+    projection = plain_projection(plan)
+    assert projection is not None
+    places = [list(COLUMNS).index(column.name) for column in plan.used]
+    bundle = Bundle()
+    bundle.add(0, 0, [(1, tuple(row[place] for place in places)) for row in ROWS])
+    ((_, _, row),) = Tally(plan, projection).fold(bundle.ranges()).changelog
+    assert repr(row) == repr((function.gives,))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_page_calls_impossible_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_query(f"SELECT {name}(cnt) FROM t", COLUMNS)
+    (problem,) = caught.value.problems
+    assert problem.message == REFUSED[name][0]
+    assert problem.hint == REFUSED[name][1]

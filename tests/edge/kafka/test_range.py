@@ -1,0 +1,88 @@
+"""Reading a range: exactly the planned records, or the reason why not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient, TopicPartition
+
+from jobs.edge.kafka.range import RangeSilent, RangeUnreadable, records_of
+from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.process.broker import Broker
+from tests.support.running_job import create_topic, produce
+
+pytestmark = pytest.mark.broker
+
+
+def connection(broker: Broker) -> Mapping[str, str]:
+    return {"bootstrap.servers": broker.address}
+
+
+def read(broker: Broker, topic: str, start: int, end: int, partition: int = 0) -> list[bytes]:
+    planned = OffsetRange(topic, partition, start, end)
+    lists = records_of(connection(broker), planned, seconds_max=20)
+    records = [record for records in lists for record in records]
+    offsets = [record.offset() or 0 for record in records]
+    assert offsets == sorted(set(offsets))
+    assert all(record.partition() == partition for record in records)
+    return [record.value() or b"" for record in records]
+
+
+def written(broker: Broker, topic: str, count: int) -> list[bytes]:
+    """Numbers as values in partition 0, and others in partition 1."""
+    create_topic(broker.address, topic, 2)
+    values = [b"%d" % number for number in range(count)]
+    produce(broker.address, topic, [(0, value) for value in values])
+    produce(broker.address, topic, [(1, b"other " + value) for value in values])
+    return values
+
+
+def test_a_range_is_its_records_and_no_others_however_often_it_is_read(
+    broker: Broker, topic: str
+) -> None:
+    values = written(broker, topic, 10_000)
+    for start, end in ((0, 10_000), (17, 18), (3, 9_999), (9_999, 10_000), (0, 5), (4_000, 8_001)):
+        assert read(broker, topic, start, end) == values[start:end]
+        assert read(broker, topic, start, end, 1) == [b"other " + v for v in values[start:end]]
+
+
+def test_offsets_without_records_are_passed_over_at_the_end_too(broker: Broker, topic: str) -> None:
+    create_topic(broker.address, topic, 1)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    producer.init_transactions()
+    for value, end in ((b"a", "commit"), (b"lost", "abort"), (b"b", "commit")):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush()
+        producer.commit_transaction() if end == "commit" else producer.abort_transaction()
+    began = time.monotonic()
+    assert read(broker, topic, 0, 6) == [b"a", b"b"]
+    assert read(broker, topic, 1, 4) == []
+    assert read(broker, topic, 5, 6) == []
+    assert time.monotonic() - began < 10
+
+
+def test_records_that_retention_took_are_named_and_not_skipped(broker: Broker, topic: str) -> None:
+    written(broker, topic, 10)
+    admin = KafkaAdminClient(bootstrap_servers=[broker.address])
+    admin.delete_records({TopicPartition(topic, 0): 4})
+    admin.close()
+    with pytest.raises(RangeUnreadable, match=r"/0 \[0, 10\): the records from offset 0 on are no"):
+        read(broker, topic, 0, 10)
+    assert len(read(broker, topic, 4, 10)) == 6
+
+
+def test_a_range_that_the_topic_does_not_have_is_given_up(broker: Broker, topic: str) -> None:
+    written(broker, topic, 3)
+    planned = OffsetRange(topic, 0, 0, 5)
+    with pytest.raises(RangeSilent, match="nothing came for 1 s after offset 3"):
+        list(records_of(connection(broker), planned, seconds_max=1))
+
+
+def test_a_broker_that_is_not_there_is_the_reason() -> None:
+    nobody = {"bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(RangeSilent, match="nothing came for 1 s"):
+        list(records_of(nobody, OffsetRange("t", 0, 0, 1), seconds_max=1))

@@ -1,0 +1,123 @@
+"""Parcels: rows that nobody evaluates come to their fold task as the projection would bring them.
+
+rows of all types ──► parcels, one value a fold task ──► unpacked: each row once, in its bucket
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.consolidate import Weighted, plain_places
+from jobs.core.sql.select import parse_query
+from jobs.edge.rows import weighted_rows
+from jobs.edge.rows.columns import numbered, to_arrow
+from jobs.edge.rows.weighted_rows import (
+    BUCKET,
+    PARCEL,
+    POSITION,
+    REPORT,
+    TARGET,
+    WEIGHT,
+    parcelling_of,
+    report_parcel,
+    unpacked,
+)
+from schemas.types.arrow_values import from_arrow
+from schemas.types.sql_types import SqlType
+from tests.edge.spark.test_bucket_column import BUCKETS, VALUES
+
+TYPES = {f"c{i}": SqlType.parse(name) for i, name in enumerate(VALUES)}
+COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.values())]
+ROWS = len(COLUMNS[0])
+
+
+def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
+    """All rows but the last one, the first of them as a head of weight -1."""
+    keys = ", ".join(group)
+    least = "".join(f", MIN({name}) AS m{name}" for name in TYPES)
+    plan = parse_query(
+        f"SELECT {keys}{', ' * bool(keys)}COUNT(*) AS n{least} FROM t"
+        + f" GROUP BY {keys}" * bool(keys),
+        TYPES,
+    )
+    made = parcelling_of(plan, BUCKETS, targets)
+    assert made is not None
+    names = [column.name for column in plan.used]
+    columns = [COLUMNS[int(name[1:])] for name in names]
+    groups = numbered([columns[names.index(name)] for name in group], ROWS)
+    places = np.array([1, 2, 0])
+    weighted = Weighted(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
+    return plan, pa.Table.from_batches(list(made.parcels(columns, weighted, groups)))
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("group", [[], *([name] for name in TYPES), list(TYPES)], ids="-".join)
+def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets: int) -> None:
+    plan, parcels = parcelled(group, targets)
+    assert parcels[REPORT].null_count == len(parcels)
+    arrived: dict[int, tuple[int, ...]] = {}
+    for target in range(targets):
+        rows = unpacked(parcels.filter(pa.compute.equal(parcels[TARGET], target)))
+        if not rows.num_rows:
+            continue
+        keys = _tuples(rows, "g", [TYPES[name] for name in group])
+        values = _tuples(rows, "a", [each.type for each in plan.arguments])
+        told = zip(*(rows[name].to_pylist() for name in (BUCKET, POSITION, WEIGHT)), strict=True)
+        for key, value, (bucket, position, weight) in zip(keys, values, told, strict=True):
+            place = (position if position >= 0 else ~position) - 10
+            assert key == tuple(_value(name, place) for name in group)
+            assert value == tuple(
+                _value(each.expression.name, place)  # type: ignore[union-attr]
+                for each in plan.arguments
+            )
+            assert bucket == bucket_of(key, [TYPES[name] for name in group], BUCKETS)
+            assert bucket % targets == target
+            arrived[place] = (position, weight)
+    assert arrived == {0: (~10, -1), 1: (11, 1), 2: (12, 5)}
+
+
+def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighted_rows, "PARCEL_BYTES_MAX", 1)
+    _, parcels = parcelled(["c0"], 1)
+    assert parcels[PARCEL].null_count == 0
+    assert len(parcels) == 3  # a row in each
+    assert sorted(unpacked(parcels)[WEIGHT].to_pylist()) == [-1, 1, 5]
+
+
+def test_a_report_travels_with_them() -> None:
+    table = pa.Table.from_batches([report_parcel(b"told")])
+    assert table[REPORT].to_pylist() == [b"told"]
+    assert unpacked(table).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "plain"),
+    [
+        ("SELECT c0, COUNT(*) AS n FROM t GROUP BY c0", ((0,), ())),
+        ("SELECT SUM(c3) AS s FROM t", ((), (0,))),
+        ("SELECT c2, MAX(c0) AS a, SUM(c2) AS b FROM t GROUP BY c2", ((1,), (0, 1))),
+        ("SELECT c0, SUM(c2) AS s FROM t GROUP BY c0 HAVING SUM(c2) > 3", ((0,), (1,))),
+        ("SELECT c0, COUNT(*) AS n FROM t WHERE c2 > 1 GROUP BY c0", None),
+        ("SELECT c0, SUM(c2 + 1) AS s FROM t GROUP BY c0", None),
+        ("SELECT UPPER(c0) AS u, COUNT(*) AS n FROM t GROUP BY UPPER(c0)", None),
+        ("SELECT c0, c1, COUNT(*) AS n FROM t GROUP BY ROLLUP (c0, c1)", None),
+    ],
+)
+def test_which_queries_send_their_rows_unevaluated(query: str, plain: Any) -> None:
+    assert plain_places(parse_query(query, TYPES)) == plain
+
+
+def _tuples(rows: pa.Table, letter: str, types: list[SqlType]) -> list[tuple[Any, ...]]:
+    columns = [from_arrow(rows[f"{letter}{i}"], kind) for i, kind in enumerate(types)]
+    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
+
+
+def _value(name: str, place: int) -> Any:
+    column = COLUMNS[int(name[1:])].slice(place, 1)
+    return from_arrow(column, TYPES[name])[0]

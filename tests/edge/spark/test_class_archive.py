@@ -1,0 +1,83 @@
+"""The archive of classes: a start with it has it in memory, one without it is as before."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.process import jars
+from jobs.edge.process.java import java
+from jobs.edge.spark import class_archive
+
+# Of a session: whether its JVM has mapped the archive, and whether it works.
+_LOOK = """
+from pathlib import Path
+from jobs.edge.spark.session import session
+spark = session("look")
+jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+print("mapped" if "spark.jsa" in Path(f"/proc/{jvm}/maps").read_text() else "not mapped")
+print(spark.range(3).count())
+"""
+
+
+def java_home() -> Path:
+    """Where the Java that runs is, whatever launcher is before it."""
+    shown = subprocess.run(
+        [java(), "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True, check=True,
+    ).stderr  # fmt: skip
+    (home,) = re.findall(r"java\.home = (.+)", shown)
+    return Path(home)
+
+
+def look() -> tuple[list[str], str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.split("\n")[:2], done.stderr
+
+
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the jars of this checkout, and no archive yet."""
+    kept = jars.directory()
+    (tmp_path / "manifest.json").symlink_to(kept / "manifest.json")
+    for kind in ("spark", "broker"):
+        (tmp_path / kind).symlink_to(kept / kind)
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a JVM maps is seen in /proc")
+def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
+    if not (java_home() / "lib" / "server" / "classes.jsa").exists():
+        pytest.skip("this Java came without an archive of its own classes, which ours adds to")
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.edge.spark.class_archive"],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert class_archive.archive() == ours / "spark.jsa"
+    assert look()[0] == ["mapped", "3"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(ours: Path) -> None:
+    without, said = look()
+    assert without == ["not mapped", "3"]
+    (ours / "spark.jsa").write_bytes(b"made by another Java")
+    found, said_more = look()
+    assert found == ["not mapped", "3"]
+    assert _words(said_more) == _words(said)
+
+
+def _words(said: str) -> set[str]:
+    """Without what differs from run to run: times and numbers of processes."""
+    return {line.split(":", 1)[-1] for line in said.splitlines() if "jsa" in line or "cds" in line}

@@ -1,0 +1,187 @@
+"""Expressions over results, in Python, against the same expressions over rows, in Spark.
+
+Every value that Spark gives a row Python must give too, and fail where Spark fails the row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.core.evaluate.expressions import evaluator, not_here
+from jobs.core.plan.tree import Call, Column, Expression, KeyValue
+from jobs.core.plan.walk import replaced, walk
+from jobs.core.sql.printer import expression_sql
+from jobs.core.sql.select import QueryError, parse_query
+from jobs.core.values.exact_numbers import float32
+from jobs.core.values.rounding import Failed
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.spark.expressions import build, spark_type
+from schemas.types.arrow_values import from_arrow
+from tests.support.histories import random_queries
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = random_queries.COLUMNS
+NAMES = list(COLUMNS)
+SOME, AT_ONCE = 90, 30
+LAST_US, FIRST_US = 253_402_300_799_999_999, -62_135_596_800_000_000
+NINES = 10**38 - 1
+
+ROWS: list[dict[str, Any]] = [
+    {},
+    {"s": "12", "r": "a%_", "t": 127, "i": 2**31 - 1, "l": 2**63 - 1, "f": float32(3e38),
+     "d": 1e308, "m": 9_999_999_999, "w": NINES, "b": True, "day": 2_932_896, "at": LAST_US,
+     "seen": LAST_US, "x": b"\xff"},
+    {"s": "", "r": "\\", "t": -128, "i": -(2**31), "l": -(2**63), "f": float32(-3e38),
+     "d": math.nan, "m": -9_999_999_999, "w": -NINES, "b": False, "day": -719_162, "at": FIRST_US,
+     "seen": -2_208_988_800_000_000, "x": b""},
+    {"s": "a b;c😀", "r": "0.0", "t": 0, "i": 0, "l": 0, "f": 0.0, "d": math.inf, "m": 0, "w": 0,
+     "day": 0, "at": 0, "seen": 0, "x": b"\x00\xff"},
+    {"s": " it's ", "r": ";", "t": 7, "i": -13, "l": 2**53 + 1, "f": 0.5, "d": 2.675, "m": 105,
+     "w": 12_345, "b": True, "day": 19_782, "at": 1_709_251_199_999_999,
+     "seen": 1_709_164_800_000_001, "x": "é".encode()},
+    {"s": "%a_", "r": "%a_", "t": -1, "i": 3, "l": -25, "f": -1.5, "d": -0.125, "m": -250,
+     "w": -1_999, "b": False, "day": -1, "at": -1, "seen": 1_725_148_800_000_000, "x": b"a"},
+]  # fmt: skip
+
+
+def over_keys(expression: Expression) -> Expression:
+    """The same over a group's key, whose values are the row's."""
+    return replaced(
+        expression,
+        lambda part: (
+            KeyValue(NAMES.index(part.name), part.type) if isinstance(part, Column) else None
+        ),
+    )
+
+
+def of_row(expression: Expression, row: dict[str, Any]) -> Any:
+    values = [row.get(name) for name in NAMES]
+    try:
+        return evaluator(over_keys(expression), len(NAMES))(values)
+    except Failed:
+        return Failed
+
+
+def table() -> pa.Table:
+    columns = [to_arrow([row.get(name) for row in ROWS], kind) for name, kind in COLUMNS.items()]
+    return pa.Table.from_arrays([pa.array(range(len(ROWS))), *columns], ["number", *NAMES])
+
+
+@pytest.fixture(scope="module")
+def known(spark: SparkSession) -> DataFrame:
+    from pyspark.sql import types as T
+
+    schema = T.StructType([T.StructField("number", T.LongType())])
+    for name, kind in COLUMNS.items():
+        schema.add(name, spark_type(kind))
+    return spark.createDataFrame(table(), schema).persist()
+
+
+def in_spark(known: DataFrame, expressions: Sequence[Expression]) -> list[list[Any]]:
+    """Of each expression its values, row by row."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col("number")]
+    for index, expression in enumerate(expressions):
+        made = build(expression)
+        columns.append(made.value.try_cast(spark_type(expression.type)).alias(f"v{index}"))
+        failure = F.lit(None).cast("string") if made.failure is None else made.failure
+        columns.append(failure.isNotNull().alias(f"f{index}"))
+    found = known.select(*columns).orderBy("number").toArrow()
+    results = []
+    for index, expression in enumerate(expressions):
+        values = from_arrow(found[f"v{index}"], expression.type)
+        failed = found[f"f{index}"].to_pylist()
+        results.append([Failed if bad else v for v, bad in zip(values, failed, strict=True)])
+    return results
+
+
+def read(text: str) -> Expression:
+    return parse_query(f"SELECT MAX({text}) AS x FROM t", COLUMNS).arguments[0].expression
+
+
+def possible(random: Random, depth: int) -> Expression | None:
+    try:
+        expression = read(random_queries.expression(random, depth))
+    except QueryError:
+        return None
+    return None if not_here(over_keys(expression)) else expression
+
+
+def agree(known: DataFrame, expressions: Sequence[Expression]) -> None:
+    wrong = []
+    for start in range(0, len(expressions), AT_ONCE):
+        some = expressions[start : start + AT_ONCE]
+        for expression, values in zip(some, in_spark(known, some), strict=True):
+            for row, value in zip(ROWS, values, strict=True):
+                mine = of_row(expression, row)
+                if repr(mine) != repr(value):
+                    names = {e.name for e in walk(expression) if isinstance(e, Column)}
+                    inputs = {name: row.get(name) for name in sorted(names)}
+                    text = expression_sql(expression)
+                    wrong.append(f"{text} {inputs}: Spark {value!r}, Python {mine!r}")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_random_expressions_are_the_same_in_spark_and_in_python(
+    known: DataFrame, depth: int
+) -> None:
+    random = Random(depth)
+    made: list[Expression] = []
+    while len(made) < SOME // depth:
+        expression = possible(random, depth)
+        if expression is not None and any(isinstance(e, Column) for e in walk(expression)):
+            made.append(expression)
+    functions = {each.function for e in made for each in walk(e) if isinstance(each, Call)}
+    assert len(functions) > 5
+    agree(known, made)
+
+
+def test_like_is_the_same(known: DataFrame) -> None:
+    random = Random(7)
+    patterns = {
+        "".join(random.choices("%_ab; 😀\\", k=random.randint(0, 6))).replace("'", "")
+        for _ in range(60)
+    }
+    texts = ("s", "r", "s || r", "r || s || r")
+    agree(known, [read(f"{text} LIKE '{pattern}'") for text in texts for pattern in patterns])
+
+
+NUMBERS = ("t", "i", "l", "f", "d", "m", "w", "2.50", "-3", "7", "1.5e2", "3000000000")
+
+
+@pytest.mark.slow
+def test_every_pair_of_numbers_is_calculated_and_cast_the_same(known: DataFrame) -> None:
+    targets = ("TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(12, 3)", "DECIMAL(38, 10)")
+    texts = [f"{a} {op} {b}" for a in NUMBERS for op in "+-*/%" for b in NUMBERS[:8:2]]
+    texts += [f"CAST({a} AS {target})" for a in NUMBERS[:7] for target in targets]
+    texts += [f"ROUND({a}, {digits})" for a in NUMBERS[:7] for digits in (-2, -1, 0, 1, 2, 5)]
+    texts += [f"{name}({a})" for a in NUMBERS[:7] for name in ("ABS", "SIGN", "FLOOR", "CEIL", "-")]
+    agree(known, [each for each in map(read, texts) if any(map(_reads, walk(each)))])
+
+
+def _reads(expression: Expression) -> bool:
+    return isinstance(expression, Column)
+
+
+@pytest.mark.slow
+def test_every_unit_of_time_is_the_same(known: DataFrame) -> None:
+    units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+    texts = [f"TIMESTAMPDIFF({u}, {a}, {b})" for u in units for a, b in
+             (("at", "seen"), ("seen", "at"), ("day", "at"), ("day", "seen"))]  # fmt: skip
+    texts += [f"TIMESTAMPADD({u}, {n}, at)" for u in units for n in ("t", "i")]
+    texts += [f"TIMESTAMPADD({u}, {n}, day)" for u in units[3:] for n in ("t", "i")]
+    texts += [f"DATE_TRUNC('{u}', at)" for u in units]
+    parts = ("YEAR", "QUARTER", "MONTH", "WEEK", "DOY", "DAY", "DOW")
+    texts += [f"EXTRACT({part} FROM {a})" for part in parts for a in ("day", "at", "seen")]
+    texts += [f"{part}({a})" for part in ("HOUR", "MINUTE", "SECOND") for a in ("at", "seen")]
+    agree(known, list(map(read, texts)))

@@ -1,0 +1,276 @@
+"""The commit of an epoch: one function, one writer, all of it or nothing.
+
+Rivals are real: a second handle, or a second process. Lost replies come from the product's own
+failpoint, full disks from a limit of the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.core.fold.program import Program
+from jobs.edge.process import failpoints
+from jobs.edge.table.delta_epochs import (
+    CommitFailed,
+    EpochTable,
+    Fenced,
+    epoch_rows,
+    live_files,
+    log_entry,
+    newest_epoch,
+    opened,
+)
+from jobs.edge.table.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
+from tests.support.folded_table import FoldedTable, a_plan, entries, epoch_row, insert, rival_of
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def in_child(body: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        child(body, *arguments), cwd=CHECKOUT, text=True, capture_output=True, timeout=120
+    )
+
+
+def child(body: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(body), *map(str, arguments)]
+
+
+# --- one commit, or none ----------------------------------------------------------------------
+
+
+def test_a_commit_whose_reply_is_lost_is_recognised_as_ours(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(failpoints._POINTS, "commit_reply_lost", ("lost", 1))
+    monkeypatch.setattr(failpoints, "_passed", {})
+    before = entries(made.root)
+    row = made.epoch(insert("c", 4))
+    assert failpoints._passed["commit_reply_lost"] == 1, "it was committed once"
+    assert len(entries(made.root)) == len(before) + 1
+    assert made.table.newest() == row
+    assert made.epoch(insert("d", 5)) == made.table.newest(), "and the next one goes on"
+
+
+def test_an_error_before_the_commit_is_tried_again(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = DeltaTable.create_write_transaction
+    tries = 0
+
+    def shaky(*arguments: Any, **named: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OSError("the disk is busy")
+        real(*arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", shaky)
+    row = made.epoch(insert("c", 4))
+    assert tries == 3
+    assert made.table.newest() == row
+
+
+def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
+    made: FoldedTable,
+) -> None:
+    ours = rival_of(made.table)
+    theirs = made.epoch(insert("c", 4))
+    name = file_name(ACCUMULATORS, 2, "ours", "f0")
+    upserts = ours.layout.accumulators_table(2, [0], [(("x",), None)])
+    mine = write_file(made.root, name, upserts)
+    with pytest.raises(Fenced, match=r"version after 2.*another writer"):
+        ours.commit_epoch(epoch_row(2), [mine])
+    found = opened(made.root)
+    assert newest_epoch(made.root, found) == theirs
+    assert name not in {file.path for file in live_files(found)}
+
+
+@pytest.mark.parametrize("what", ["epoch", "compaction"])
+def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    ours, theirs = rival_of(made.table), epoch_row(2)
+    real = DeltaTable.create_write_transaction
+
+    def overtaken(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        if self is ours.handle and made.table.version == ours.version:
+            made.table.commit_epoch(theirs, ())
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    files = ours.live_files()
+    with pytest.raises(Fenced, match="belongs to another writer"):
+        if what == "epoch":
+            ours.commit_epoch(epoch_row(2), ())
+        else:
+            ours.commit([], files[:1], uuid="ours", what=what)
+    found = opened(made.root)
+    assert newest_epoch(made.root, found) == theirs
+    assert found.version() == ours.version + 1, "ours did not move to a later version"
+    assert set(files) <= set(live_files(found))
+    with pytest.raises(Fenced):
+        ours.commit_epoch(epoch_row(3), ())
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3])
+def test_an_epoch_that_does_not_follow_is_refused(made: FoldedTable, epoch: int) -> None:
+    with pytest.raises(Fenced, match="stands at epoch 1"):
+        made.table.commit_epoch(epoch_row(epoch), ())
+    assert made.table.newest() == made.newest
+
+
+def test_a_table_begins_with_epoch_zero(tmp_path: Path) -> None:
+    table = EpochTable.create(tmp_path / "epochs", TableLayout(Program(a_plan())))
+    assert table.newest() is None
+    with pytest.raises(Fenced):
+        table.commit_epoch(epoch_row(1), ())
+    table.commit_epoch(epoch_row(0), ())
+
+
+def test_a_compaction_of_a_stale_handle_is_fenced_too(made: FoldedTable) -> None:
+    ours = rival_of(made.table)
+    files = ours.live_files()
+    made.epoch(insert("c", 4))
+    with pytest.raises(Fenced):
+        ours.commit([], files, uuid="ours", what="compaction")
+    assert {file.path for file in files} <= {file.path for file in live_files(opened(made.root))}
+
+
+RACER = """
+    import sys
+    from pathlib import Path
+    from jobs.core.fold.program import Program
+    from jobs.edge.table.delta_epochs import EpochTable, Fenced
+    from jobs.edge.table.epoch_files import TableLayout
+    from tests.support.folded_table import a_plan, epoch_row
+
+    root, rounds = Path(sys.argv[1]), int(sys.argv[2])
+    layout = TableLayout(Program(a_plan()))
+    refused = 0
+    while True:
+        table = EpochTable.open(root, layout)
+        newest = table.newest()
+        try:
+            while newest.epoch < rounds:
+                row = epoch_row(newest.epoch + 1)
+                table.commit_epoch(row, ())
+                print("committed", row.epoch, row.uuid)
+                newest = row
+            break
+        except Fenced:
+            refused += 1
+    print("refused", refused)
+"""
+
+
+def test_two_racing_processes_lose_no_commit(made: FoldedTable) -> None:
+    rounds = 150
+    racers = [
+        subprocess.Popen(
+            child(RACER, made.root, rounds), cwd=CHECKOUT, text=True, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    said = [racer.communicate(timeout=120)[0] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    committed = [
+        (int(words[1]), words[2])
+        for text in said
+        for words in map(str.split, text.splitlines())
+        if words[0] == "committed"
+    ]
+    refused = sum(int(text.split()[-1]) for text in said)
+    rows = epoch_rows(made.root, opened(made.root))
+    assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
+    assert len(committed) == rounds - 1
+    assert refused > 0, "they never met; nothing has been tested"
+
+
+# --- failing disks ----------------------------------------------------------------------------
+
+
+FULL_DISK = """
+    import resource, sys
+    from pathlib import Path
+    from jobs.core.fold.program import Program
+    from jobs.edge.table.delta_epochs import CommitFailed, EpochTable
+    from jobs.edge.table.epoch_files import TableLayout
+    from tests.support.folded_table import a_plan, epoch_row
+
+    root, bytes_max = Path(sys.argv[1]), int(sys.argv[2])
+    table = EpochTable.open(root, TableLayout(Program(a_plan())))
+    big = {str(number): number for number in range(20_000)}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
+    try:
+        if sys.argv[3] == "row":
+            table.commit_epoch(epoch_row(2, counters=big), ())
+        else:
+            table.commit([], table.live_files() * 9, uuid="u", what="compaction")
+    except CommitFailed as error:
+        print("failed", error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    table.commit_epoch(epoch_row(2), ())
+"""
+
+
+@pytest.mark.parametrize(("bytes_max", "what"), [(8_000, "row"), (600, "log")])
+def test_a_write_that_fails_fails_the_commit_and_the_next_try_goes_on(
+    made: FoldedTable, bytes_max: int, what: str
+) -> None:
+    before = entries(made.root)
+    done = in_child(FULL_DISK, made.root, bytes_max, what)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("failed "), done.stdout
+    assert len(entries(made.root)) == len(before) + 1, "only the second try is in the log"
+    assert [row.epoch for row in epoch_rows(made.root, opened(made.root))] == [0, 1, 2]
+
+
+def test_files_that_were_never_committed_are_invisible(made: FoldedTable) -> None:
+    before = opened(made.root).to_pyarrow_table().num_rows
+    upserts = made.layout.accumulators_table(2, [0], [(("x",), None)])
+    left = write_file(made.root, file_name(ACCUMULATORS, 2, "gone", "f0"), upserts)
+    found = opened(made.root)
+    assert left.path not in {file.path for file in live_files(found)}
+    assert found.to_pyarrow_table().num_rows == before
+
+
+def test_a_durable_commit_syncs_data_log_and_directories(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def seen(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    made.table.commit_epoch(epoch_row(2), (), durable=True)
+    row_file = next(f.path for f in made.table.live_files() if f.epoch_min == 2)
+    log = log_entry(made.root, made.table.version)
+    expected = [made.root / row_file, made.root / f"part={EPOCHS}", log, log.parent]
+    assert synced == [str(path) for path in expected]
+    made.table.commit_epoch(epoch_row(3), ())
+    assert len(synced) == 4, "without it nothing is synced"
+
+
+def test_a_failed_commit_says_what_was_to_be_committed(
+    made: FoldedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refused)
+    with pytest.raises(CommitFailed, match=r"epoch 2 could not be committed.*no space left"):
+        made.table.commit_epoch(epoch_row(2), ())
+    monkeypatch.undo()
+    assert made.table.newest() == made.newest

@@ -1,0 +1,410 @@
+"""Reading a job's table: results now and then, the changelog, one group; small files and merged.
+
+Tables are written here epoch by epoch, from plain dicts of groups, so that what must be read back
+is known without any of the engine.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from jobs.changing.rewind import _commit
+from jobs.changing.savepoint import keep_newest
+from jobs.checking.explain import explained
+from jobs.core.fold.changelog_table import fold_changelog
+from jobs.core.fold.program import Program
+from jobs.core.fold.rules import Rules
+from jobs.core.fold.state import Counts, Group, Key
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.plan.tree import Plan
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Op, Row, Value
+from jobs.edge.process.job_directory import JobDirectory, UnknownJob, existing_job
+from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import (
+    ACCUMULATORS,
+    CHANGELOG,
+    GROUP_STATE,
+    MULTISETS,
+    TIMERS,
+    AddedFile,
+    TableLayout,
+    file_name,
+    write_file,
+)
+from jobs.edge.table.reading import ChangeRow, HistoryGone, TableReader, reading
+from schemas.spec.file import load_spec, spec_text
+from schemas.table.epoch import EpochRow
+from schemas.types.sql_types import BIGINT, INT, STRING
+from tests.support.folded_table import COLUMNS, QUERY, FoldedTable, insert
+
+NAMES: list[Value] = ["a", "b", "", "ü", None, "z"]
+BUCKETS = 4
+Live = dict[Key, tuple[int, ...]]  # of each group the values of its rows
+
+
+class WrittenTable:
+    """A table written epoch by epoch; `history` has the live groups after each."""
+
+    def __init__(
+        self,
+        data: Path,
+        query: str,
+        columns: Mapping[str, object],
+        name: str = "items",
+        topic: str = "t",
+    ) -> None:
+        self.place = JobDirectory(data, name)
+        self.topic = topic
+        spec = load_spec(
+            {
+                "name": name,
+                "source": {"topic": topic},
+                "columns": {name: str(kind) for name, kind in columns.items()},
+                "query": query,
+                "state": {"buckets": BUCKETS},
+            }
+        )
+        self.plan: Plan = parse_query(spec.query, spec.columns)
+        self.layout = TableLayout(Program(self.plan))
+        self.place.home.mkdir(parents=True, exist_ok=True)
+        self.place.spec.write_text(spec_text(spec))
+        self.table = EpochTable.create(self.place.table, self.layout)
+        self.history: list[Live] = [{}]
+        self._commit("start", [], 0)
+
+    def epoch(self, live: Live) -> None:
+        """Commit the epoch after which exactly these groups are live."""
+        before, number = self.history[-1], len(self.history)
+        types = [kind for _, kind in self.layout.group]
+        keys = sorted(
+            (key for key in {**before, **live} if before.get(key) != live.get(key)),
+            key=lambda key: (bucket_of(key, types, BUCKETS), repr(key)),
+        )
+        buckets = [bucket_of(key, types, BUCKETS) for key in keys]
+        changelog = [row for key in keys for row in changes(key, before.get(key), live.get(key))]
+        upserts = [(key, group(live[key]) if key in live else None) for key in keys]
+        multisets: list[tuple[int, Key, Counts]] = [
+            (
+                0,
+                key,
+                {
+                    value: live.get(key, ()).count(value)
+                    for value in sorted({*before.get(key, ()), *live.get(key, ())})
+                },
+            )
+            for key in keys
+        ]
+        seqs = list(range(len(changelog)))
+        layout = self.layout
+        tables = {
+            CHANGELOG: layout.changelog_table(number, seqs, changelog),
+            ACCUMULATORS: layout.accumulators_table(number, buckets, upserts),
+            MULTISETS: layout.multisets_table(number, buckets, multisets),
+        }
+        uuid = uuid4().hex
+        files = [
+            write_file(self.place.table, file_name(part, number, uuid, "w"), table)
+            for part, table in tables.items()
+            if table.num_rows
+        ]
+        self.history.append(dict(live))
+        self._commit("data", files, len(changelog))
+
+    def merge(self, part: str, tier: int) -> None:
+        """Compact all files of a part into one."""
+        files = tuple(file for file in self.table.live_files() if file.part == part)
+        uuid = uuid4().hex
+        added = merge_files(self.plan, self.place.table, Merge(part, tier, files), uuid)
+        self.table.commit(added, files, uuid=uuid, what="merge")
+        for file in files:  # as the sweep does later
+            (self.place.table / file.path).unlink()
+
+    def forget(self, until: int) -> None:
+        """Remove the changelog up to an epoch, as retention does."""
+        gone = [f for f in self.table.live_files() if f.part == CHANGELOG and f.epoch_max <= until]
+        self.table.commit([], gone, uuid=uuid4().hex, what="retention")
+
+    def reader(self) -> TableReader:
+        return TableReader.open(self.place)
+
+    def _commit(self, kind: str, files: list[AddedFile], changelog_rows: int) -> None:
+        number = len(self.history) - 1
+        self.table.commit_epoch(
+            EpochRow(
+                epoch=number, uuid=uuid4().hex, generation=1, kind=kind, committed_at=number,
+                plan=self.plan.fingerprint, offsets={self.topic: {"0": 10 * number}},
+                counters={"changelog_rows": changelog_rows},
+            ),
+            files,
+        )  # fmt: skip
+
+
+def result(values: tuple[int, ...]) -> Row:
+    return (sum(values), max(values))
+
+
+def group(values: tuple[int, ...]) -> Group:
+    return Group((len(values), sum(values), len(values)), result(values))
+
+
+def changes(
+    key: Key, old: tuple[int, ...] | None, new: tuple[int, ...] | None
+) -> Iterator[tuple[Op, Key, Row]]:
+    if old is None and new is not None:
+        yield Op.INSERT, key, result(new)
+    elif old is not None and new is None:
+        yield Op.DELETE, key, result(old)
+    elif old is not None and new is not None and result(old) != result(new):
+        yield Op.UPDATE_BEFORE, key, result(old)
+        yield Op.UPDATE_AFTER, key, result(new)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> WrittenTable:
+    """Twelve epochs in which groups come, change, stay as they are, go and come again."""
+    query = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+    table = WrittenTable(tmp_path, query, {"name": STRING, "v": INT})
+    chance = random.Random(11)
+    for _ in range(12):
+        live = dict(table.history[-1])
+        for name in chance.sample(NAMES, 3):
+            count = chance.randint(0, 3)
+            live.pop((name,), None)
+            if count:
+                live[(name,)] = tuple(chance.randint(-9, 9) for _ in range(count))
+        table.epoch(live)
+    return table
+
+
+def shown(live: Live) -> dict[Key, Row]:
+    return {key: result(values) for key, values in live.items()}
+
+
+def folded(changes: Iterator[ChangeRow]) -> dict[Key, Row]:
+    return fold_changelog({}, ((row.op, row.key, row.result) for row in changes))
+
+
+@pytest.mark.parametrize("tier", [0, 1, BASE_TIER])
+def test_results_of_every_epoch_before_and_after_compaction(
+    written: WrittenTable, tier: int
+) -> None:
+    if tier:
+        for part in (ACCUMULATORS, MULTISETS, CHANGELOG):
+            written.merge(part, tier)
+    reader = written.reader()
+    assert dict(reader.results().rows) == shown(written.history[-1])
+    for epoch, live in enumerate(written.history):
+        assert dict(reader.results(epoch).rows) == shown(live), epoch
+
+
+def test_results_come_in_the_order_of_their_groups(written: WrittenTable) -> None:
+    written.epoch({(name,): (1,) for name in NAMES})
+    keys = [key for (key,), _ in written.reader().results().rows]
+    assert keys == [None, "", "a", "b", "z", "ü"]
+
+
+def test_one_group_reads_as_among_all(written: WrittenTable) -> None:
+    reader = written.reader()
+    for epoch, live in enumerate(written.history):
+        for name in NAMES:
+            expected = [] if (name,) not in live else [((name,), result(live[(name,)]))]
+            assert reader.results(epoch, (name,)).rows == expected
+
+
+def test_changes_since_an_epoch_lead_from_it_to_now(written: WrittenTable) -> None:
+    reader = written.reader()
+    assert folded(reader.changes()) == shown(written.history[-1])
+    for epoch, live in enumerate(written.history):
+        later = list(reader.changes(epoch))
+        assert all(row.epoch > epoch for row in later)
+        assert later == sorted(later, key=lambda row: (row.epoch, row.seq))
+        table = shown(live)
+        fold_changelog(table, ((row.op, row.key, row.result) for row in later))
+        assert table == shown(written.history[-1])
+
+
+def test_an_epoch_that_never_was_is_refused(written: WrittenTable) -> None:
+    for epoch in (13, 400):
+        with pytest.raises(HistoryGone, match="its epochs are 0 to 12"):
+            written.reader().results(epoch)
+
+
+def test_history_that_retention_took_is_refused_and_the_oldest_epoch_named(
+    written: WrittenTable,
+) -> None:
+    written.forget(until=4)
+    reader = written.reader()
+    last = max(
+        row.epoch for row in reader.epochs if row.epoch <= 4 and row.counters["changelog_rows"]
+    )
+    for epoch in range(last):
+        with pytest.raises(HistoryGone, match=f"oldest epoch to go back to is {last}$"):
+            reader.results(epoch)
+        with pytest.raises(HistoryGone):
+            reader.changes(epoch)
+    for epoch in range(last, 13):
+        assert dict(reader.results(epoch).rows) == shown(written.history[epoch])
+    assert min(row.epoch for row in reader.changes()) > last
+
+
+def test_the_state_of_a_group_is_its_multiset_in_order(written: WrittenTable) -> None:
+    reader = written.reader()
+    for key, values in written.history[-1].items():
+        state = reader.group_state(key)
+        assert state.group == group(values)
+        entries = [(0, value, values.count(value)) for value in sorted(set(values))]
+        assert state.entries == entries
+    gone = next((name,) for name in NAMES if (name,) not in written.history[-1])
+    assert reader.group_state(gone).group is None
+
+
+def test_the_history_of_a_group_has_no_other(written: WrittenTable) -> None:
+    reader = written.reader()
+    told = [row for name in NAMES for row in reader.history((name,))]
+    assert sorted(told, key=lambda row: (row.epoch, row.seq)) == list(reader.changes())
+
+
+def test_a_query_without_group_by_has_one_group(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, "SELECT SUM(v) AS total, MAX(v) AS top FROM t", {"v": INT})
+    assert table.reader().results().rows == []
+    table.epoch({(): (3, 4)})
+    table.epoch({(): (3,)})
+    table.epoch({})
+    reader = table.reader()
+    found = [reader.results(epoch).rows for epoch in range(4)]
+    assert found == [[], [((), (7, 4))], [((), (3, 3))], []]
+    assert reader.results(1, ()).rows == [((), (7, 4))]
+
+
+def test_a_hidden_group_column_keeps_groups_apart_and_is_not_shown(tmp_path: Path) -> None:
+    query = "SELECT SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+    table = WrittenTable(tmp_path, query, {"name": BIGINT, "v": INT})
+    table.epoch({(1,): (5,), (2,): (5,)})
+    reader = table.reader()
+    rows = [reader.shape.row(key, row) for key, row in reader.results().rows]
+    assert rows == [{"total": 5, "top": 5}] * 2
+    assert reader.shape.key((2,)) == {"name": 2}
+
+
+def test_a_reader_whose_files_were_swept_away_looks_again(written: WrittenTable) -> None:
+    looks: list[int] = []
+
+    def read(reader: TableReader) -> dict[Key, Row]:
+        if not looks:
+            assert reader.files  # what this version refers to ...
+            written.merge(ACCUMULATORS, 1)  # ... is gone by the time that it is read
+        looks.append(reader.version)
+        return dict(reader.results().rows)
+
+    assert reading(written.place, read) == shown(written.history[-1])
+    assert len(looks) == 2
+
+
+def test_a_follower_sees_each_epoch_once_through_a_compaction(written: WrittenTable) -> None:
+    start = len(written.history) - 1
+    followed: list[ChangeRow] = []
+    ready, done = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        for row in written.reader().follow(0):
+            followed.append(row)
+            ready.set()
+            if row.key == ("the end",):
+                done.set()
+                return
+
+    threading.Thread(target=follow, daemon=True).start()
+    assert ready.wait(10)
+    written.epoch({("a",): (1,)})
+    written.merge(CHANGELOG, 1)
+    written.epoch({("a",): (2,)})
+    written.epoch({("the end",): (3,)})
+    assert done.wait(10)
+    places = [(row.epoch, row.seq) for row in followed]
+    assert places == sorted(set(places))
+    ends = {row.epoch for row in written.reader().changes(start)}
+    assert ends <= {epoch for epoch, _ in places}
+
+
+def test_a_savepoint_has_the_state_files_of_its_epoch(written: WrittenTable) -> None:
+    kept = keep_newest(written.place, "before")
+    written.epoch({})
+    written.epoch({("new",): (1,)})
+    assert written.reader().results_in(kept.files) == shown(written.history[kept.row.epoch])
+
+
+def test_unknown_jobs_and_paths_that_are_none_are_refused(written: WrittenTable) -> None:
+    data = written.place.data
+    assert existing_job(data, "items") == written.place
+    for name in ("item", "../jobs/items", "", "."):
+        with pytest.raises(UnknownJob):
+            existing_job(data, name)
+
+
+# --- what time does ---------------------------------------------------------------------------
+
+
+def timed(data: Path, rules: Rules) -> tuple[FoldedTable, TableReader]:
+    """A table of real folds under these rules, and how to read it."""
+    place = JobDirectory(data, "items")
+    document = {
+        "name": "items",
+        "source": {"topic": "t"},
+        "columns": {name: str(kind) for name, kind in COLUMNS.items()},
+        "query": QUERY,
+        "state": {"buckets": BUCKETS},
+    }
+    place.home.mkdir(parents=True)
+    place.spec.write_text(spec_text(load_spec(document)))
+    made = FoldedTable(place.own_table, buckets=BUCKETS, rules=rules)
+    return made, TableReader.open(place)
+
+
+def test_results_are_those_last_emitted_whatever_is_withheld(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(withhold=True))
+    made.epoch(insert("a", 1), counters={"changelog_rows": 0})
+    assert TableReader.open(reader.place).results().rows == []
+    made.time_epoch(release=True, counters={"changelog_rows": 1})
+    made.epoch(insert("a", 5) + insert("b", 2), counters={"changelog_rows": 0})
+    reader = TableReader.open(reader.place)
+    assert reader.results().rows == [(("a",), (1, 1, 1))]
+    assert reader.results(1).rows == []
+    seen, unseen = explained(reader, ("a",)), explained(reader, ("b",))
+    assert (seen["withheld"], seen["row_count"], seen["row"]["n"]) == (True, 2, 1)
+    assert (unseen["withheld"], unseen["row_count"], unseen["row"]) == (True, 1, None)
+
+
+def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(ttl_ms=10, emit_expired=False))
+    made.epoch(insert("a", 1), counters={"changelog_rows": 1})
+    silent = {"changelog_rows": 0, "expired_silently": 1}
+    made.time_epoch(10, counters=silent)
+    made.epoch(insert("b", 1), counters={"changelog_rows": 1})
+    reader = TableReader.open(reader.place)
+    assert [key for key, _ in reader.results().rows] == [("b",)]
+    assert reader.results(2).rows == []
+    with pytest.raises(HistoryGone, match="without a word up to epoch 2"):
+        reader.results(1)
+
+
+def test_a_savepoint_keeps_the_timers_and_a_rewind_brings_them_back(tmp_path: Path) -> None:
+    made, reader = timed(tmp_path, Rules(ttl_ms=10))
+    made.epoch(insert("a", 1) + insert("b", 1), counters={"changelog_rows": 2, "groups": 2})
+    savepoint = keep_newest(reader.place, "before")
+    assert {file.part for file in savepoint.files} == set(GROUP_STATE)
+    made.time_epoch(10, counters={"changelog_rows": 2, "groups": 0})
+    reader = TableReader.open(reader.place)
+    assert reader.results().rows == []
+    _commit(reader, savepoint)
+    reader = TableReader.open(reader.place)
+    timers = [row for row in reader.part(TIMERS) if not row["tombstone"]]
+    assert sorted((row["name"], row["timer_ms"]) for row in timers) == [("a", 10), ("b", 10)]
+    assert len(reader.results().rows) == len(timers)

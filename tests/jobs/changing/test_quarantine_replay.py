@@ -1,0 +1,115 @@
+"""A message of the quarantine is sent again once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaProducer
+
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.record import REPLAY_HEADER
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.epoch_files import QUARANTINE, Reject, file_name, write_file
+from schemas.spec.file import load_spec, spec_text
+from schemas.types.sql_types import INT, STRING
+from tests.edge.table.test_reading import WrittenTable
+from tests.support.sampling import quick
+from tests.support.service.served import CHECKOUT
+from tests.support.topics import committed_records
+
+QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+BAD = b'{"type": "INSERT", "data": [{"name": "a", "v": "x"}]}'
+GOOD = json.dumps(
+    {"type": "INSERT", "database": "d", "table": "t", "es": 1, "data": [{"name": "a", "v": "7"}]}
+)
+
+
+class Refusing:
+    """A job's table with one refused message, the second record of partition 1."""
+
+    def __init__(self, data: Path, broker: Broker, topic: str) -> None:
+        self.broker, self.topic, self.data = broker, topic, data
+        with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+            admin.ensure_topic(topic, 2, {})
+        producer = KafkaProducer(bootstrap_servers=broker.address)
+        producer.send(topic, b"{}", partition=1)
+        producer.send(topic, BAD, key=b"k", partition=1)
+        producer.flush()
+        producer.close()
+        written = WrittenTable(data, QUERY, {"name": STRING, "v": INT})
+        spec = load_spec(written.place.spec).document() | {"source": {"topic": topic}}
+        written.place.spec.write_text(spec_text(load_spec(spec)))
+        reject = Reject(topic, 1, 1, None, "v: 'x' is not a valid INT", "$", BAD, len(BAD))
+        table = written.layout.quarantine_table(0, [reject])
+        name = file_name(QUARANTINE, 0, uuid4().hex, "w")
+        added = write_file(written.place.table, name, table)
+        written.table.commit([added], uuid=uuid4().hex, what="a refused message")
+        self.id = f"0-{topic}-1-1"
+
+    def replay(
+        self, message: str | None, *arguments: str, failpoints: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        given = [] if message is None else ["--message", "-"]
+        return subprocess.run(
+            [
+                sys.executable, "-m", "jobs.cli.main", "quarantine", "items", "--data",
+                str(self.data), "--brokers", self.broker.address, "--json", "--replay", self.id,
+                *given, *arguments,
+            ],
+            input=message or "", capture_output=True, text=True, cwd=CHECKOUT, check=False,
+            env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
+        )  # fmt: skip
+
+    def sent(self) -> list[Any]:
+        """The records of partition 1 that were sent again."""
+        records = committed_records(self.broker.address, self.topic)
+        return [record for record in records if REPLAY_HEADER in dict(record.headers)]
+
+
+@pytest.fixture
+def refusing(tmp_path: Path, broker: Broker, topic: str) -> Iterator[Refusing]:
+    yield Refusing(tmp_path, broker, topic)
+
+
+def test_a_fixed_message_has_the_key_and_the_partition_of_the_refused_one(
+    refusing: Refusing,
+) -> None:
+    unfit = refusing.replay(None)
+    assert unfit.returncode == 1
+    assert "would refuse that message again" in unfit.stderr
+    done = refusing.replay(GOOD)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (record,) = refusing.sent()
+    assert (record.partition, record.offset, record.key) == (1, told["offset"], b"k")
+    assert record.value.decode() == GOOD
+    twice = refusing.replay(GOOD)
+    assert twice.returncode == 1
+    assert "sent again already" in twice.stderr
+    assert refusing.replay(GOOD, "--again").returncode == 0
+    assert len(refusing.sent()) == 2
+
+
+@pytest.mark.parametrize(
+    ("point", "sent"), quick([("replay_noted", 0), ("replay_sent", 1)], [("replay_sent", 1)])
+)
+def test_a_killed_sending_is_found_again_and_not_repeated(
+    refusing: Refusing, point: str, sent: int
+) -> None:
+    killed = refusing.replay(GOOD, failpoints=f"{point}=kill")
+    assert killed.returncode == -signal.SIGKILL
+    assert len(refusing.sent()) == sent
+    after = refusing.replay(GOOD)
+    assert after.returncode == (1 if sent else 0), after.stderr
+    assert len(refusing.sent()) == 1
+    assert refusing.replay(GOOD).returncode == 1
+    assert len(refusing.sent()) == 1

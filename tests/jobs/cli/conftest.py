@@ -1,0 +1,64 @@
+"""One job that has run twice, for many quick looks at what it left."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.main import main
+from jobs.edge.process.broker import Broker
+from tests.support.command.lab import JOB, Answer, Command, Lab, Retally
+from tests.support.command.shop import Shop, spec_text
+from tests.support.warm_driver import warm_driver
+
+
+@pytest.fixture(scope="session")
+def command(broker: Broker) -> Command:
+    return Command(broker.address)
+
+
+@pytest.fixture(scope="session")
+def lab(
+    broker: Broker, command: Command, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
+    """Some 500 changes over 4 partitions in several epochs, a savepoint between two runs."""
+    home = tmp_path_factory.mktemp("command")
+    mark = uuid.uuid4().hex[:8]
+    shop = Shop(broker.address, f"shop-{mark}", seed=7)
+    spec, data = home / "spec.yaml", home / "data"
+    spec.write_text(spec_text(JOB, shop.topic, f"items-{mark}"))
+    arguments = ["run", str(spec), "--data", str(data), "--until-caught-up"]
+    shop.feed(300)
+    first = warm_driver(*arguments, "--brokers", broker.address)
+    assert first.returncode == 0, first.stderr
+    kept = shop.truth()
+    named = command("savepoint", JOB, "--data", str(data), "--name", "first")
+    assert named.returncode == 0, named.stderr
+    shop.feed(200)
+    second = warm_driver(*arguments, "--brokers", broker.address)
+    assert second.returncode == 0, second.stderr
+    yield Lab(command, data, spec, shop.topic, shop.rejected, kept, shop.truth())
+    shop.close()
+
+
+@pytest.fixture
+def copied(lab: Lab, tmp_path: Path) -> Path:
+    """The data directory once more, for a test that changes it."""
+    shutil.copytree(lab.data, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def retally(capsys: pytest.CaptureFixture[str]) -> Retally:
+    """The command called in this process: exit code, output, errors."""
+
+    def call(*arguments: str) -> Answer:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

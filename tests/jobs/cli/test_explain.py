@@ -1,0 +1,33 @@
+"""retally explain: why a MAX went down, in the terminal too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.main import main
+from jobs.edge.table.epoch_files import MULTISETS
+from schemas.types.sql_types import INT, STRING
+from tests.edge.table.test_reading import WrittenTable
+
+QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+WENT = "top went down from 9 to 7 in epoch 2: the value 9 was taken away"
+
+
+def test_why_a_max_went_down_is_said_as_long_as_it_is_remembered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    table.epoch({("a",): (7, 9, 9, 5)})
+    table.epoch({("a",): (7, 5)})
+    told = ["explain", "items", "a", "--data", str(tmp_path)]
+    assert main(told) == 0
+    once = f"{WENT} twice (read from t/0 [10, 20)); 7 is now the greatest of 2."
+    assert once in capsys.readouterr().out
+    table.epoch({("a",): (7, 5), ("b",): (1,)})
+    table.merge(MULTISETS, 1)
+    assert main([*told, "--json"]) == 0
+    (why,) = json.loads(capsys.readouterr().out)["why"]
+    assert why.startswith(f"{WENT}, how often is no longer remembered (read from t/0 [10, 20))")

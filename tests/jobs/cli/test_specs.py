@@ -1,0 +1,211 @@
+"""validate and plan, and what the command says to mistakes; no broker, no Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.main import main
+from jobs.cli.spec_reading import load_job
+from schemas.spec.file import SpecError
+from tests.support.command.lab import CHECKOUT, Retally
+from tests.support.command.shop import spec_text
+
+LIGHT = ("--help", "results --help", "changes --help", "validate --help", "plan --help")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(spec_text("items", "shop", "items-changes"))
+    return path
+
+
+def refused(tmp_path: Path, text: str) -> list[str]:
+    """The problems of a spec, without the file's name."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_job(path)
+    return [line.removeprefix(str(path)) for line in str(caught.value).splitlines()]
+
+
+def test_a_good_spec_is_ok(retally: Retally, spec: Path) -> None:
+    assert retally("validate", str(spec)) == (0, "ok\n", "")
+
+
+def test_every_problem_is_named_with_its_place_in_order(retally: Retally, spec: Path) -> None:
+    text = spec.read_text().replace("SUM(cnt)", "SUM(cntt)").replace("max_rows", "max_row")
+    spec.write_text(text + "state: {ttl: -1s}\n")
+    code, out, err = retally("validate", str(spec))
+    assert (code, out) == (2, "")
+    places = [line.removeprefix(str(spec)).split(": ")[:2] for line in err.splitlines()]
+    assert places == [[":4:25", "query"], [":5:39", "minibatch"], [":7:9", "state.ttl"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "column"),
+    [
+        ("query: SELECT nam, COUNT(*) FROM t GROUP BY name", 1, 15),
+        ('query: "SELECT nam, COUNT(*) FROM t GROUP BY name"', 1, 16),
+        ("query: 'SELECT ''a'', nam, COUNT(*) FROM t GROUP BY name'", 1, 23),
+        ('query: "SELECT\\n  nam, COUNT(*) FROM t GROUP BY name"', 1, 19),
+        ("query: |\n  SELECT\n    nam, COUNT(*)\n  FROM t GROUP BY name", 3, 5),
+        ("query: |-\n\n  SELECT\n    nam, COUNT(*)\n  FROM t GROUP BY name", 4, 5),
+        ("query: >\n  SELECT COUNT(*),\n  nam\n  FROM t GROUP BY name", 3, 3),
+        ("query: SELECT COUNT(*),\n  nam FROM t\n  GROUP BY name", 2, 3),
+    ],
+)
+def test_a_query_error_stands_where_it_stands_in_the_file(
+    tmp_path: Path, query: str, line: int, column: int
+) -> None:
+    head = "name: items\nsource: {topic: shop}\ncolumns: {name: STRING}\n"
+    problems = refused(tmp_path, head + query + "\n")
+    assert problems[0].startswith(f":{line + 3}:{column}: query: unknown column `nam`"), problems
+
+
+def test_a_query_in_json_has_places_too(tmp_path: Path) -> None:
+    document = {
+        "name": "items",
+        "source": {"topic": "shop"},
+        "columns": {"name": "STRING"},
+        "query": "SELECT name,\n COUNT(*), SUM(x) FROM t GROUP BY name",
+    }
+    text = json.dumps(document, indent=1)
+    written = text.splitlines().index(next(x for x in text.splitlines() if "SELECT" in x)) + 1
+    column = text.splitlines()[written - 1].index("(x)") + 2
+    problems = refused(tmp_path, text)
+    assert problems[0].startswith(f":{written}:{column}: query: unknown column `x`"), problems
+
+
+def test_a_result_that_is_named_like_a_column_of_the_table_is_refused(tmp_path: Path) -> None:
+    text = spec_text("items", "shop", None).replace("AS top", "AS epoch")
+    problems = refused(tmp_path, text)
+    assert len(problems) == 1
+    assert "`epoch` is a column of the job's own table" in problems[0]
+
+
+def test_validate_speaks_json(retally: Retally, spec: Path) -> None:
+    code, out, _ = retally("validate", str(spec), "--json")
+    assert (code, json.loads(out)["ok"]) == (0, True)
+    spec.write_text(spec.read_text().replace("GROUP BY name", "GROUP BY nam"))
+    code, out, _ = retally("validate", str(spec), "--json")
+    problems = json.loads(out)["problems"]
+    assert code == 2
+    column = spec.read_text().splitlines()[3].index("nam", -4) + 1
+    reason = "unknown column `nam` (try: name)"
+    assert problems == [{"path": "query", "reason": reason, "line": 4, "column": column}]
+
+
+def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
+    text = (
+        "name: items\nsource: {topic: t}\ncolumns: {k: STRING}\n"
+        "watermark:\n  generator: punctuated\n  marker: kk = 'end'\n"
+        "query: SELECT z, COUNT(*) FROM t GROUP BY z\n"
+    )
+    assert [line.split(" (try")[0] for line in refused(tmp_path, text)[:2]] == [
+        ":6:3: watermark.marker: line 1, column 1: unknown column `kk`",
+        ":7:15: query: unknown column `z`",
+    ]
+
+
+def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path) -> None:
+    code, out, _ = retally("plan", str(spec))
+    assert code == 0
+    assert "GroupAggregate(groupBy=[name], select=[name, SUM_RETRACT(cnt) AS sum_cnt" in out
+    assert "MiniBatchAssigner(interval=[100ms], mode=[ProcTime]" in out
+    assert "def gather(" in out
+    assert "acc_sum_cnt" in out
+
+
+def test_plan_speaks_json(retally: Retally, spec: Path) -> None:
+    code, out, _ = retally("plan", str(spec), "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert plan["result"][1] == {"name": "sum_cnt", "type": "INT", "is": "SUM(cnt)"}
+    state = [(column["part"], column["name"]) for column in plan["state"]]
+    assert ("accumulators", "acc_sum_cnt") in state
+    assert ("multisets", "value_cnt") in state
+    compile(plan["code"], "plan", "exec")
+
+
+def test_the_plan_of_a_query_without_groups_has_one_bucket_to_go_to(
+    retally: Retally, spec: Path
+) -> None:
+    query = "SELECT COUNT(*) FROM t WHERE cnt > 3"
+    text = spec.read_text().splitlines()
+    text[3] = f"query: {query}"
+    spec.write_text("\n".join(text))
+    _, out, _ = retally("plan", str(spec), "--json")
+    topology = json.loads(out)["topology"]
+    assert "GroupAggregate(select=[COUNT_RETRACT(*) AS" in topology[1]
+    assert "where=[cnt > 3]" in topology[3]
+
+
+def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec: Path) -> None:
+    query = (
+        "SELECT COUNT(DISTINCT cnt) AS n, STRING_AGG(name, ',' ORDER BY cnt) AS l, SUM(cnt) AS s"
+    )
+    text = spec.read_text().splitlines()
+    text[3] = f"query: {json.dumps(query + ' FROM t')}"
+    spec.write_text("\n".join(text))
+    _, out, _ = retally("plan", str(spec), "--json")
+    plan = json.loads(out)
+    assert [(each["name"], each["cost"].split(",")[0]) for each in plan["costs"]] == [
+        ("n", "a multiset"),
+        ("l", "a multiset"),
+    ]
+    assert "every entry is read" in plan["costs"][1]["cost"]
+    group = next(line for line in plan["topology"] if "GroupAggregate" in line)
+    assert "COUNT_RETRACT(DISTINCT cnt) AS n" in group
+    assert "STRING_AGG_RETRACT(name, ',' ORDER BY cnt) AS l" in group
+    code, out, _ = retally("plan", str(spec))
+    assert code == 0
+    assert "reads when it changes" in out
+
+
+def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
+    assert retally("results")[0] == 2
+    assert retally("resluts")[0] == 2
+    assert retally("results", "items", "--data", "x", "--epoch", "-1")[0] == 2
+    code, out, _ = retally("--help")
+    assert code == 0
+    assert "rewind" in out
+
+
+def test_a_missing_spec_is_bad_usage_and_a_missing_job_is_a_failure(
+    retally: Retally, tmp_path: Path
+) -> None:
+    code, _, err = retally("validate", str(tmp_path / "no.yaml"))
+    assert code == 2
+    assert "cannot be read: No such file or directory" in err
+    code, _, err = retally("results", "items", "--data", str(tmp_path))
+    assert code == 1
+    assert "no job has run there; is --data right?" in err
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_light_commands_load_no_spark(command: str) -> None:
+    program = (
+        "import sys; from jobs.cli.main import main; main(sys.argv[1:]); "
+        "import jobs.cli.commands.results, jobs.cli.commands.changes, jobs.cli.commands.explain, "
+        "jobs.cli.commands.validate, jobs.cli.commands.plan, jobs.cli.commands.run; "
+        "print([m for m in ('pyspark', 'kafka', 'fastapi') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command.split()],
+        capture_output=True, text=True, cwd=CHECKOUT, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jobs.cli.commands.plan.run", interrupted)
+    assert main(["plan", str(spec)]) == 1

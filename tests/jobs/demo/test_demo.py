@@ -1,0 +1,233 @@
+"""The demo: its shop tells the truth, and its whole way ends exact and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.plan.tree import Column
+from jobs.core.sql.select import parse_query
+from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
+from jobs.core.values.json_values import render
+from jobs.demo.shop import RARE_GROUPS, Shop, Truth
+from jobs.demo.specs import AGES, ITEMS, ages_of, items_told
+from schemas.spec.file import load_spec
+from schemas.types.sql_types import SqlType
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+NOW_MS = 1_767_225_600_000
+CHANGES = 6_000
+
+COLUMNS = ("id", "name", "cnt", "created")
+
+Row = tuple[int, str, int, int]
+
+
+@pytest.fixture(scope="module")
+def shop() -> tuple[Shop, list[tuple[int, Decoded]]]:
+    """A shop after some thousand changes, and what a job reads in each of its messages."""
+    kinds = load_spec(ITEMS).columns
+    columns = tuple(Column(name, kind) for name, kind in kinds.items())
+    used = tuple(Column(name, kinds[name]) for name in COLUMNS)
+    decoder = CanalDecoder(columns, used, "shop", "product")
+    shop = Shop(seed=3, partitions=4)
+    messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
+    return shop, [(partition, decoder.explain(value)) for partition, value in messages]
+
+
+def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    live: Counter[Row] = Counter()
+    for _, decoded in shop[1]:
+        for weight, row in decoded.changes if isinstance(decoded, Changes) else ():
+            live[row] += weight  # type: ignore[index]
+    assert set(live.values()) == {0, 1}
+    groups: dict[str, list[Row]] = {}
+    for row in live.elements():
+        groups.setdefault(row[1], []).append(row)
+    moment = load_spec(ITEMS).columns["created"]
+    assert shop[0].truth() == {
+        name: (
+            sum(row[2] for row in rows),
+            max(row[2] for row in rows),
+            len(rows),
+            datetime.fromisoformat(str(render(min(row[3] for row in rows), moment))),
+        )
+        for name, rows in groups.items()
+    }
+
+
+def test_every_retraction_of_the_shop_takes_away_a_row_that_is_there(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    live: set[object] = set()
+    for _, decoded in shop[1]:
+        for weight, row in decoded.changes if isinstance(decoded, Changes) else ():
+            assert (row in live) == (weight < 0)
+            live ^= {row}
+
+
+def test_the_shop_makes_every_kind_of_change(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    decoded = [each for _, each in shop[1]]
+    kinds = Counter(type(each) for each in decoded)
+    assert kinds[Skipped] > 0  # DDL
+    assert kinds[ColumnGone] == 0  # of a column that no job asked for
+    assert 0 < kinds[Rejected] < CHANGES / 100
+    changes = [each.changes for each in decoded if isinstance(each, Changes)]
+    assert {1, 2} <= {len(rows) for rows in changes}
+    assert max(len(rows) for rows in changes[20:]) >= 4  # several rows updated in one message
+    names = {str(row[1]) for rows in changes for _, row in rows}
+    assert names.intersection(RARE_GROUPS)
+
+
+def test_a_products_changes_stay_in_one_partition(
+    shop: tuple[Shop, list[tuple[int, Decoded]]],
+) -> None:
+    place: dict[object, int] = {}
+    for partition, decoded in shop[1]:
+        for _, row in decoded.changes if isinstance(decoded, Changes) else ():
+            assert place.setdefault(row[0], partition) == partition
+
+
+def test_equal_seeds_give_equal_shops() -> None:
+    def made(seed: int) -> tuple[list[tuple[int, bytes]], Truth]:
+        shop = Shop(seed=seed, partitions=4)
+        messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(500))]
+        return messages, shop.truth()
+
+    assert made(7) == made(7)
+    assert made(7) != made(8)
+
+
+def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_tells() -> None:
+    first, second = load_spec(ITEMS), load_spec(AGES)
+    told = parse_query(first.query, first.columns)
+    assert told.output == ("name", "sum_cnt", "top", "n", "oldest")
+    assert first.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
+    types = {named.name: named.type for named in told.group} | dict(told.results)
+    assert {name: types[name] for name in second.columns} == second.columns
+    assert parse_query(second.query, second.columns).window is not None
+
+
+def test_windows_are_those_of_the_oldest_products() -> None:
+    rows = [
+        {"name": name, "sum_cnt": total, "top": top, "n": 2, "oldest": oldest}
+        for name, total, top, oldest in [
+            ("a", 7, 4, "2026-01-02 09:00:09.999"),
+            ("b", 8, 5, "2026-01-02 09:00:10.000"),
+            ("c", 9, 3, "2026-01-02 09:00:19.000"),
+        ]
+    ]
+    assert ages_of(items_told(rows)) == {
+        "2026-01-02 09:00:00": (1, 7, 4),
+        "2026-01-02 09:00:10": (2, 17, 5),
+    }
+
+
+def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with _running("--data", str(tmp_path), "--seconds", "1") as demo:
+        _, errors = demo.communicate(timeout=60)
+    assert demo.returncode == 2
+    assert "is not empty" in errors
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -> None:
+    with _running("--data", str(tmp_path / "data"), "--seconds", "10", "--seed", "5") as demo:
+        family = _family_when_it_runs(demo)
+        answers = [_tried(line) for line in _curl_lines(demo)]
+        output, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 0, output + errors
+    exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
+    assert exact is not None, output
+    assert int(exact[1]) >= 12
+    assert re.search(r"^exact: \d+ windows equal the same query over them$", output, re.M), output
+    assert '"row":{"name":"bolt"' in answers[0]
+    assert '"multiset"' in answers[1]
+    assert "event: progress" in answers[2]
+    assert answers[3].startswith("window_start,names,stock,top")
+    assert '"reason"' in answers[4]
+    assert re.search(r"^epoch \d+ · .* rows/s · lag .* in quarantine", output, re.M)
+    assert (tmp_path / "data" / "jobs" / "items" / "epochs" / "_delta_log").is_dir()
+    assert _left(family) == []
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's word of a parent's death")
+def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
+    with _running("--data", str(tmp_path / "data")) as demo:
+        family = _family_when_it_runs(demo)
+        demo.kill()
+    assert _left(family) == []
+
+
+def _running(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "jobs.cli.main", "demo", *arguments],
+        cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Broker, service, jobs, JVMs, workers and publishers, once every job has an epoch."""
+    assert demo.stdout is not None
+    said = []
+    for line in demo.stdout:
+        said.append(line)
+        if "all green" in line:
+            break
+    else:
+        raise AssertionError("".join(said) + demo.communicate()[1])
+    family = psutil.Process(demo.pid).children(recursive=True)
+    assert sum(_is_java(process) for process in family) == 3
+    return family
+
+
+def _curl_lines(demo: subprocess.Popen[str]) -> list[str]:
+    """What the demo says one could try."""
+    assert demo.stdout is not None
+    found: list[str] = []
+    while len(found) < 5:
+        line = demo.stdout.readline()
+        assert line, found
+        if line.strip().startswith("curl "):
+            found.append(line.strip())
+    return found
+
+
+def _tried(line: str) -> str:
+    """What a line answers; a stream within five seconds, for it may have to wait for a core."""
+    words = [*shlex.split(line), "--silent", "--max-time", "5"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode in (0, 28), (line, done)  # 28: the time is over
+    return done.stdout
+
+
+def _is_java(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:  # one of those that come and go
+        return False
+
+
+def _left(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still there after some seconds, in which a JVM notices and ends."""
+    _, alive = psutil.wait_procs(family, timeout=20)
+    return alive

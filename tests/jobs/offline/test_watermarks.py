@@ -1,0 +1,253 @@
+"""`retally watermarks` keeps to its contract: steps in, watermarks, statuses and pauses out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.core.sql.select import QueryError
+from jobs.core.time.watermark_generators import Generator
+from jobs.offline.steps import StepError
+from jobs.offline.watermarks import main, watermarks
+from schemas.spec.file import SpecError
+
+Steps = list[dict[str, Any]]
+PERIODIC = {"periodic": True}
+DAY = 1_551_169_000_000
+EXAMPLE = [
+    ("a", 1, 50000), ("aa", 33, 64001), ("a", 2, 54000), ("a", 3, 64002),
+    ("b", 5, 100000), ("a", 4, 79003), ("aa", 44, 79004), ("b", 6, 108000),
+]  # fmt: skip
+PUNCTUATED = [{"watermark": DAY + at} for at in (47000, 61001, 61002, 97000, 105000)]
+
+
+def spec(source: Mapping[str, Any] | None = None, **watermark: Any) -> dict[str, Any]:
+    return {
+        "name": "timed",
+        "source": source or {"topic": "t"},
+        "columns": {"k": "STRING", "v": "INT", "at": "BIGINT"},
+        "query": "SELECT k, SUM(v) FROM t GROUP BY k",
+        "watermark": watermark,
+    }
+
+
+def outputs(steps: Iterable[Mapping[str, Any] | str], **watermark: Any) -> list[dict[str, Any]]:
+    return list(watermarks(spec(**watermark), steps))
+
+
+def events(**more: Any) -> list[dict[str, Any]]:
+    return [
+        {"event": [0, DAY + at], "row": {"k": k, "v": str(v), "at": str(DAY + at)}, **more}
+        for k, v, at in EXAMPLE
+    ]
+
+
+# --- the worked examples --------------------------------------------------------------------------
+
+
+def test_punctuated_on_every_event() -> None:
+    steps: Steps = [{"add": 0}, *events(), PERIODIC]
+    assert outputs(steps, generator="punctuated", marker="TRUE", delay="3s") == PUNCTUATED
+
+
+def test_periodic_every_200_ms() -> None:
+    steps: Steps = [{"add": 0}]
+    for event in events():
+        steps += [event, {"clock": 200}, PERIODIC, {"clock": 200}, PERIODIC]
+    risen = (50000, 64001, 64002, 100000, 108000)
+    assert outputs(steps, exact=True) == [{"watermark": DAY + at} for at in risen]
+
+
+def test_the_times_of_an_assigner_behind_the_source_replace_its_stamps() -> None:
+    """The source stamps by its clock, the step's time is the field's: as in the punctuated run."""
+    steps: Steps = [{"add": 0}]
+    for event in events():
+        steps += [{"clock": 777}, event, PERIODIC]
+    found = outputs(steps, time="ingestion", generator="punctuated", marker="TRUE", delay="3s")
+    assert found == PUNCTUATED
+
+
+def test_ingestion_time_alone_has_the_watermark_of_the_sources_clock() -> None:
+    steps: Steps = [
+        {"add": 0},
+        {"clock": 450},
+        {"event": [0, DAY]},
+        {"clock": 160},
+        PERIODIC,
+        PERIODIC,
+    ]
+    assert outputs(steps, time="ingestion") == [{"watermark": 400}, {"watermark": 600}]
+
+
+def test_a_marker_is_a_predicate_over_the_row() -> None:
+    marker = "k = 'b' AND CAST(v AS STRING) LIKE '%6'"
+    steps: Steps = [{"add": 0}, *events(), {"event": [0, None], "row": {"k": None, "v": None}}]
+    found = outputs(steps, generator="punctuated", marker=marker, delay="3s")
+    assert found == PUNCTUATED[-1:]
+    steps = [{"add": 0}, {"event": [0, 7]}]  # no column is read, so no row is needed
+    assert outputs(steps, generator="punctuated", marker="1 + 1 = 2") == [{"watermark": 7}]
+    with pytest.raises(StepError, match="step 3: the marker fails: division by zero"):
+        outputs(
+            ['{"add": 0}', "", '{"event": [0, 5], "row": {"v": "0"}}'],
+            generator="punctuated",
+            marker="6 / v > 1",
+        )
+
+
+# --- statuses and pauses --------------------------------------------------------------------------
+
+
+def test_a_source_that_comes_back_is_active_before_anything_else() -> None:
+    steps: Steps = [
+        {"add": 0}, {"event": [0, 100]}, PERIODIC, PERIODIC, {"clock": 301}, PERIODIC, PERIODIC,
+        {"event": [0, 50]}, PERIODIC, {"event": [0, 200]}, PERIODIC,
+    ]  # fmt: skip
+    assert outputs(steps, idle_after="300ms") == [
+        {"watermark": 99}, {"status": "idle"}, {"status": "active"}, {"watermark": 199},
+    ]  # fmt: skip
+
+
+def test_time_alone_emits_nothing() -> None:
+    steps: Steps = [{"add": 0}, {"event": [0, 100]}, {"clock": 100_000}]
+    assert outputs(steps, idle_after="1s") == []
+    assert outputs([*steps, PERIODIC], generator="lag", delay="1s") == [{"watermark": 99_000}]
+
+
+def test_who_runs_ahead_is_paused_until_the_others_have_caught_up() -> None:
+    align = {"group": "g", "max_drift": "1s", "every": "1s"}
+    steps: Steps = [
+        {"add": 0}, {"add": 1}, {"event": [0, 10_000]}, {"event": [1, 1_000]}, PERIODIC,
+        {"clock": 999}, {"clock": 1}, {"event": [1, 9_000]}, PERIODIC, {"clock": 1_000},
+    ]  # fmt: skip
+    assert outputs(steps, align=align) == [
+        {"watermark": 999}, {"paused": [0]}, {"watermark": 8_999}, {"paused": []},
+    ]  # fmt: skip
+
+
+def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
+    steps: Steps = [{"add": 0}, {"add": 1}, {"event": [0, 10]}, PERIODIC, {"remove": 1}, PERIODIC]
+    assert outputs(steps) == [{"watermark": 9}]
+    again: Steps = [*steps, {"add": 1}, {"event": [0, 90]}, PERIODIC, {"event": [1, 40]}, PERIODIC]
+    assert outputs(again) == [{"watermark": 9}, {"watermark": 39}]
+
+
+def test_topics_meet_in_a_valve_and_partitions_may_have_names() -> None:
+    steps: Steps = [
+        {"add": "a/0"}, {"add": "b/0"}, {"event": ["a/0", 10]}, {"event": ["b/0", 20]}, PERIODIC,
+        {"event": ["a/0", 15]}, PERIODIC,
+    ]  # fmt: skip
+    found = list(watermarks(spec({"topics": ["a", "b"]}), steps))
+    assert found == [{"watermark": 9}, {"watermark": 14}]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ({}, "step 2: has none of add, remove, event"),
+        ({"add": 0}, "partition 0 is there already"),
+        ({"remove": 1}, "partition 1 is not there; add it first"),
+        ({"event": [1, 5]}, "partition 1 is not there"),
+        ({"event": [0]}, r"event is \[0\]; \[partition, time\] belongs there"),
+        ({"event": [0, "5"]}, "time is '5'; a whole number belongs there"),
+        ({"event": [True, 5]}, "partition is True"),
+        ({"event": [0, 5], "row": "k"}, "row is an object"),
+        ({"pause": -1}, "partition is -1; a whole number belongs there, 0 or more"),
+        ({"clock": -5}, "clock is -5"),
+        ({"clock": 5, "row": {}}, "'row' does not belong to a step with 'clock'"),
+        ({"periodic": 1}, "periodic is true or not there"),
+        ('{"add": ', "step 2: Expecting value"),
+    ],
+)
+def test_a_step_that_is_none_is_refused_with_its_number(step: Any, reason: str) -> None:
+    with pytest.raises(StepError, match=reason):
+        outputs([{"add": 0}, step])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (None, "row is missing; the marker reads columns of it"),
+        ({"k": "a"}, "row has no v, which the marker reads"),
+        ({"v": "x"}, r"'x' is not a valid INT at \$\.row\.v"),
+    ],
+)
+def test_a_row_that_the_marker_cannot_read_is_refused(row: object, reason: str) -> None:
+    step = {"event": [0, 5]} | ({} if row is None else {"row": row})
+    with pytest.raises(StepError, match=f"step 2: {reason}"):
+        outputs([{"add": 0}, step], generator="punctuated", marker="v > 1")
+
+
+def test_wrong_specs_and_markers_are_refused_before_any_step() -> None:
+    with pytest.raises(SpecError, match="idle_after"):
+        outputs([], idle_after=0)
+    with pytest.raises(QueryError, match="line 1, column 5: unknown column `z`"):
+        outputs([], generator="punctuated", marker="1 = z")
+    with pytest.raises(QueryError, match="without GROUP BY"):
+        outputs([], generator="punctuated", marker="v = 1 GROUP BY k")
+    with pytest.raises(SpecError, match="not among the generators"):
+        outputs([], generator={"class": "my.marks:Every10"})
+
+
+# --- generators of the operator's ---------------------------------------------------------------
+
+
+class EveryTen(Generator):
+    """Tens, and back again: nobody may go back."""
+
+    def _candidate(self, now: int) -> int | None:
+        return None if self.seen is None else self.seen // 10 * 10 if now < 300 else 0
+
+
+def test_a_class_that_the_operator_allows_makes_watermarks_and_none_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"{__name__}:EveryTen"
+    monkeypatch.setenv("RETALLY_GENERATORS", f"other:One, {name}")
+    steps: Steps = [{"add": 0}, {"event": [0, 38]}, PERIODIC, {"clock": 300}, PERIODIC]
+    found = outputs(steps, generator={"class": name})
+    assert found == [{"watermark": 30}]
+    monkeypatch.setenv("RETALLY_GENERATORS", f"{__name__}:outputs")
+    with pytest.raises(SpecError, match="no subclass"):
+        outputs([], generator={"class": f"{__name__}:outputs"})
+    monkeypatch.setenv("RETALLY_GENERATORS", "no.such:Thing")
+    with pytest.raises(SpecError, match=r"No module named 'no'; install its package"):
+        outputs([], generator={"class": "no.such:Thing"})
+
+
+# --- how it is called -----------------------------------------------------------------------------
+
+
+def test_the_command_reads_and_prints_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, steps = tmp_path / "spec.json", tmp_path / "steps"
+    path.write_text(json.dumps(spec()), encoding="utf-8")
+    steps.write_text('{"add": 0}\n\n{"event": [0, 8]}\n{"periodic": true}\n{"x": 1}\n')
+    assert main(str(path), str(steps)) == 2
+    out, err = capsys.readouterr()
+    assert out == '{"watermark": 7}\n'
+    assert err.startswith("step 5: has none of")
+    assert main(str(path), str(tmp_path / "nothing")) == 2
+
+
+def test_steps_without_a_marker_start_no_spark() -> None:
+    code = (
+        "import sys\n"
+        "from jobs.offline.watermarks import watermarks\n"
+        f"spec = {spec(generator='punctuated', marker='TRUE')!r}\n"
+        "steps = [{'add': 0}, {'event': [0, 7]}]\n"
+        "print(list(watermarks(spec, steps)), 'pyspark' in sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3]
+    )
+    assert ended.stdout.strip() == "[{'watermark': 7}] False", ended.stderr

@@ -1,0 +1,331 @@
+"""Dedupe through Kafka, Spark and Delta: sources that repeat themselves, begin in the middle, or
+have no image before, and the rows that are live in the end.
+
+    random table ──► messages ──repeated, cut, without images──► epochs ──► the query over the table
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.changing.rewind import rewind
+from jobs.core.fold.state import Key
+from jobs.core.values.change import Row
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
+from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
+from jobs.edge.table.epoch_files import ROWS
+from tests.support.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.running_job import create_topic, producer_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "BIGINT", "shop": "STRING", "name": "STRING", "cnt": "INT"}
+QUERY = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM t GROUP BY name"
+TableRow = dict[str, Any]
+Record = tuple[int, bytes | None, bytes | None]  # partition, value, key
+PARTITIONS = 2
+
+
+class Table:
+    """A table that changes, and says so in canal's way."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.rows: dict[int, TableRow] = {}
+
+    def change(self) -> Record:
+        random = self.random
+        number = random.randrange(12)
+        row = {
+            "id": number,
+            "shop": random.choice("xy"),
+            "name": random.choice(["a", "b", None]),
+            "cnt": random.randrange(5),
+        }
+        before = self.rows.get(number)
+        if before is None:
+            self.rows[number] = row
+            return record(number, {"type": "INSERT", "data": [texts(row)]})
+        if random.random() < 0.3:
+            return record(number, {"type": "DELETE", "data": [texts(self.rows.pop(number))]})
+        self.rows[number] = row
+        old = {name: value for name, value in texts(before).items() if value != texts(row)[name]}
+        return record(number, {"type": "UPDATE", "data": [texts(row)], "old": [old]})
+
+    def changes(self, count: int) -> list[Record]:
+        return [self.change() for _ in range(count)]
+
+    def snapshot(self) -> list[Record]:
+        rows = self.rows.values()
+        return [record(row["id"], {"type": "INSERT", "data": [texts(row)]}) for row in rows]
+
+    def results(self) -> dict[Key, Row]:
+        """The query over the live rows."""
+        groups: dict[Key, list[int]] = {}
+        for row in self.rows.values():
+            groups.setdefault((row["name"],), []).append(row["cnt"])
+        return {key: (sum(each), max(each), len(each)) for key, each in groups.items()}
+
+
+def texts(row: TableRow) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in row.items()}
+
+
+def record(number: int, message: dict[str, Any]) -> Record:
+    return number % PARTITIONS, json.dumps({"es": 1, "ts": 1} | message).encode(), None
+
+
+def send(broker: Broker, topic: str, records: Iterable[Record]) -> None:
+    producer = producer_for(broker.address)
+    for partition, value, key in records:
+        producer.produce(topic, value, key, partition)
+    assert producer.flush(60) == 0
+
+
+class Deduping:
+    """A job with dedupe, whose epochs end when a test says so."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, topic: str, home: Path, **spec: Any):
+        create_topic(broker.address, topic, PARTITIONS)
+        self.broker, self.topic = broker, topic
+        source = {"topic": topic, **spec.pop("source", {})}
+        document = {
+            "source": source, "columns": COLUMNS, "query": QUERY, "primary_key": ["id"],
+            "dedupe": "pk", **spec,
+        }  # fmt: skip
+        self.job = EpochsByHand(spark, broker.address, home, spec_of(document))
+
+    def epoch(self, records: Iterable[Record]) -> dict[str, Any]:
+        send(self.broker, self.topic, records)
+        return self.job.epoch().counters
+
+    def must_be(self, table: Table) -> None:
+        assert self.job.results() == table.results()
+        assert self.job.pipeline.newest.counters["images"] == len(table.rows)
+        self.images_must_be(table)
+
+    def images_must_be(self, table: Table) -> None:
+        """The part `rows`, newest row of a key first, as anyone would read it."""
+        newest: dict[int, dict[str, Any]] = {}
+        for file in live_files(opened(self.job.root)):
+            if file.part == ROWS:
+                for row in pq.read_table(self.job.root / file.path).to_pylist():
+                    known = newest.get(row["image_id"])
+                    if known is None or row["epoch"] >= known["epoch"]:
+                        newest[row["image_id"]] = row
+        alive = {number: row for number, row in newest.items() if not row["tombstone"]}
+        assert {number: (row["image_name"], row["image_cnt"]) for number, row in alive.items()} == {
+            number: (row["name"], row["cnt"]) for number, row in table.rows.items()
+        }
+
+
+@pytest.fixture
+def deduping(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Deduping:
+    return Deduping(spark, broker, topic, tmp_path)
+
+
+def test_a_source_that_tells_parts_of_its_history_again_is_exact(deduping: Deduping) -> None:
+    table = Table(1)
+    told: list[Record] = []
+    for _ in range(4):
+        fresh = table.changes(30)
+        again = told[-20:]  # it goes back to its last acknowledged place
+        told += fresh
+        counters = deduping.epoch([*again, *fresh])
+        assert counters["rows"] >= len(again) + len(fresh)
+        deduping.must_be(table)
+    whole = deduping.epoch(told)
+    deduping.must_be(table)
+    assert whole["duplicates"] == whole["rows"] and whole["changelog_rows"] == 0
+
+
+@pytest.mark.slow
+def test_repeated_snapshots_and_a_beginning_in_the_middle_are_exact(deduping: Deduping) -> None:
+    table = Table(2)
+    table.changes(40)  # nobody told
+    deduping.epoch(table.changes(6))
+    counters = deduping.epoch(table.snapshot())
+    deduping.must_be(table)
+    assert counters["changelog_rows"] > 0, "the snapshot told what had been missed"
+    deduping.epoch(table.changes(20))
+    deduping.must_be(table)
+    counters = deduping.epoch(table.snapshot())
+    assert (counters["duplicates"], counters["changelog_rows"]) == (len(table.rows), 0)
+    deduping.must_be(table)
+
+
+@pytest.mark.slow
+def test_a_retraction_of_a_row_that_is_not_there_is_ignored_and_counted(
+    deduping: Deduping,
+) -> None:
+    gone = {"id": "1", "shop": "x", "name": "a", "cnt": "3"}
+    counters = deduping.epoch([record(1, {"type": "DELETE", "data": [gone]})])
+    assert (counters["unknown_retractions"], counters["duplicates"]) == (1, 1)
+    counters = deduping.epoch(
+        [record(1, {"type": "UPDATE", "data": [gone], "old": [{"cnt": "2"}]})]
+    )
+    assert (counters["unknown_retractions"], counters["duplicates"]) == (1, 0)
+    assert deduping.job.results() == {("a",): (3, 3, 1)}
+
+
+def test_lost_caches_new_drivers_and_merged_files_change_nothing(deduping: Deduping) -> None:
+    table, job = Table(3), deduping.job
+    for round_number in range(6):
+        deduping.epoch(table.changes(25))
+        if round_number % 2:
+            shutil.rmtree(job.cache)
+        if round_number == 3:
+            merge_rows(job)
+        if round_number == 4:
+            job.time_epoch()
+        job.restart()
+        deduping.must_be(table)
+
+
+@pytest.mark.slow
+def test_going_back_takes_the_images_along(deduping: Deduping, broker: Broker) -> None:
+    table, job = Table(8), deduping.job
+    deduping.epoch(table.changes(30))
+    there = dict(table.rows)
+    deduping.epoch(table.changes(30))
+    with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
+        row = rewind(job.place, "1", admin).row
+    assert row is not None and row.counters["images"] == len(there)
+    job.restart()
+    job.epoch()
+    deduping.must_be(table)
+
+
+def merge_rows(job: EpochsByHand) -> None:
+    """All files of the part in one base, committed as compaction does."""
+    table = job.pipeline.table
+    old = [file for file in table.live_files() if file.part == ROWS]
+    before = sum(file.rows for file in old)
+    added = merge_files(job.plan, job.root, Merge(ROWS, BASE_TIER, tuple(old)), "merged")
+    table.commit(added, old, uuid="merged", what="compaction")
+    assert sum(file.rows for file in added) < before
+
+
+def test_an_epoch_computed_twice_is_applied_once(
+    deduping: Deduping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver dies after the tasks: its files and what was remembered are nobody's."""
+    table, job = Table(4), deduping.job
+    deduping.epoch(table.changes(30))
+    send(deduping.broker, deduping.topic, table.changes(30))
+    ends = job.ends()
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(EpochTable, "commit_epoch", dies)
+        job.epoch(ends)
+    job.restart()
+    job.epoch(ends)
+    deduping.must_be(table)
+    deduping.epoch(table.changes(30))
+    deduping.must_be(table)
+
+
+@pytest.mark.slow
+def test_upserts_and_tombstones_are_enough(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    made = Deduping(spark, broker, topic, tmp_path, source={"format": "upsert-json"})
+    table = Table(5)
+    for _ in range(4):
+        before = {number: dict(row) for number, row in table.rows.items()}
+        table.changes(25)
+        records: list[Record] = []
+        for number in range(12):
+            row = table.rows.get(number)
+            if row != before.get(number) or (row is not None and number % 3 == 0):
+                value = None if row is None else json.dumps(row).encode()
+                records.append((number % PARTITIONS, value, json.dumps({"id": number}).encode()))
+        made.epoch(records)
+        made.must_be(table)
+    counters = made.epoch([(0, None, None)])
+    assert counters["quarantined"] == 1, "a tombstone that names no row"
+    made.must_be(table)
+
+
+def test_debezium_without_images_before_is_exact(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """As PostgreSQL writes with its default replica identity."""
+    made = Deduping(spark, broker, topic, tmp_path, source={"format": "debezium-json"})
+    table = Table(6)
+    for _ in range(3):
+        records: list[Record] = []
+        for _ in range(25):
+            before = dict(table.rows)
+            partition, told, _ = table.change()
+            assert told is not None
+            number = int(json.loads(told)["data"][0]["id"])
+            after = table.rows.get(number)
+            op = "c" if number not in before else "u" if after else "d"
+            key = {"id": number, "shop": None, "name": None, "cnt": None}
+            message = {"before": key if op == "d" else None, "after": after, "op": op}
+            records.append((partition, json.dumps(message).encode(), None))
+        made.epoch(records)
+        made.must_be(table)
+
+
+FAILING = "SELECT name, SUM(10 / cnt) AS total FROM t GROUP BY name"
+
+
+@pytest.mark.slow
+def test_a_message_whose_row_fails_is_not_applied_and_the_one_before_it_counts(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    made = Deduping(spark, broker, topic, tmp_path, query=FAILING)
+    good = {"id": "1", "shop": "x", "name": "a", "cnt": "5"}
+    zero = good | {"cnt": "0"}
+    insert = record(1, {"type": "INSERT", "data": [good]})
+    bad = [record(1, {"type": "INSERT", "data": [zero | {"shop": shop}]}) for shop in "pqr"]
+    other = record(0, {"type": "INSERT", "data": [good | {"id": "2"}]})
+    counters = made.epoch([insert, *bad, other])
+    assert counters["quarantined"] == 3
+    assert made.job.results() == {("a",): (4,)}
+    # A row that is taken away is looked up and not evaluated.
+    counters = made.epoch([record(1, {"type": "DELETE", "data": [zero]})])
+    assert counters["quarantined"] == 0
+    assert made.job.results() == {("a",): (2,)}
+
+
+@pytest.mark.slow
+def test_a_key_of_several_columns_and_a_query_that_uses_none_of_them(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    query = "SELECT COUNT(*) AS n FROM t"
+    made = Deduping(spark, broker, topic, tmp_path, query=query, primary_key=["shop", "id"])
+    table = Table(7)
+    pairs: set[tuple[str, str]] = set()
+    records = table.changes(60)
+    for _, value, _ in records:
+        assert value is not None
+        message = json.loads(value)
+        (row,) = message["data"]
+        if message["type"] != "INSERT":
+            before = row | message.get("old", [{}])[0]
+            pairs.discard((before["shop"], before["id"]))
+        if message["type"] != "DELETE":
+            pairs.add((row["shop"], row["id"]))
+    half = len(records) // 2
+    made.epoch(records[:half])
+    made.epoch(records[half - 10 :])
+    assert made.job.results() == {(): (len(pairs),)}

@@ -1,0 +1,191 @@
+"""Exactly once, end to end: a real broker, Spark and Delta, and the driver killed on the way.
+
+random history ──► Kafka ──► retally run, killed at a failpoint ──► run again ──► the truth
+                                                                         │
+        topic (read_committed) == table's changelog, nothing lost, nothing twice, in order
+             folded == results == the query over the live rows, as DuckDB computes it
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from jobs.core.fold.changelog_table import fold_changelog
+from jobs.core.fold.state import Key
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Op, Row
+from jobs.core.values.json_values import parse
+from jobs.edge.process.broker import Broker
+from tests.core.fold.test_histories import QUERIES, Judge
+from tests.support.histories.products import (
+    COLUMNS,
+    DATABASE,
+    PARTITIONS,
+    TABLE,
+    History,
+    history,
+    live_rows,
+)
+from tests.support.running_job import RunningJob, consumed, create_topic, produce
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where the driver dies, and how small its epochs are."""
+
+    name: str
+    failpoint: str
+    action: str
+    max_rows: int = 120
+    seed: int = 1
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+SLOW = (pytest.mark.slow,)
+FAULTS = [
+    Fault("after the tasks, before the commit", "before_commit", "kill@3", seed=11),
+    Fault(
+        "after the commit, before anyone knows of it", "after_commit", "kill@3", seed=12, marks=SLOW
+    ),
+    Fault("while publishing", "epoch_sent", "kill@2", seed=13),
+    # Compaction begins after 32 epochs, so these are small.
+    Fault(
+        "in a compaction, before its commit", "compaction_commit", "kill@1", 6, seed=14, marks=SLOW
+    ),
+]
+
+
+def job_on(broker: Broker, topic: str, home: Path, fault: Fault, query: int) -> RunningJob:
+    create_topic(broker.address, topic, PARTITIONS)
+    spec: dict[str, Any] = {
+        "name": "items",
+        "source": {"topic": topic, "database": DATABASE, "table": TABLE},
+        "columns": dict(COLUMNS),
+        "query": QUERIES[query][0],
+        "minibatch": {"size": 1, "max_rows": fault.max_rows},
+        "sink": {"topic": f"{topic}-changes", "partitions": 3},
+        "state": {"buckets": 8},
+    }
+    return RunningJob(spec, home, broker.address)
+
+
+def must_be_exact(job: RunningJob, made: History, query: int) -> None:
+    """Table and topic tell the same story, and it ends in the truth."""
+    records = consumed(job.brokers, job.spec["sink"]["topic"])
+    published = [record["value"] for record in records]
+    stored = job.ask("changes", job.spec["name"])
+    assert sorted(published, key=place) == stored
+    assert len({place(change) for change in published}) == len(published), "a row came twice"
+    must_be_in_order(records)
+    must_end_in_the_truth(job, made, query, published)
+    must_have_quarantined_once(job, made)
+
+
+def place(change: dict[str, Any]) -> tuple[int, int]:
+    return change["epoch"], change["seq"]
+
+
+def must_be_in_order(records: list[Any]) -> None:
+    """Per key: one partition, epochs and seqs grow, -U directly before its +U, and each
+    retraction repeats the last row."""
+    last: dict[str, Any] = {}
+    home: dict[str, int] = {}
+    before: tuple[int, int] = (-1, -1)
+    partition = -1
+    for record in records:
+        change, key = record["value"], record["key"]
+        assert home.setdefault(key, record["partition"]) == record["partition"]
+        if record["partition"] != partition:
+            partition, before = record["partition"], (-1, -1)
+        assert place(change) > before
+        before = place(change)
+        op = Op(change["op"])
+        if op is Op.INSERT:
+            assert last.get(key) is None
+        elif op is not Op.UPDATE_AFTER:
+            assert last[key] == change["row"]
+        last[key] = None if op.weight < 0 else change["row"]
+
+
+def must_end_in_the_truth(
+    job: RunningJob, made: History, query: int, published: list[dict[str, Any]]
+) -> None:
+    plan = job.plan
+    folded = fold_changelog(
+        {},
+        [
+            (Op(change["op"]), key_of(plan, change["row"]), change["row"])
+            for change in sorted(published, key=place)
+        ],
+    )
+    results = {key_of(plan, row): row for row in job.ask("results", job.spec["name"])}
+    assert folded == results
+    judge = Judge(query)
+    live = live_rows({}, made.messages)
+    judge.claim(judge.begin(f"history {made.seed}"), 0, internal(plan, results), live.values())
+    assert judge.decide(duckdb.connect()) == 1
+
+
+def key_of(plan: Plan, row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(json.dumps(row[named.name]) for named in plan.group)
+
+
+def internal(plan: Plan, results: dict[tuple[str, ...], dict[str, Any]]) -> dict[Key, Row]:
+    """Result rows as the judge says them: values as retally holds them in memory."""
+    return {
+        tuple(parse(row[named.name], named.type) for named in plan.group): tuple(
+            parse(row[name], kind) for name, kind in plan.results
+        )
+        for row in results.values()
+    }
+
+
+def must_have_quarantined_once(job: RunningJob, made: History) -> None:
+    rejected = Counter(m.partition for m in made.messages if m.outcome == "rejected")
+    kept = job.part("quarantine")
+    assert Counter(row["partition"] for row in kept) == rejected
+    assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept)
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=each.marks, id=each.failpoint) for each in FAULTS]
+)
+def test_nothing_is_lost_or_repeated_when_the_driver_is_killed(
+    fault: Fault, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    query = fault.seed % len(QUERIES)
+    job = job_on(broker, topic, tmp_path, fault, query)
+    made = history(fault.seed, messages=600)
+    half = len(made.messages) // 2
+    produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[:half]])
+    job.must_die_at(fault.failpoint, fault.action)
+    job.spec["minibatch"]["max_rows"] = 120
+    produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[half:]])
+    job.must_run_by_itself()
+    must_be_exact(job, made, query)
+    report = job.ask("audit", "items", "--brokers", broker.address)[0]
+    assert report["verdict"] == "equal"
+
+
+@pytest.mark.slow
+def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    fault = Fault("the reply is lost", "commit_reply_lost", "lost@3", seed=15)
+    query = fault.seed % len(QUERIES)
+    job = job_on(broker, topic, tmp_path, fault, query)
+    made = history(fault.seed, messages=400)
+    produce(broker.address, topic, [(m.partition, m.value) for m in made.messages])
+    code, said = job.run("commit_reply_lost=lost@3")
+    assert code == 0, said
+    assert job.fired("commit_reply_lost")
+    must_be_exact(job, made, query)

@@ -1,0 +1,593 @@
+"""Maintenance: merges in a process that may die, history that leaves, files that are swept.
+
+The pipeline, the table and the merging process are real; only Spark is not needed for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.changing.savepoint import keep_newest
+from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.state.bucket_states import CommittedEpoch, hot_state_of
+from jobs.edge.table.compaction import TOP_TIER, Merge, tier_of
+from jobs.edge.table.delta_epochs import (
+    EpochTable,
+    Fenced,
+    LiveFile,
+    epoch_rows,
+    last_checkpoint,
+    live_files,
+    opened,
+    start_row,
+)
+from jobs.edge.table.epoch_files import (
+    ACCUMULATORS,
+    CHANGELOG,
+    EPOCHS,
+    MULTISETS,
+    QUARANTINE,
+    Reject,
+    file_name,
+    now_ms,
+    write_file,
+)
+from jobs.edge.table.reading import HistoryGone, TableReader
+from jobs.running import maintenance
+from jobs.running.clock import JobClock
+from jobs.running.maintenance import Maintenance, Merger
+from jobs.running.pipeline import Pipeline
+from schemas import limits
+from schemas.spec.file import load_spec, spec_text
+from tests.support.folded_table import (
+    BUCKETS,
+    COLUMNS,
+    QUERY,
+    FoldedTable,
+    a_plan,
+    epoch_row,
+    insert,
+)
+from tests.support.sampling import quick
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+HOUR_MS = 3_600_000
+STATE = (ACCUMULATORS, MULTISETS)
+
+
+class MaintainedJob:
+    """A job's table, its pipeline and its maintenance, as a running job has them."""
+
+    def __init__(self, data: Path, *, sink: bool = False, began_hours_ago: float = 0) -> None:
+        self.place = JobDirectory(data, "items")
+        written: dict[str, Any] = {
+            "name": "items",
+            "source": {"topic": "t"},
+            "columns": {name: str(kind) for name, kind in COLUMNS.items()},
+            "query": QUERY,
+            "state": {"buckets": BUCKETS},
+            "retention": "1h",
+        }
+        if sink:
+            written["sink"] = {"topic": "changes"}
+        self.spec = load_spec(written)
+        self.place.home.mkdir(parents=True, exist_ok=True)
+        self.place.spec.write_text(spec_text(self.spec))
+        start = hours_ago(began_hours_ago)
+        self.made = FoldedTable(self.place.table, a_plan(), committed_at=start)
+        self.begin()
+
+    def begin(self) -> None:
+        """As a start of the job does."""
+        table = EpochTable.open(self.place.table, self.made.layout)
+        self.made.table = table
+        newest = table.newest()
+        assert newest is not None
+        self.pipeline = Pipeline(
+            self.spec, self.made.plan, table, newest,
+            spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
+            cache=hot_state_of(self.place, table.handle), cores=1,
+            committed=lambda row, files: None, clock=JobClock(self.spec, {}, newest, log_ends=dict),
+        )  # fmt: skip
+        self.maintenance = Maintenance(self.pipeline, self.place.home)
+
+    def epochs(self, count: int, **fields: Any) -> None:
+        for _ in range(count):
+            number = self.made.newest.epoch + 1
+            rows = insert("a", number) + insert(f"g{number % 7}", number)
+            self.pipeline.newest = self.made.epoch(rows, **fields)
+
+    def live(self, *parts: str) -> list[LiveFile]:
+        files = live_files(opened(self.place.table))
+        return [file for file in files if not parts or file.part in parts]
+
+    def work_until(
+        self, done: Callable[[], bool], published: int | None = None, seconds: float = 60
+    ) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, "it took too long"
+            self.maintenance.work(published)
+            time.sleep(0.01)
+
+    def merged(self, part: str) -> bool:
+        return any(tier_of(file) == 1 for file in self.live(part))
+
+    def results(self) -> Any:
+        return TableReader.open(self.place).results().rows
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between looks."""
+    monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "MERGE_RETRY_SECONDS", 0.5)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[MaintainedJob]:
+    job = MaintainedJob(tmp_path)
+    yield job
+    job.maintenance.close()
+
+
+@pytest.fixture
+def published_job(tmp_path: Path) -> Iterator[MaintainedJob]:
+    job = MaintainedJob(tmp_path, sink=True)
+    yield job
+    job.maintenance.close()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+# --- compaction -------------------------------------------------------------------------------
+
+
+def test_small_files_are_merged_and_the_job_says_the_same(job: MaintainedJob) -> None:
+    job.epochs(limits.COMPACTION_FAN_IN + 1)
+    before, files = job.results(), job.live()
+    parts = (EPOCHS, CHANGELOG, *STATE)
+    job.work_until(lambda: all(job.merged(part) for part in parts))
+    assert job.results() == before
+    assert len(job.live()) < len(files) / 4
+    assert job.made.table.newest() == job.made.newest
+    job.epochs(1)  # and the epochs go on
+
+
+@pytest.mark.slow
+def test_nothing_is_merged_before_it_is_published(published_job: MaintainedJob) -> None:
+    job = published_job
+    job.epochs(limits.COMPACTION_FAN_IN + 10)
+    version = job.made.table.version
+    for published in (None, 5):
+        for _ in range(20):
+            job.maintenance.work(published)
+            time.sleep(0.01)
+    assert job.made.table.version == version
+    assert job.maintenance._merger is None
+    job.work_until(lambda: job.merged(CHANGELOG), published=limits.COMPACTION_FAN_IN + 2)
+    tiers = {file.epoch_max: tier_of(file) for file in job.live(CHANGELOG)}
+    assert all(tiers[epoch] == 0 for epoch in tiers if epoch > limits.COMPACTION_FAN_IN + 2)
+
+
+@pytest.mark.parametrize("fault", quick(["raise", "kill"], ["kill"]))
+def test_a_merge_that_fails_is_tried_again_and_stops_nobody(
+    job: MaintainedJob,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job.epochs(limits.COMPACTION_FAN_IN)
+    version = job.made.table.version
+    monkeypatch.setenv("RETALLY_FAILPOINTS", f"compaction={fault}@1")
+    with caplog.at_level(logging.WARNING, "jobs.running.maintenance"):
+        job.work_until(lambda: "merging failed" in caplog.text)
+    assert job.made.table.version == version
+    monkeypatch.delenv("RETALLY_FAILPOINTS")
+    job.epochs(1)
+    job.work_until(lambda: job.merged(EPOCHS))
+
+
+@pytest.mark.slow
+def test_a_damaged_file_fails_its_merge_by_name_and_nothing_else(
+    job: MaintainedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.epochs(limits.COMPACTION_FAN_IN)
+    path = job.place.own_table / job.live(CHANGELOG)[3].path
+    path.write_bytes(path.read_bytes()[:-10])
+    with caplog.at_level(logging.WARNING, "jobs.running.maintenance"):
+        job.work_until(lambda: path.name in caplog.text)
+    others = (EPOCHS, *STATE)
+    job.work_until(lambda: all(job.merged(part) for part in others))
+    assert not job.merged(CHANGELOG)
+    job.epochs(1)
+
+
+def test_a_merge_by_one_who_is_no_longer_the_writer_stops_the_job(job: MaintainedJob) -> None:
+    job.epochs(limits.COMPACTION_FAN_IN)
+    job.maintenance.work(None)
+    assert job.maintenance._merging is not None
+    rival = EpochTable.open(job.place.own_table, job.made.layout)
+    rival.commit_epoch(epoch_row(job.made.newest.epoch + 1), ())
+    with pytest.raises(Fenced):
+        job.work_until(lambda: False)
+    assert all(tier_of(file) == 0 for file in job.live())
+
+
+def test_closing_ends_a_merge_that_is_running(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job.epochs(limits.COMPACTION_FAN_IN)
+    monkeypatch.setenv("RETALLY_FAILPOINTS", "compaction=stall:120")
+    monkeypatch.setenv("RETALLY_FAILPOINT_MARKS", str(tmp_path))
+    job.maintenance.work(None)
+    assert job.maintenance._merger is not None
+    pid = job.maintenance._merger.pid
+    wait_until(lambda: any(tmp_path.glob("compaction-*")))
+    began = time.monotonic()
+    job.maintenance.close()
+    assert time.monotonic() - began < 5
+    assert pid is not None and gone(pid)
+
+
+PARENT = """
+    import sys, time
+    from pathlib import Path
+    from jobs.edge.table.compaction import Merge
+    from jobs.edge.table.delta_epochs import live_files, opened
+    from jobs.running.maintenance import Merger
+    from tests.support.folded_table import a_plan
+
+    if __name__ == "__main__":
+        root = Path(sys.argv[1])
+        merger = Merger(a_plan(), root, False)
+        files = tuple(file for file in live_files(opened(root)) if file.part == "epochs")
+        if sys.argv[2] == "working":
+            merger.begin(Merge("epochs", 1, files), "u")
+        print(merger.pid, flush=True)
+        time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("what", quick(["waiting", "working"], ["working"]))
+def test_the_merging_process_ends_with_its_parent(
+    job: MaintainedJob, tmp_path: Path, what: str
+) -> None:
+    job.epochs(2)
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(CHECKOUT),
+        "RETALLY_FAILPOINTS": "compaction=stall:300",
+        "RETALLY_FAILPOINT_MARKS": str(marks),
+    }
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(job.place.own_table), what],
+        env=environment, text=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    if what == "working":
+        wait_until(lambda: any(marks.iterdir()))
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: gone(pid))
+
+
+def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
+    job.epochs(3)
+    merger = Merger(job.made.plan, job.place.own_table, False)
+    try:
+        for number in range(2):
+            files = tuple(job.live(ACCUMULATORS))
+            merger.begin(Merge(ACCUMULATORS, 1, files), f"u{number}")
+            end = time.monotonic() + 30
+            while (merged := merger.outcome()) is None:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            assert merged.added[0].rows == 4
+            assert merged.seconds > 0
+        os.kill(merger.pid or 0, signal.SIGKILL)
+        with pytest.raises(maintenance.MergeFailed, match="exit code -9"):
+            wait_until(lambda: merger.outcome() is not None)
+    finally:
+        merger.close()
+
+
+# --- the log ----------------------------------------------------------------------------------
+
+
+def test_the_log_gets_a_checkpoint_however_often_the_job_starts(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
+    assert last_checkpoint(job.place.own_table) is None
+    for _ in range(3):
+        job.begin()
+        job.epochs(4)
+        job.maintenance.work(None)
+    assert last_checkpoint(job.place.own_table) == 13
+    job.begin()
+    job.maintenance.work(None)
+    assert last_checkpoint(job.place.own_table) == 13
+    assert opened(job.place.own_table).version() == 13
+
+
+def test_the_log_is_cleaned_up_to_its_checkpoint(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 10)
+    job.epochs(12)
+    log = job.place.own_table / "_delta_log"
+    long_ago = time.time() - 2 * limits.ORPHAN_AGE_SECONDS_MIN
+    for path in log.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    job.maintenance.work(None)
+    assert len(list(log.glob("*.json"))) < 3
+    job.begin()
+    job.epochs(1)
+    assert [row.epoch for row in epoch_rows(job.place.own_table, opened(job.place.table))] == [
+        *range(14)
+    ]
+
+
+def test_a_checkpoint_that_fails_stops_nobody(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 5)
+    monkeypatch.setattr(maintenance, "write_checkpoint", full)
+    job.epochs(6)
+    with caplog.at_level(logging.WARNING, "jobs.running.maintenance"):
+        job.maintenance.work(None)
+    assert "no space left" in caplog.text
+    job.epochs(1)
+
+
+# --- retention --------------------------------------------------------------------------------
+
+
+def hours_ago(hours: float) -> int:
+    return int((now_ms() - hours * HOUR_MS) * 1_000)
+
+
+def with_history(job: MaintainedJob) -> None:
+    """Epochs 1 to 6 are older than the job keeps, 7 to 10 are not; the start is older too."""
+    job.epochs(3, committed_at=hours_ago(3), counters={"read": 2, "dropped_retractions": 1})
+    rejects = [Reject("t", 0, 1, None, "why", "", b"x", 1)]
+    for at, epoch in ((hours_ago(2), 4), (hours_ago(0.1), 7)):
+        rows = job.made.layout.quarantine_table(epoch, rejects)
+        name = file_name(QUARANTINE, epoch, "u", "m0")
+        job.made.table.commit_epoch(
+            epoch_row(epoch, job.made.plan, committed_at=at, counters={"read": 5}),
+            [write_file(job.place.own_table, name, rows)],
+        )
+        job.made.newest = epoch_row(epoch, job.made.plan)
+        job.epochs(2 if epoch == 4 else 3, committed_at=at, counters={"read": 1})
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> MaintainedJob:
+    job = MaintainedJob(tmp_path, began_hours_ago=3)
+    with_history(job)
+    return job
+
+
+def epochs_of(job: MaintainedJob, part: str) -> list[int]:
+    return [file.epoch_max for file in job.live(part)]
+
+
+def test_history_that_is_old_enough_leaves_and_state_stays(aged: MaintainedJob) -> None:
+    results, state = aged.results(), aged.live(*STATE)
+    aged.maintenance.retire(None)
+    assert epochs_of(aged, CHANGELOG) == [8, 9, 10]
+    assert epochs_of(aged, QUARANTINE) == [7]
+    rows = epoch_rows(aged.place.table, opened(aged.place.table))
+    assert [row.epoch for row in rows] == [7, 8, 9, 10]
+    assert aged.live(*STATE) == state
+    assert aged.results() == results
+    version = aged.made.table.version
+    aged.maintenance.retire(None)
+    assert aged.made.table.version == version, "there is nothing more to do"
+    aged.epochs(1)
+
+
+def test_the_start_is_kept_with_the_sums_of_what_left(aged: MaintainedJob) -> None:
+    before = start_row(aged.place.table, aged.made.table.handle)
+    aged.maintenance.retire(None)
+    start = start_row(aged.place.table, opened(aged.place.table))
+    assert before is not None and start is not None
+    assert (start.epoch, start.offsets, start.kind) == (0, before.offsets, "start")
+    assert start.counters == {"groups": 0, "read": 3 * 2 + 5 + 2 * 1, "dropped_retractions": 3}
+    kept = [file for file in aged.live(EPOCHS) if file.epoch_max == 0]
+    assert [tier_of(file) for file in kept] == [TOP_TIER], "compaction leaves it alone"
+
+
+def test_readers_name_the_oldest_epoch_there_is(aged: MaintainedJob) -> None:
+    aged.maintenance.retire(None)
+    reader = TableReader.open(aged.place)
+    assert {change.epoch for change in reader.changes()} == {8, 9, 10}
+    for epoch in (0, 3, 6):
+        with pytest.raises(HistoryGone, match="7"):
+            reader.results(epoch)
+    # The rows of this table count no changelog rows, so only the range is looked at here.
+    assert reader.newest.epoch == 10
+
+
+def test_history_that_is_not_yet_published_stays(tmp_path: Path) -> None:
+    job = MaintainedJob(tmp_path, sink=True, began_hours_ago=3)
+    job.epochs(5, committed_at=hours_ago(3))
+    job.maintenance.retire(None)
+    assert len(job.live(CHANGELOG)) == 5
+    job.maintenance.retire(3)
+    assert epochs_of(job, CHANGELOG) == [4, 5]
+
+
+def test_the_newest_epoch_is_kept_however_old_it_is(tmp_path: Path) -> None:
+    job = MaintainedJob(tmp_path, began_hours_ago=60)
+    job.epochs(4, committed_at=hours_ago(50))
+    job.maintenance._swept = -1e9
+    job.maintenance.work(None)
+    assert [r.epoch for r in epoch_rows(job.place.own_table, opened(job.place.table))] == [4]
+    job.begin()
+    job.epochs(1)
+    assert epochs_of(job, CHANGELOG) == [4, 5]
+
+
+def test_merged_history_leaves_when_all_of_it_is_old(aged: MaintainedJob) -> None:
+    """A file that holds younger epochs too stays whole."""
+    files = tuple(file for file in aged.live(CHANGELOG) if file.epoch_max >= 6)
+    aged.made.merge(Merge(CHANGELOG, 1, files))
+    aged.maintenance.retire(None)
+    [left] = aged.live(CHANGELOG)
+    assert (left.epoch_min, left.epoch_max) == (6, 10)
+
+
+# --- the sweep --------------------------------------------------------------------------------
+
+
+def aged_by(job: MaintainedJob, seconds: float) -> None:
+    then = time.time() - seconds
+    for path in job.place.own_table.rglob("*"):
+        if path.is_file() and path.parent.name.startswith("part="):
+            os.utime(path, (then, then))
+
+
+def left(job: MaintainedJob) -> set[str]:
+    return {
+        f"{path.parent.name}/{path.name}" for path in job.place.own_table.glob("part=*/*.parquet")
+    }
+
+
+def orphan(job: MaintainedJob, uuid: str) -> str:
+    rows = job.made.layout.accumulators_table(99, [0], [(("x",), None)])
+    return write_file(job.place.own_table, file_name(ACCUMULATORS, 99, uuid, "f0"), rows).path
+
+
+def test_only_old_files_that_never_were_committed_are_swept(job: MaintainedJob) -> None:
+    job.epochs(3)
+    old = orphan(job, "old")
+    aged_by(job, limits.ORPHAN_AGE_SECONDS_MIN + 60)
+    young = orphan(job, "young")
+    before = left(job)
+    job.maintenance.sweep()
+    assert left(job) == before - {old}
+    assert young in left(job)
+    assert {file.path for file in job.live()} <= left(job)
+
+
+def test_what_left_the_table_lately_is_still_there_for_readers_of_before(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.epochs(3)
+    job.pipeline.line.clear()
+    aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)  # when they were written tells nothing
+    files = tuple(job.live(CHANGELOG))
+    job.made.merge(Merge(CHANGELOG, 1, files))
+    before = left(job)
+    job.maintenance.sweep()
+    job.begin()  # a new process knows it from the log
+    job.pipeline.line.clear()
+    job.maintenance.sweep()
+    assert left(job) == before
+    job.made.table._removed = {file.path: now_ms() - 2 * HOUR_MS for file in files}
+    job.maintenance.sweep()
+    assert left(job) == before - {file.path for file in files}
+
+
+def test_files_of_the_line_are_kept_for_hot_states_that_lag(job: MaintainedJob) -> None:
+    job.epochs(3)
+    files = tuple(job.live(ACCUMULATORS))
+    names = {file.path for file in files}
+    job.made.merge(Merge(ACCUMULATORS, 1, files))
+    aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
+    job.begin()
+    job.made.table._removed = {}
+    row = job.made.newest
+    lines = [epoch_row(1, files={ACCUMULATORS: sorted(names)}), row]
+    job.pipeline.line.clear()
+    job.pipeline.line.extend(CommittedEpoch.of(each) for each in lines)
+    job.maintenance.sweep()
+    assert names <= left(job)
+    job.pipeline.line.clear()
+    job.maintenance.sweep()
+    assert not names & left(job)
+
+
+def test_files_that_a_savepoint_pins_are_kept_until_it_goes(job: MaintainedJob) -> None:
+    job.epochs(3)
+    kept = keep_newest(job.place, "before")
+    pinned = {file.path for file in kept.files}
+    for part in STATE:
+        job.made.merge(Merge(part, 1, tuple(job.live(part))))
+    aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
+    job.pipeline.line.clear()
+    job.made.table._removed = {}
+    job.maintenance.sweep()
+    assert pinned <= left(job)
+    (job.place.home / "savepoints" / "before.json").unlink()
+    job.maintenance.sweep()
+    assert not pinned & left(job)
+
+
+def test_nothing_outside_the_parts_is_ever_swept(job: MaintainedJob, tmp_path: Path) -> None:
+    job.epochs(1)
+    outside = [
+        job.place.own_table / "notes.parquet",
+        job.place.own_table / "part=other" / "x.parquet",
+        job.place.own_table / "part=changelog" / "deeper" / "x.parquet",
+        job.place.own_table / "part=changelog" / "readme.txt",
+        job.place.own_table / "_delta_log" / "x.parquet",
+        job.place.home / "x.parquet",
+    ]
+    long_ago = time.time() - 10 * limits.ORPHAN_AGE_SECONDS_MIN
+    for path in outside:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("precious")
+        os.utime(path, (long_ago, long_ago))
+    job.maintenance.sweep()
+    assert all(path.read_text() == "precious" for path in outside)
+
+
+def test_a_sweep_that_fails_stops_nobody(
+    job: MaintainedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    (job.place.home / "savepoints").mkdir()
+    (job.place.home / "savepoints" / "bad.json").write_text("{")
+    old = orphan(job, "old")
+    aged_by(job, limits.ORPHAN_AGE_SECONDS_MIN + 60)
+    job.maintenance._swept = -1e9
+    with caplog.at_level(logging.WARNING, "jobs.running.maintenance"), contextlib.suppress(Fenced):
+        job.maintenance.work(None)
+    assert "the sweep failed" in caplog.text
+    assert old in left(job), "what savepoints need is not known, so nothing is deleted"

@@ -1,0 +1,198 @@
+"""Windows through Kafka, Spark and Delta say what the replay of the same messages says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.core.time.bundle_clocks import WATERMARK_MAX
+from jobs.core.values.change import Op
+from jobs.edge.process.broker import Broker
+from jobs.offline.replay import replay
+from tests.support.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.histories.change_scripts import per_key, shown
+from tests.support.running_job import create_topic
+from tests.support.sampling import quick
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Message = tuple[int, bytes]  # its partition and value
+TUMBLE = "TUMBLE(t, INTERVAL '10' SECOND)"
+HOP = "HOP(t, INTERVAL '5' SECOND, INTERVAL '10' SECOND)"
+SESSION = "SESSION(t, INTERVAL '1.5' SECOND)"
+WINDOWS = {"tumble": TUMBLE, "hop": HOP, "session": SESSION}
+EPOCHS = 3
+
+
+def messages(random: Random, live: list[dict[str, str | None]]) -> list[Message]:
+    """Inserts, updates and deletes of rows around 1970; some rows have no time."""
+    made: list[Message] = []
+    for _ in range(40):
+        time = random.choice(["1969-12-31 23:59:5", "1970-01-01 00:00:0"]) + str(
+            random.randint(0, 9)
+        )
+        row = {
+            "k": random.choice("abc"),
+            "v": str(random.randint(1, 9)),
+            "t": None if random.random() < 0.05 else f"{time}.{random.randint(0, 999):03}",
+        }
+        turn = random.random()
+        document: dict[str, Any]
+        if turn < 0.5 or not live:
+            document = {"type": "INSERT", "data": [row]}
+            live.append(row)
+        elif turn < 0.8:
+            at = random.randrange(len(live))
+            old = {name: value for name, value in live[at].items() if value != row[name]}
+            if not old:
+                continue
+            document = {"type": "UPDATE", "data": [row], "old": [old]}
+            live[at] = row
+        else:
+            document = {"type": "DELETE", "data": [live.pop(random.randrange(len(live)))]}
+        made.append((random.randint(0, 1), json.dumps(document).encode()))
+    return made
+
+
+def steps_of(epochs: list[list[Message]]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for epoch in epochs:
+        steps += [{"message": value.decode(), "partition": number} for number, value in epoch]
+        steps.append({"flush": True})
+    return steps
+
+
+@pytest.mark.parametrize("window", quick(WINDOWS, ["hop"]))
+def test_windows_are_those_of_the_replay(
+    window: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    document = {
+        "source": {"topic": topic},
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "query": "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t "
+        f"WHERE v > 1 GROUP BY k, {WINDOWS[window]}",
+        "watermark": {"time": {"column": "t"}},
+        "minibatch": {"size": 100_000, "latency": "1h"},
+        "max_bad_fraction": 1.0,
+    }
+    random, live = Random(window), list[dict[str, str | None]]()
+    epochs = [messages(random, live) for _ in range(EPOCHS)]
+    expected: list[list[str]] = [[]]
+    rejected: list[str] = []
+    for each in replay({"name": "by-hand", **document}, steps_of(epochs)):
+        if "op" in each:
+            expected[-1].append(shown(each["op"], each["row"].values()))
+        elif "rejected" in each:
+            rejected.append(each["rejected"]["reason"])
+        elif "flushed" in each:
+            expected.append([])
+    create_topic(broker.address, topic, 2)
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    for epoch, lines in zip(epochs, expected, strict=False):
+        row = job.epoch_of(epoch)
+        assert per_key(job.lines(row.epoch), 3) == per_key(lines, 3)
+        assert row.counters["where_filtered"] < row.counters["shipped"]
+    assert rejected
+    assert sorted(each["reason"] for each in job.quarantine()) == sorted(rejected)
+    assert job.results()
+
+
+# --- windows that close -----------------------------------------------------------------------
+
+
+def moving_messages(random: Random, live: list[dict[str, str]], second: int) -> list[Message]:
+    """Changes of rows around a second; some are much too old, an update may change the window."""
+    made: list[Message] = []
+    for _ in range(25):
+        at = max(0, second + random.choice([0, 1, 2, 3, -4, -4, -12]))
+        row = {
+            "k": random.choice("ab"),
+            "v": str(random.randint(1, 9)),
+            "t": f"1970-01-01 00:{at // 60:02}:{at % 60:02}.{random.randint(0, 999):03}",
+        }
+        turn = random.random()
+        document: dict[str, Any]
+        if turn < 0.5 or not live:
+            document = {"type": "INSERT", "data": [row]}
+            live.append(row)
+        elif turn < 0.8:
+            place = random.randrange(len(live))
+            old = {name: value for name, value in live[place].items() if value != row[name]}
+            if not old:
+                continue
+            document = {"type": "UPDATE", "data": [row], "old": [old]}
+            live[place] = row
+        else:
+            document = {"type": "DELETE", "data": [live.pop(random.randrange(len(live)))]}
+        made.append((random.randint(0, 1), json.dumps(document).encode()))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("window", "emit"),
+    quick(product(WINDOWS, ("final", "changes")), [("tumble", "final"), ("session", "changes")]),
+)
+def test_windows_close_as_in_the_replay(
+    window: str, emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    document = {
+        "source": {"topic": topic},
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "query": "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t "
+        f"WHERE v > 1 GROUP BY k, {WINDOWS[window]}",
+        "watermark": {"time": {"column": "t"}, "delay": "2s"},
+        "minibatch": {"size": 100_000, "latency": "1h"},
+        "emit": emit,
+        "allowed_lateness": "3s",
+    }
+    random, live = Random(f"{window}{emit}"), list[dict[str, str]]()
+    create_topic(broker.address, topic, 2)
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    steps: list[dict[str, Any]] = []
+    for epoch, second in enumerate(range(10, 60, 8)):
+        changes = moving_messages(random, live, second)
+        job.epoch_of(changes)
+        steps += steps_of([changes])
+        watermark = job.pipeline.newest.watermarks["combined"]
+        steps.append({"watermark": watermark})
+        if epoch == 2:
+            shutil.rmtree(job.cache)
+        job.restart()
+    told: list[str] = []
+    late: list[tuple[int, int, dict[str, Any], int]] = []
+    for each in replay({"name": "by-hand", **document}, steps):
+        if each == {"watermark": WATERMARK_MAX}:
+            break
+        if "op" in each:
+            told.append(shown(each["op"], each["row"].values()))
+        elif "late" in each:
+            row = each["late"]
+            late.append((row["partition"], row["offset"], row["row"], row["weight"]))
+        if each == {"watermark": watermark}:  # at the end of the input all others are told
+            break
+    assert per_key(job.lines(), 3) == per_key(told, 3)
+    assert job.results()
+    for row in job.epochs():
+        if row.kind == "time":  # earlier windows first, whatever the buckets
+            keys: list[Any] = [
+                key for op, key, _ in job.changelog(row.epoch) if op is not Op.UPDATE_BEFORE
+            ]
+            assert keys == sorted(keys, key=lambda key: (key[2], key))
+    found = [
+        (row["partition"], row["offset"], json.loads(row["late_row"]), row["late_weight"])
+        for row in job.late()
+        if row["late_time_ms"] // 5_000 * 5_000
+        == row["window_start"].replace(tzinfo=UTC).timestamp() * 1_000
+        or window != "hop"
+    ]
+    assert late
+    assert sum(row.counters.get("late", 0) for row in job.epochs()) == len(late)
+    assert sorted(map(str, late)) == sorted(map(str, found))

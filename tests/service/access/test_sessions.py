@@ -1,0 +1,284 @@
+"""Browsers: a session that other pages cannot use, a ticket that opens one stream, a trail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas import limits
+from schemas.spec.connections import load_connections
+from service import app
+from service.access import sessions
+from service.access.tokens import Role, Tokens
+from service.settings import Settings
+from tests.support.service.served import SPEC, Served
+from tests.support.service.tables import WatchedTable
+
+SESSION = "/v1/session"
+
+
+class Console:
+    """A service with an operator's and an admin's token, asked as a browser asks."""
+
+    def __init__(self, data: Path) -> None:
+        settings = Settings(data, load_connections(None, "127.0.0.1:9"))
+        self.tokens = Tokens(settings.places.tokens)
+        self.operator = self.tokens.add("op", "operator")
+        self.admin = self.tokens.add("boss", "admin")
+        self.data = data
+        self.app, self.gated = app.create(settings)
+
+    def browser(self, **headers: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self.gated, raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    yield Console(tmp_path)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+@pytest.mark.anyio
+async def test_a_session_looks_with_its_cookie_and_changes_with_its_word(console: Console) -> None:
+    async with console.browser() as browser:
+        assert code(await browser.post(SESSION, json={"token": "rt_no"})) == (401, "unauthorized")
+        assert code(await browser.get(SESSION)) == (401, "unauthorized")
+        login = await browser.post(SESSION, json={"token": console.admin})
+        assert login.status_code == 201
+        cookie = login.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+        assert console.admin not in cookie
+        told = (await browser.get(SESSION)).json()
+        assert (told["who"], told["role"], told["login"]) == ("boss", "admin", True)
+        word = {"X-CSRF-Token": told["csrf"]}
+        for headers in (
+            {},
+            {"X-CSRF-Token": ""},
+            {"X-CSRF-Token": "é"},
+            {"X-CSRF-Token": "0" * 64},
+        ):
+            raw = {name: value.encode("latin-1") for name, value in headers.items()}
+            refused = await browser.put("/v1/jobs/items", content=SPEC, headers=raw)  # type: ignore[arg-type]
+            assert code(refused) == (403, "csrf-refused"), headers
+        foreign = word | {"Origin": "http://evil.example"}
+        refused = await browser.put("/v1/jobs/items", content=SPEC, headers=foreign)
+        assert code(refused) == (403, "host-refused")
+        own = word | {"Origin": "http://127.0.0.1"}
+        assert (await browser.put("/v1/jobs/items", content=SPEC, headers=own)).status_code == 201
+        assert (await browser.delete(SESSION, headers=word)).status_code == 204
+        assert code(await browser.get("/v1/jobs")) == (401, "unauthorized")
+
+
+@pytest.mark.anyio
+async def test_a_session_has_the_role_of_its_token_and_ends_with_it(console: Console) -> None:
+    async with console.browser() as browser:
+        login = await browser.post(SESSION, json={"token": console.operator})
+        word = {"X-CSRF-Token": login.json()["csrf"]}
+        refused = await browser.put("/v1/jobs/items", content=SPEC, headers=word)
+        assert code(refused) == (403, "forbidden")
+        # A token that is sent counts, and a wrong one is not made good by the cookie.
+        wrong = await browser.get("/v1/jobs", headers={"Authorization": "Bearer rt_no"})
+        assert code(wrong) == (401, "unauthorized")
+        console.tokens.revoke("op")
+        assert code(await browser.get("/v1/jobs")) == (401, "unauthorized")
+
+
+@pytest.mark.anyio
+async def test_a_session_survives_the_service_and_not_its_time(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with console.browser() as browser:
+        headers = {"X-Forwarded-Proto": "https"}
+        login = await browser.post(SESSION, json={"token": console.admin}, headers=headers)
+        cookie = login.headers["set-cookie"]
+        assert cookie.endswith("; Secure")
+        pair = {"Cookie": cookie.split(";")[0]}
+    kept = console.data / "service" / "sessions.json"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert pair["Cookie"].split("=", 1)[1] not in kept.read_text()
+    settings = Settings(console.data, load_connections(None, "127.0.0.1:9"))
+    _, gated = app.create(settings)
+    transport = httpx.ASGITransport(gated, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as again:
+        assert (await again.get("/v1/jobs", headers=pair)).status_code == 200
+        monkeypatch.setattr(sessions, "SESSION_SECONDS_MAX", -1)
+        assert (await again.get("/v1/jobs", headers=pair)).status_code == 401
+
+
+@pytest.mark.anyio
+async def test_login_is_refused_to_pages_of_other_sites(console: Console) -> None:
+    async with console.browser(Origin="http://evil.example") as browser:
+        refused = await browser.post(SESSION, json={"token": console.admin})
+        assert code(refused) == (403, "host-refused")
+
+
+@pytest.mark.anyio
+async def test_the_trail_says_who_asked_for_which_change(console: Console) -> None:
+    admin = {"Authorization": f"Bearer {console.admin}"}
+    operator = {"Authorization": f"Bearer {console.operator}"}
+    async with console.browser() as browser:
+        await browser.put("/v1/jobs/items", content=SPEC, headers=admin)
+        await browser.put("/v1/jobs/items", content=SPEC, headers=operator)
+        await browser.post("/v1/jobs/items/start", headers={"Authorization": "Bearer rt_no"})
+        await browser.get("/v1/jobs", headers=operator)
+        assert code(await browser.get("/v1/audit-log", headers=operator)) == (403, "forbidden")
+        lines = (await browser.get("/v1/audit-log?limit=3", headers=admin)).json()["lines"]
+        assert (await browser.get("/v1/trail?limit=3", headers=admin)).json()["lines"] == lines
+    assert {line["from"] for line in lines} == {"127.0.0.1"}
+    told = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
+    assert told == [
+        ("op", "PUT", "/v1/jobs/items", 403),
+        ("boss", "PUT", "/v1/jobs/items", 201),
+    ]
+    trail = console.data / "service" / "trail.log"
+    assert trail.stat().st_mode & 0o077 == 0
+    assert console.admin not in trail.read_text()
+
+
+def test_a_trail_is_bounded_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from service.access import audit_log as trail
+
+    monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
+    kept = trail.Trail(tmp_path / "trail.log")
+    for number in range(99):
+        kept.note("a", Role.ADMIN, "PUT", f"/{number}", 200)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
+    assert [line["path"] for line in kept.newest(20)] == [f"/{98 - n}" for n in range(20)]
+
+
+def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.access import audit_log as trail
+
+    monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
+    kept = trail.Trail(tmp_path / "trail.log")
+    kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
+    for number in range(99):
+        kept.note("eye", Role.VIEWER, "POST", f"/{number}", 403)
+    kept.note("ops", Role.OPERATOR, "POST", "/last", 202)
+    found = kept.newest(1_000)
+    assert [line["path"] for line in found[:3]] == ["/last", "/98", "/97"]
+    assert found[-1]["who"] == "boss"
+
+
+@pytest.mark.anyio
+async def test_a_login_is_a_line_of_its_role(console: Console) -> None:
+    async with console.browser() as browser:
+        for token in (console.admin, console.operator):
+            assert (await browser.post(SESSION, json={"token": token})).status_code == 201
+        viewer = console.tokens.add("eye", "viewer")
+        assert (await browser.post("/login", data={"token": viewer})).status_code == 303
+        assert (await browser.post("/login", data={"token": console.admin})).status_code == 303
+    service = console.data / "service"
+    assert (service / "trail.log").read_text().count("\n") == 3
+    assert (service / "trail-viewers.log").read_text().count("eye") == 1
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    data = tmp_path_factory.mktemp("guarded")
+    token = Tokens(data / "service" / "tokens.json").add("eye", "viewer")
+    served = Served.start(data, token=None)
+    yield served, token
+    assert served.stop() == 0
+
+
+def test_a_ticket_opens_one_stream_of_its_job_once(guarded: tuple[Served, str]) -> None:
+    served, token = guarded
+    admin = Tokens(served.data / "service" / "tokens.json").add("made", "admin")
+    served.token = admin
+    watched = WatchedTable(served)
+    watched.write({"a": (1,)})
+    watched.seen()
+    served.token = None
+    headers = {"Authorization": f"Bearer {token}"}
+    changes = "/v1/jobs/items/changes?since=0"
+
+    def events(client: httpx.Client, ticket: str, **more: Any) -> int:
+        accept = {"Accept": "text/event-stream"}
+        with client.stream("GET", f"{changes}&ticket={ticket}", headers=accept, **more) as stream:
+            return stream.status_code
+
+    with served.client() as client:
+        assert client.get("/v1/jobs/items").status_code == 401
+
+        def ticket() -> str:
+            given = client.post("/v1/tickets", json={"job": "items"}, headers=headers)
+            assert (given.status_code, given.json()["seconds"]) == (201, 30)
+            return str(given.json()["ticket"])
+
+        first = ticket()
+        assert events(client, first) == 200
+        assert events(client, first) == 401
+        assert events(client, "nonsense") == 401
+        second = ticket()
+        assert client.get(f"/v1/jobs/items?ticket={second}").status_code == 422  # has no such one
+        assert client.get(f"/v1/jobs/other/changes?ticket={second}").status_code == 401
+        assert events(client, second) == 401  # it was shown at the wrong door
+        unknown = client.post("/v1/tickets", json={"job": "nobody"}, headers=headers)
+        assert unknown.status_code == 404
+        third = ticket()
+        Tokens(served.data / "service" / "tokens.json").revoke("eye")
+        assert events(client, third) == 401
+
+
+def test_many_logins_of_one_token_end_its_own_sessions_only(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
+    known = sessions.Sessions(tmp_path / "sessions.json", tokens)
+    of_admin = known.begin(admin)
+    of_viewer = [known.begin(viewer) for _ in range(limits.SESSIONS_A_TOKEN_MAX + 5)]
+    assert of_admin is not None and known.role_of(of_admin) == ("boss", Role.ADMIN)
+    alive = [each for each in of_viewer if each is not None and known.role_of(each)]
+    assert alive == of_viewer[5:]
+
+
+def test_a_session_ends_when_it_is_not_used_and_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    now = time.time()
+    passed = 0.0
+    monkeypatch.setattr(time, "time", lambda: now + passed)
+    known = sessions.Sessions(tmp_path / "sessions.json", tokens)
+    used, idle = (known.begin(tokens.add(name, "viewer")) for name in ("used", "idle"))
+    assert used is not None and idle is not None
+    for hours in range(6, 24, 6):
+        passed = hours * 3_600.0
+        known = sessions.Sessions(tmp_path / "sessions.json", tokens)  # a service that was killed
+        assert known.role_of(used) == ("used", Role.VIEWER)
+    assert known.role_of(idle) is None
+    passed = 24 * 3_600.0 + 1
+    assert known.role_of(used) is None
+
+
+def test_tickets_end_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.add("a", "viewer")
+    tickets = sessions.Tickets(tokens)
+    monkeypatch.setattr(sessions, "TICKETS_A_TOKEN_MAX", 2)
+    given = [tickets.give(sessions.hashed(token), "items") for _ in range(3)]
+    assert given[2] is None
+    other = sessions.hashed(tokens.add("b", "viewer"))
+    assert tickets.give(other, "items") is not None
+    monkeypatch.setattr(sessions, "TICKET_SECONDS_MAX", -1.0)
+    assert given[0] is not None and tickets.take(given[0], "items") is not None
+    late = tickets.give(sessions.hashed(token), "items")
+    assert late is not None
+    assert tickets.take(late, "items") is None
+    assert limits.TICKET_SECONDS_MAX <= 60

@@ -1,0 +1,115 @@
+"""A browser, a service with jobs to look at, and a test's visits to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from service.serving import new_token
+from tests.service.conftest import end_jobs
+from tests.support.console.operations import ask_for_audits
+from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, failed, put
+from tests.support.console.visits import Visits
+from tests.support.service.served import Served
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+# One process less each, and root may not have the sandbox; the pages are our own.
+_ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+STORY_EPOCHS = 60
+# A busy machine takes its time; what is wrong stays wrong for so long.
+expect.set_options(timeout=15_000)
+# What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.
+REFUSED: list[tuple[bytes | None, str]] = [
+    (
+        b'{"type": "INSERT", "data": [{"name": "<b>&amp;", "v": "x"}]}',
+        "v: '<b>&amp;x' is not a valid INT",
+    ),
+    (b"\xff\xfe\x00bolt", "not JSON: invalid UTF-8"),
+    (b'{"data": "' + b"y" * 3_000 + b'"}', "data is no array"),
+    (None, "the message is empty"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One a module: while it is there, nobody else in this process may run an event loop."""
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        pytest.skip("NOT CHECKED IN A BROWSER: there is no Chromium; run make setup-browser")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Shop]]:
+    """A service without tokens, and the table of its job `items`, with a story of two minutes."""
+    data = tmp_path_factory.mktemp("shop")
+    table = Shop(data, epochs_until_now=STORY_EPOCHS)
+    for epoch in range(1, STORY_EPOCHS):
+        bolts: tuple[int, ...] = (5, 5, 6, 7)
+        if epoch < STORY_EPOCHS - 1:  # at last its MAX goes down
+            bolts = (*bolts, 7 + epoch)
+        table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
+    table.refuse(*REFUSED)
+    ask_for_audits(data)
+    served = Served.start(data)
+    put(served, table)
+    yield served, table
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
+    """A service with tokens, and a token for each role."""
+    data = tmp_path_factory.mktemp("guarded")
+    tokens = {role: new_token(data, f"a-{role}", role) for role in ("viewer", "operator", "admin")}
+    table = Shop(data, epochs_until_now=3)
+    table.write({"bolt": (7,)}, {"bolt": (7, 9)})
+    served = Served.start(data, token=tokens["admin"])
+    put(served, table)
+    yield served, tokens
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service without tokens whose jobs are the tests' own, by names that no other takes."""
+    data = tmp_path_factory.mktemp("workshop")
+    failed(data, BROKEN, reason=BROKEN_BY, failure="source-changed", failures=1)
+    served = Served.start(data)
+    yield served
+    assert served.stop() == 0
+    end_jobs(data)
+
+
+@pytest.fixture
+def workshop_visits(browser: Browser, workshop: Served) -> Iterator[Visits]:
+    """To the service where tests make jobs and change them."""
+    looking = Visits(browser, workshop)
+    yield looking
+    looking.close()
+
+
+@pytest.fixture
+def visits(browser: Browser, shop: tuple[Served, Shop]) -> Iterator[Visits]:
+    """To the service without tokens."""
+    looking = Visits(browser, shop[0])
+    yield looking
+    looking.close()
+
+
+@pytest.fixture
+def guarded_visits(
+    browser: Browser, guarded: tuple[Served, dict[str, str]]
+) -> Iterator[tuple[Visits, dict[str, str]]]:
+    """To the service with tokens."""
+    looking = Visits(browser, guarded[0])
+    yield looking, guarded[1]
+    looking.close()

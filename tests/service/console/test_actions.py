@@ -1,0 +1,139 @@
+"""Actions: who is offered which, what they ask before, and that they are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, put
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
+from tests.support.service.served import SPEC, Served, eventually
+
+pytestmark = pytest.mark.slow
+
+
+def state(visits: Visits, name: str) -> str:
+    return str(visits.served.job(name)["actual"])
+
+
+def test_an_empty_service_says_what_to_do_next(browser: Browser, tmp_path: Path) -> None:
+    visits = Visits(browser, Served.start(tmp_path))
+    try:
+        page = visits.open("/")
+        assert_sound(page, "empty")
+        page.get_by_role("link", name="Make the first job").click()
+        expect(page.get_by_role("heading", name="New job")).to_be_visible()
+        visits.close()
+    finally:
+        assert visits.served.stop() == 0
+
+
+def test_a_job_is_started_at_once_and_stopped_after_a_question(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    with own.served.client() as client:
+        assert client.put("/v1/jobs/started", content=SPEC).status_code == 201
+    page = own.open("/jobs/started")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#state")).to_contain_text("starting")
+    page.get_by_role("button", name="Stop").click()
+    dialog = page.get_by_role("dialog", name="Stop started?")
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Leave it").click()
+    expect(dialog).to_be_hidden()
+    assert own.served.job("started")["desired"] == "RUNNING"
+    page.get_by_role("button", name="Stop").click()
+    dialog.get_by_role("button", name="Stop the job").click()
+    expect(dialog).to_be_hidden()
+    assert own.served.job("started")["desired"] == "STOPPED"
+    expect(page.get_by_role("button", name="Start")).to_be_visible()
+
+
+def test_a_job_is_deleted_only_by_who_types_its_name(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "deleted")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    page = own.open("/jobs/deleted")
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog", name="Delete deleted?")
+    dialog.get_by_text("Drop it").click()
+    name = dialog.get_by_label("Type its name")
+    name.fill("delete")
+    dialog.get_by_role("button", name="Delete the job").click()
+    expect(dialog).to_be_visible()
+    assert state(own, "deleted") == "CREATED"
+    name.fill("deleted")
+    dialog.get_by_role("button", name="Delete the job").click()
+    page.wait_for_url("**/")
+    expect(page.get_by_role("link", name="deleted")).to_have_count(0)
+    assert not table.place.table.exists()
+
+
+def test_a_savepoint_is_named_and_let_go(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "kept")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    own.expect("status of 4[02][0-9]")
+    page = own.open("/jobs/kept")
+    page.get_by_role("button", name="Name this moment").click()
+    dialog = page.get_by_role("dialog", name="Name this moment of kept")
+    dialog.get_by_label("Name", exact=True).fill("not a name")
+    dialog.get_by_role("button", name="Make the savepoint").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("letters, digits")
+    dialog.get_by_label("Name", exact=True).fill("before-import")
+    dialog.get_by_role("button", name="Make the savepoint").click()
+    expect(dialog).to_be_hidden(timeout=20_000)
+    row = page.get_by_role("row", name="before-import")
+    expect(row).to_be_visible()
+    row.get_by_role("button", name="Let go").click()
+    dialog = page.get_by_role("dialog", name="Let go of before-import?")
+    dialog.get_by_role("button", name="Let go of it").click()
+    expect(row).to_be_hidden(timeout=20_000)
+
+
+def test_a_viewer_is_offered_nothing_and_told_why(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    visits.expect("status of 403")
+    page = visits.open("/jobs/items", token=tokens["viewer"])
+    expect(page.get_by_text("one needs the role operator")).to_be_visible()
+    for name in ("Start", "Stop", "Delete", "Name this moment"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    expect(page.get_by_role("link", name="New job")).to_have_count(0)
+    page.goto("/jobs/items/spec")
+    expect(page.get_by_role("textbox")).to_have_count(0)
+    page.goto("/new")
+    expect(page.get_by_role("heading", name="role does not allow this")).to_be_visible()
+    page = visits.open("/jobs/items", token=tokens["operator"])
+    expect(page.get_by_role("button", name="Start")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+
+
+def test_an_operator_of_a_session_starts_a_job(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    """With the session's cookie and its word, which a form of another site does not have."""
+    visits, tokens = guarded_visits
+    with visits.served.client() as client:
+        assert client.put("/v1/jobs/other", content=SPEC).status_code == 201
+    page = visits.open("/jobs/other", token=tokens["operator"])
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#state")).to_contain_text("starting")
+    with visits.served.client() as client:
+        client.post("/v1/jobs/other/stop")
+    eventually(lambda: state(visits, "other") == "STOPPED")
+
+
+def test_a_failed_job_says_why_and_what_helps(workshop_visits: Visits) -> None:
+    visits = workshop_visits
+    assert_sound_everywhere(visits, f"/jobs/{BROKEN}", "failed")
+    page = visits.open(f"/jobs/{BROKEN}")
+    notice = page.get_by_role("region", name="The job has failed")
+    expect(notice).to_contain_text("source-changed")
+    expect(notice).to_contain_text(BROKEN_BY)
+    expect(notice).to_contain_text("Bring the topic back")
+    expect(page.get_by_role("button", name="Start")).to_be_visible()

@@ -1,0 +1,74 @@
+"""The console in a real browser: what every page has."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.console.visits import Visits, assert_sound_everywhere
+from tests.support.sampling import quick
+
+PAGES = {
+    "jobs": "/",
+    "job": "/jobs/items",
+    "new": "/new",
+    "trail": "/trail",
+    "spec": "/jobs/items/spec",
+}
+
+
+@pytest.mark.parametrize("name", quick(PAGES, ["jobs"]))
+def test_a_page_is_usable_in_light_and_dark_wide_and_narrow(visits: Visits, name: str) -> None:
+    assert_sound_everywhere(visits, PAGES[name], name)
+
+
+@pytest.mark.slow
+def test_the_login_page_is_usable_too(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
+    assert_sound_everywhere(guarded_visits[0], "/login", "login")
+
+
+@pytest.mark.slow
+def test_a_token_logs_in_and_out_again(guarded_visits: tuple[Visits, dict[str, str]]) -> None:
+    visits, tokens = guarded_visits
+    visits.expect("status of 401")
+    page = visits.open("/jobs/items")
+    page.get_by_label("Token").fill("rt_wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("This token is not valid")
+    page.get_by_label("Token").fill(tokens["viewer"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="items")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto("/")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_whoever_has_a_session_is_led_on_from_the_login(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/login?next=/jobs/items", token=tokens["viewer"])
+    expect(page.get_by_role("heading", name="items")).to_be_visible()
+
+
+def test_the_keyboard_reaches_the_content_first(visits: Visits) -> None:
+    page = visits.open("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+@pytest.mark.slow
+def test_a_session_that_ends_leads_to_the_login_and_back(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/jobs/items", token=tokens["viewer"])
+    page.context.clear_cookies()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.get_by_label("Token").fill(tokens["viewer"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="items")).to_be_visible()

@@ -1,0 +1,211 @@
+"""Results, groups, quarantine and audits in a browser: usable by everybody, live, findable."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.console.shop import Shop, put
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
+from tests.support.sampling import quick
+
+PAGES = {
+    "results": "/jobs/items/results",
+    "past": "/jobs/items/results?as_of=epoch:30&where=total%3E%3D2&order=-top",
+    "refused": "/jobs/items/results?where=total%3E%3Dx",
+    "diff": "/jobs/items/diff?from=40",
+    "key": "/jobs/items/results/bolt?epoch=59",
+    "changes": "/jobs/items/changes",
+    "quarantine": "/jobs/items/quarantine",
+    "message": "/jobs/items/quarantine/60-t-0-600",
+    "bytes": "/jobs/items/quarantine/60-t-0-601",
+    "audits": "/jobs/items/audits",
+    "audit": "/jobs/items/audits/audit-different",
+    "undecided": "/jobs/items/audits/audit-undecided",
+}
+
+
+def living(visits: Visits, name: str, *lives: dict[str, tuple[int, ...]]) -> Shop:
+    """A job of the test's own."""
+    table = Shop(visits.served.data, name, epochs_until_now=len(lives) + 1)
+    table.write(*lives)
+    put(visits.served, table)
+    return table
+
+
+@pytest.mark.parametrize("name", quick(PAGES, ["results"]))
+def test_a_page_is_usable_in_light_and_dark_wide_and_narrow(visits: Visits, name: str) -> None:
+    if name == "refused":
+        visits.expect("status of 422")
+    assert_sound_everywhere(visits, PAGES[name], name)
+
+
+class Clicks:
+    """A person with a mouse, whose clicks are counted."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.count = 0
+
+    def link(self, name: str | re.Pattern[str]) -> None:
+        self.page.get_by_role("main").get_by_role("link", name=name).first.click()
+        self.count += 1
+
+
+def test_from_the_jobs_to_why_a_max_went_down_in_at_most_five_clicks(visits: Visits) -> None:
+    page = visits.open("/")
+    person = Clicks(page)
+    person.link("items")
+    person.link("Results")
+    person.link(re.compile("bolt: top down from 65 to 7"))
+    why = page.get_by_role("region", name="Why it is what it is")
+    expect(why).to_contain_text("top went down from 65 to 7 in epoch 59")
+    expect(why).to_contain_text("the value 65 was taken away once (read from t/0 [580, 590)")
+    expect(why).to_contain_text("7 is now the greatest of 4")
+    expect(why).to_be_in_viewport()
+    assert person.count <= 5
+
+
+@pytest.mark.slow
+def test_from_the_changelog_to_why_a_max_went_down_in_at_most_five_clicks(visits: Visits) -> None:
+    page = visits.open("/")
+    person = Clicks(page)
+    person.link("items")
+    person.link("Changes")
+    page.get_by_label("Which changes").select_option("a MAX that went down, or a MIN up")
+    person.count += 2  # the list, and the choice
+    fell = page.locator("tr.after", has=page.locator("td.retreat")).first
+    expect(fell).to_contain_text("65 → 7")
+    person.link("bolt")
+    why = page.get_by_role("region", name="Why it is what it is")
+    expect(why).to_contain_text("top went down from 65 to 7 in epoch 59")
+    assert person.count <= 5
+
+
+@pytest.mark.slow
+def test_results_follow_the_job_and_mark_what_changed(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = living(own, "marked", {"bolt": (7, 9), "nut": (1,)})
+    page = own.open("/jobs/marked/results")
+    cell = page.get_by_role("row", name="bolt").locator("[data-column=top]")
+    expect(cell).to_have_text("9")
+    table.write({"bolt": (7,), "nut": (1,)})
+    expect(cell).to_contain_text("was 9")
+    expect(cell).to_have_class(re.compile("fresh"))
+    expect(page.get_by_role("row", name="nut").locator(".fresh")).to_have_count(0)
+    expect(cell).to_have_text("7")  # the mark goes by itself
+    lately = page.get_by_role("region", name="Lately a MAX went down")
+    expect(lately.get_by_role("link", name="bolt: top down from 9 to 7")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_slider_goes_through_the_epochs_and_back_to_now(visits: Visits) -> None:
+    page = visits.open("/jobs/items/results")
+    page.evaluate("() => { window.loadedOnce = true; }")
+    slider = page.get_by_role("slider", name="Epoch")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    expect(page.get_by_text("as of epoch 57")).to_be_visible()
+    bolt = page.get_by_role("row", name="bolt").locator("[data-column=top]")
+    expect(bolt).to_have_text("64")
+    expect(page.get_by_role("link", name="What changed since")).to_be_visible()
+    assert page.url.endswith("as_of=epoch%3A57")
+    page.keyboard.press("End")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(bolt).to_have_text("7")
+    assert page.evaluate("() => window.loadedOnce")
+
+
+@pytest.mark.slow
+def test_a_search_is_typed_and_taken_back(visits: Visits) -> None:
+    page = visits.open("/jobs/items/results")
+    page.get_by_label("Value").fill("bo")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Results").locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Without: name begins with bo").click()
+    expect(page.get_by_role("region", name="Results").locator("tbody tr")).to_have_count(4)
+    page.get_by_role("link", name="top", exact=True).click()
+    first = page.get_by_role("region", name="Results").locator("tbody tr").first
+    expect(first).to_contain_text("nut")
+
+
+@pytest.mark.slow
+def test_a_story_follows_its_group(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = living(own, "told", {"bolt": (7, 9, 9, 12)})
+    page = own.open("/jobs/told/results/bolt")
+    expect(page.get_by_text("top has not changed since the group began")).to_be_visible()
+    values = page.get_by_role("region", name="Values of v")
+    expect(values.locator("tbody tr")).to_have_count(3)
+    expect(values.get_by_role("row", name="12")).to_contain_text("top")
+    table.write({"bolt": (7, 9, 9)})
+    why = page.get_by_role("region", name="Why it is what it is")
+    expect(why).to_contain_text("12 was taken away once")
+    expect(why).to_contain_text("9 is now the greatest of 3")
+    expect(values.get_by_role("row", name="9")).to_contain_text("2")
+    assert_sound(page, "told")
+
+
+@pytest.mark.slow
+def test_a_message_that_the_job_would_refuse_is_refused_at_the_field(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    table = living(own, "refusing", {"bolt": (7,)})
+    number = table.refuse((b'{"data": 3}', "data is no array"))
+    own.expect("status of 422")
+    page = own.open("/jobs/refusing/quarantine")
+    page.get_by_role("link", name=f"t/0 @{10 * number}").click()
+    page.get_by_role("button", name="Send a fixed one").click()
+    dialog = page.get_by_role("dialog", name="Send a fixed one")
+    field = dialog.get_by_label("Message")
+    expect(field).to_have_value('{"data": 3}')
+    field.fill('{"data": [{"name": "bolt", "v": "<b>x"}], "type": "INSERT"}')
+    dialog.get_by_role("button", name="Send it").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("the job would refuse it")
+    expect(dialog.get_by_role("alert")).to_contain_text("<b>x")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert_sound(page, "fixing")
+    dialog.get_by_role("button", name="Leave it").click()
+    expect(dialog).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_only_an_admin_sends_a_message_again(
+    guarded_visits: tuple[Visits, dict[str, str]],
+) -> None:
+    visits, tokens = guarded_visits
+    page = visits.open("/jobs/items/audits", token=tokens["viewer"])
+    expect(page.get_by_text("one needs the role operator")).to_be_visible()
+    expect(page.get_by_role("button", name="Audit it now")).to_have_count(0)
+    expect(page.get_by_role("heading", name="No audit yet")).to_be_visible()
+    page.goto("/jobs/items/quarantine")
+    expect(page.get_by_role("heading", name="Nothing in quarantine")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_what_is_asked_for_is_followed_to_its_end(workshop_visits: Visits) -> None:
+    """An audit, and a message sent again. There is no broker, so they fail; that is told too."""
+    own = workshop_visits
+    table = living(own, "asked", {"bolt": (7,)})
+    number = table.refuse((b'{"data": 3}', "data is no array"))
+    audits = own.open("/jobs/asked/audits")
+    audits.get_by_role("button", name="Audit it now").click()
+    row = audits.get_by_role("region", name="Audits").locator("tbody tr")
+    expect(row).to_have_count(1)
+    row.get_by_role("link").click()
+    expect(audits.get_by_role("heading", name="Audit", exact=True)).to_be_visible()
+    message = own.open(f"/jobs/asked/quarantine/{number}-t-0-{10 * number}")
+    message.get_by_role("button", name="Send again as it is").click()
+    dialog = message.get_by_role("dialog", name="Send it again as it is?")
+    dialog.get_by_role("button", name="Send it").click()
+    expect(dialog).to_be_hidden()
+    expect(message.get_by_text("Sending it")).to_be_visible()
+    expect(message.get_by_text("Sending it failed")).to_be_visible(timeout=120_000)
+    failed = audits.get_by_role("region", name="It could not be done")
+    expect(failed).to_be_visible(timeout=120_000)
+    for page in (audits, message):  # nothing more to follow
+        page.wait_for_function("() => document.body.dataset.refresh === '0'")

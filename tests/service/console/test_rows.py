@@ -1,0 +1,108 @@
+"""Rows on pages: addresses that lead back to their groups, and which way a value went."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from jobs.core.sql.select import parse_query
+from schemas.types.sql_types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, decimal, timestamp
+from service.console.pages.quarantine import hex_dump
+from service.console.pictures.value_chart import course_chart
+from service.console.rows import key_label, key_part, ranges_told, steps
+from service.table.row_shape import RowShape
+
+COLUMNS = {
+    "s": STRING, "i": INT, "b": BIGINT, "f": DOUBLE, "d": decimal(30, 2), "o": BOOLEAN,
+    "at": timestamp(3), "day": DATE,
+}  # fmt: skip
+
+
+def shape(*group: str) -> RowShape:
+    names = ", ".join(group)
+    return RowShape(parse_query(f"SELECT {names}, MAX(i) AS top FROM t GROUP BY {names}", COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("s", "bolt"), ("s", ""), ("s", None), ("s", "."), ("s", ".."), ("s", "{}"),
+        ("s", "a/b?#%"), ("s", "<b>&amp;"), ("s", "ü 中"), ("s", '"'), ("s", "null"),
+        ("i", -7), ("i", None),
+        ("b", 2**60), ("f", -0.5), ("f", math.inf), ("d", 123456789012345678901234567),
+        ("o", True), ("o", None), ("at", 1_767_344_414_380_000), ("day", 20_455),
+    ],
+)  # fmt: skip
+def test_an_address_leads_back_to_its_group(column: str, value: Any) -> None:
+    of = shape(column)
+    part = key_part(of.key((value,)))
+    assert "/" not in part and part not in ("", ".", "..")
+    assert of.parse_key(unquote(part)) == (value,)
+
+
+def test_a_group_of_several_columns_has_an_address_too() -> None:
+    of = shape("s", "i")
+    assert of.parse_key(unquote(key_part(of.key(("a/b", None))))) == ("a/b", None)
+    windowed = shape("s", "at")
+    key = ("bolt", 1_767_344_414_380_000)
+    assert windowed.parse_key(unquote(key_part(windowed.key(key)))) == key
+    assert key_label(of.key(("a/b", None))) == "s=a/b, i=NULL"
+
+
+def test_a_group_is_named_by_its_value() -> None:
+    named = [key_label({"s": value}) for value in ("bolt", "", None, 7)]
+    assert named == ["bolt", "(empty)", "NULL", "7"]
+    assert key_label({}) == "all rows"
+
+
+def test_steps_say_which_way_numbers_went_exactly() -> None:
+    of = RowShape(
+        parse_query(
+            "SELECT s, MAX(d) AS d, MAX(b) AS b, MIN(i) AS i, MAX(s) AS t FROM t GROUP BY s",
+            COLUMNS,
+        )
+    )
+    before = {"s": "x", "d": "9.00", "b": str(2**60 + 1), "i": 3, "t": "b"}
+    after = {"s": "x", "d": "10.00", "b": str(2**60), "i": None, "t": "a"}
+    assert [(each.column, each.way) for each in steps(of, before, after)] == [
+        ("d", "up"), ("b", "down"), ("i", "other"), ("t", "other"),
+    ]  # fmt: skip
+    assert steps(of, None, after) == []
+
+
+def test_source_offsets_are_told_with_what_is_not_known() -> None:
+    read = {"shop.product": {"10": [1_200, 1_310], "2": [0, 3]}}
+    assert ranges_told(read) == "shop.product/2 [0, 3), /10 [1,200, 1,310)"
+    assert ranges_told({}) == "nothing: time had come"
+    assert ranges_told(None) == "which offsets is no longer known"
+
+
+def test_a_course_stays_until_an_epoch_changes_it() -> None:
+    chart = course_chart("top", [(0, 998), (10, 991)], 20, falls={10}, here=10)
+    assert chart is not None
+    high, low = chart.path[len("M0.0 ") :].partition("H")[0], chart.path.rpartition(" ")[2]
+    assert chart.path == f"M0.0 {high}H300.0L300.0 {low.partition('H')[0]}H600.0"
+    assert float(high) < float(low.partition("H")[0])
+    assert chart.falls.startswith("M300.0 ") and chart.here == "M300.0 0V120"
+    assert (chart.least, chart.greatest, chart.now) == (991, 998, 991)
+
+
+def test_null_is_a_gap_in_a_course() -> None:
+    chart = course_chart("top", [(0, "1.50"), (5, None), (8, "2.50")], 10)
+    assert chart is not None and chart.path.count("M") == 2
+    assert course_chart("top", [(0, None), (5, "NaN")], 10) is None
+
+
+def test_a_steady_course_is_a_line_in_the_middle() -> None:
+    chart = course_chart("top", [(3, 7)], 3)
+    assert chart is not None and chart.path == "M0.0 60.0H0.0"
+
+
+def test_bytes_are_told_as_people_read_them() -> None:
+    assert hex_dump(b"\xffbolt" + bytes(14)).splitlines() == [
+        "00000000  ff 62 6f 6c 74 00 00 00 00 00 00 00 00 00 00 00  .bolt...........",
+        "00000010  00 00 00                                         ...",
+    ]

@@ -1,0 +1,113 @@
+"""The editor of a spec: mistakes with their places, the plan, a trial; and the job that is made."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.console.shop import Shop, put
+from tests.support.console.visits import Visits, assert_sound
+
+pytestmark = pytest.mark.slow
+
+WRONG = """\
+name: prices
+source: {topic: shop.price}
+columns: {name: STRING, price: INTT}
+query: SELECT name, SUM(price) FROM p GROUP BY name
+"""
+
+
+def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    page = own.open("/new")
+    spec = page.get_by_role("textbox", name="Spec")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    spec.fill(WRONG)
+    mistakes = page.get_by_role("list").filter(has_text="INTT")
+    expect(mistakes).to_contain_text("columns.price")
+    assert_sound(page, "new-mistakes")
+    page.get_by_role("button", name="line 3, column").click()
+    expect(spec).to_be_focused()
+    assert page.evaluate("() => document.activeElement.selectionStart") == WRONG.index(
+        "price: INTT"
+    )
+    page.get_by_role("button", name="Create the job").click()
+    expect(page.get_by_role("alert").filter(has_text="Correct the spec")).to_be_visible()
+    spec.fill(WRONG.replace("INTT", "INT"))
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    expect(page.get_by_role("region", name="Result columns")).to_contain_text("sum_price")
+    expect(page.get_by_role("img", name="group by name")).to_be_visible()
+    page.get_by_role("button", name="Create the job").click()
+    expect(page.get_by_role("heading", name="prices")).to_be_visible()
+    assert own.served.job("prices")["actual"] == "CREATED"
+
+
+def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
+    visits.expect("status of 412")
+    page = visits.open("/new")
+    verdict = page.get_by_role("status").filter(has_text="there is a job items already")
+    expect(verdict).to_be_visible()
+    page.get_by_role("button", name="Create the job").click()
+    expect(page.get_by_role("alert").filter(has_text="job 'items' is there")).to_be_visible()
+
+
+def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
+    page = visits.open("/new")
+    page.get_by_role("button", name="Look at them").click()
+    expect(page.get_by_text("did not give any message")).to_be_visible(timeout=15_000)
+
+
+def change_query(page: Page, before: str, after: str) -> None:
+    """Save another query for a job that has begun, to be approved."""
+    spec = page.get_by_role("textbox", name="Spec")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    spec.fill(spec.input_value().replace(before, after))
+    expect(page.get_by_role("img", name=after)).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()
+    page.get_by_role("button", name="Save it to be approved").click()
+    expect(page.get_by_role("heading", name="waits to be approved")).to_be_visible()
+
+
+def test_a_changed_query_that_the_state_answers_is_taken_with_it(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "evolved")
+    table.write({"bolt": (7, 9)})
+    put(own.served, table)
+    own.expect("status of 409")
+    page = own.open("/jobs/evolved/spec")
+    change_query(page, "MAX(v) AS top", "MIN(v) AS least")
+    notice = page.get_by_role("region", name="A changed spec waits to be approved")
+    expect(notice).to_contain_text("nothing is read again")
+    expect(notice).to_contain_text("New columns: least")
+    assert_sound(page, "pending")
+    notice.get_by_role("button", name="Approve it").click()
+    dialog = page.get_by_role("dialog", name="Take the changed spec of evolved?")
+    dialog.get_by_role("button", name="Take it").click()
+    expect(notice).to_be_hidden(timeout=30_000)
+    with own.served.client() as client:
+        row = client.get("/v1/jobs/evolved/results/bolt?min_epoch=2&wait=10").json()["row"]
+    assert row == {"name": "bolt", "total": 16, "least": 7}
+
+
+def test_a_job_begins_anew_only_for_who_types_its_name(workshop_visits: Visits) -> None:
+    own = workshop_visits
+    table = Shop(own.served.data, "remade")
+    table.write({"bolt": (7,)})
+    put(own.served, table)
+    own.expect("status of 409")
+    page = own.open("/jobs/remade/spec")
+    change_query(page, "SUM(v)", "SUM(v + 1)")
+    expect(page.get_by_text("does not answer it")).to_be_visible()
+    page.get_by_role("button", name="Begin anew with it").click()
+    dialog = page.get_by_role("dialog", name="Begin remade anew?")
+    dialog.get_by_role("button", name="Drop the state and begin anew").click()
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("Type its name").fill("remade")
+    dialog.get_by_role("button", name="Drop the state and begin anew").click()
+    expect(page.get_by_text("waits to be approved")).to_have_count(0)
+    assert not table.place.table.exists()
+    assert "SUM(v + 1)" in own.served.job("remade")["spec"]["query"]

@@ -1,0 +1,91 @@
+"""Trials: what a job would make of some messages is what it does make of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jobs.core.job.job_plan import plan_of
+from schemas.spec.file import load_spec
+from service.answers.samples import Sample
+from service.console.editor.trial import Trial, tried
+
+SPEC = """\
+name: items
+source: {topic: t}
+columns: {name: STRING, v: INT}
+query: SELECT name AS n, SUM(v * 2) AS twice, MAX(v) AS top FROM t WHERE v > 0 GROUP BY name
+"""
+
+
+def canal(kind: str, *rows: dict[str, Any], old: list[dict[str, Any]] | None = None) -> bytes:
+    told = {"type": kind, "database": "d", "table": "t", "es": 1, "data": list(rows), "old": old}
+    return json.dumps(told).encode()
+
+
+def trial(*values: bytes | None, spec: str = SPEC) -> Trial:
+    loaded = load_spec(spec)
+    samples = [
+        Sample("t", 0, offset, 1_000 + offset, None, value) for offset, value in enumerate(values)
+    ]
+    return tried(loaded, plan_of(loaded), samples[::-1])
+
+
+def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
+    found = trial(
+        canal("INSERT", {"name": "bolt", "v": "3"}, {"name": "nut", "v": "-1"}),
+        canal("INSERT", {"name": "bolt", "v": "9"}),
+        canal("UPDATE", {"name": "bolt", "v": "4"}, old=[{"v": "9"}]),
+    )
+    assert found.untold is None
+    assert found.changelog == (("+I", '{"n": "bolt", "twice": 14, "top": 4}'),)
+    newest, _, oldest = found.messages
+    assert newest.rows == (("-", '{"name": "bolt", "v": 9}'), ("+", '{"name": "bolt", "v": 4}'))
+    assert [sign for sign, _ in oldest.rows] == ["+", "+"]
+
+
+def test_a_message_that_would_be_refused_says_why_and_where() -> None:
+    found = trial(canal("INSERT", {"name": "bolt", "v": "three"}), b"not json", None)
+    tombstone, broken, unfit = found.messages
+    assert (tombstone.outcome, broken.outcome, unfit.outcome) == ("skipped", "refused", "refused")
+    assert unfit.reason is not None and "data[0].v" in unfit.reason
+    assert found.untold == "None of these messages has rows for this job."
+
+
+def test_messages_of_other_tables_are_told_apart() -> None:
+    spec = SPEC.replace("{topic: t}", "{topic: t, table: ^other$}")
+    (message,) = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec).messages
+    assert message.outcome == "filtered"
+
+
+def test_an_expression_that_fails_is_said_to_fail() -> None:
+    spec = SPEC.replace("SUM(v * 2)", "SUM(10 / (v - 1))")
+    found = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec)
+    assert found.untold is not None and "fails" in found.untold
+    assert found.messages[0].outcome == "rows"
+
+
+def test_a_function_that_only_a_running_job_evaluates_is_named() -> None:
+    spec = SPEC.replace("name AS n", "UPPER(name) AS n").replace("BY name", "BY UPPER(name)")
+    found = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec)
+    assert found.untold is not None and "UPPER" in found.untold
+
+
+def test_what_only_time_shows_is_left_to_the_job() -> None:
+    spec = """\
+name: items
+source: {topic: t}
+columns: {at: TIMESTAMP(3), v: INT}
+watermark: {time: {column: at}}
+query: >
+  SELECT window_start, COUNT(*) AS n FROM t
+  GROUP BY TUMBLE(at, INTERVAL '1' MINUTE)
+"""
+    found = trial(canal("INSERT", {"at": "2026-01-31 12:00:00", "v": "1"}), spec=spec)
+    assert found.untold == "What windows make of them shows once the job runs."
+    assert found.messages[0].outcome == "rows"
+
+
+def test_long_messages_are_cut() -> None:
+    found = trial(canal("INSERT", {"name": "x" * 100_000, "v": "1"}))
+    assert len(found.messages[0].raw) <= 2_000

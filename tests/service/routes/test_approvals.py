@@ -1,0 +1,237 @@
+"""A spec that does not fit the state waits for somebody who says what becomes of the state."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from schemas.spec.file import load_spec
+from service.client import Client, Refused
+from service.routes.documents import ReplayFrom
+from service.supervision import job_process
+from tests.support.service.served import Served, eventually
+from tests.support.service.tables import WatchedTable
+
+LOWEST = "SELECT name, MAX(v) AS top, MIN(v) AS low FROM t GROUP BY name"
+OTHER = "SELECT name, SUM(v) AS total FROM t GROUP BY name"
+
+
+@pytest.fixture
+def served(data: Path) -> Served:
+    return Served.start(data)
+
+
+def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)}, {"a": (1,)})
+    watched.seen()
+    client = Client(served.address)
+    old = load_spec(watched.table.place.spec).document()
+    changed = old | {"query": OTHER}
+    try:
+        with pytest.raises(Refused) as refused:
+            client.put("items", changed)
+        assert (refused.value.code, refused.value.status) == ("query-fixed", 409)
+        with pytest.raises(Refused) as nothing:
+            client.approve("items")
+        assert nothing.value.code == "nothing-pending"
+
+        pending = client.put("items", changed, replace=True)
+        assert (pending.actual, pending.desired, pending.revision) == (
+            "AWAITING_APPROVAL", "STOPPED", 1,
+        )  # fmt: skip
+        assert pending.pending is not None and pending.pending["query"] == OTHER
+        assert pending.spec is not None and pending.spec["query"] == old["query"]
+        with pytest.raises(Refused) as waiting:
+            client.start("items")
+        assert waiting.value.code == "approval-needed"
+        assert client.stop("items").actual == "AWAITING_APPROVAL"
+        assert client.result("items", "a").row["top"] == 1  # what is there is there
+
+        taken_back = client.put("items", old)
+        assert (taken_back.actual, taken_back.pending, taken_back.revision) == ("STOPPED", None, 1)
+
+        client.put("items", changed, replace=True)
+        approved = client.begin_anew("items")
+        assert (approved.actual, approved.revision, approved.pending) == ("STOPPED", 2, None)
+        assert approved.spec is not None and approved.spec["query"] == OTHER
+        assert not watched.table.place.table.exists()
+        assert eventually(lambda: client.job("items").epoch is None)
+        with pytest.raises(Refused) as gone:
+            client.result("items", "a")
+        assert gone.value.code == "job-has-no-table"
+        assert client.start("items").desired == "RUNNING"
+    finally:
+        served.stop()
+
+
+@pytest.mark.slow
+def test_a_job_that_begins_anew_needs_another_sink_and_stands_still(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1,)})
+    watched.seen()
+    client = Client(served.address)
+    old = load_spec(watched.table.place.spec).document() | {"sink": {"topic": "out"}}
+    try:
+        client.put("items", old)
+        with pytest.raises(Refused) as refused:  # other buckets can do nothing but begin anew
+            client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+        assert refused.value.errors[0]["path"] == "sink.topic"
+        client.put("items", old | {"query": OTHER}, replace=True)
+        with pytest.raises(Refused) as refused:
+            client.begin_anew("items")
+        assert refused.value.errors[0]["path"] == "sink.topic"
+        client.put("items", old)
+        client.start("items")
+        changed = old | {"query": OTHER, "sink": {"topic": "out-2"}}
+        pending = client.put("items", changed, replace=True)
+        assert (pending.desired, pending.actual) == ("RUNNING", "STARTING")
+        with pytest.raises(Refused) as running:
+            client.begin_anew("items")
+        assert running.value.code == "job-not-stopped"
+        assert client.restart("items").desired == "RUNNING"  # under the query that it has
+    finally:
+        served.stop()
+
+
+@pytest.mark.slow
+def test_the_pending_document_says_what_would_become_of_the_state(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)})
+    watched.seen()
+    client = Client(served.address)
+    old = load_spec(watched.table.place.spec).document()
+    try:
+        where = "SELECT name, SUM(v) AS total FROM t WHERE v > 1 GROUP BY name"
+        pending = client.put("items", old | {"query": where}, replace=True)
+        found = pending.evolution
+        assert found is not None
+        assert (found.continues, found.replays, found.begins) == (False, True, False)
+        assert (found.added, found.dropped) == ([], ["top"])
+        assert found.reasons == ["WHERE is another, and rows that it removed are not kept"]
+        assert found.replay_from == ReplayFrom(["t"], "earliest", {"t": {"0": 0}})
+        with pytest.raises(Refused) as choose:
+            client.approve("items")
+        assert (choose.value.status, choose.value.code) == (409, "state-insufficient")
+        assert choose.value.document["choices"] == ["replay", "drop"]
+        assert choose.value.errors[0]["message"] == found.reasons[0]
+
+        pending = client.put("items", old | {"state": {"buckets": 8}}, replace=True)
+        found = pending.evolution
+        assert found is not None
+        assert (found.replays, found.replay_from) == (False, None)
+        with pytest.raises(Refused) as choose:
+            client.approve("items", "replay")
+        assert choose.value.document["choices"] == ["drop"]
+    finally:
+        served.stop()
+
+
+@pytest.mark.slow
+def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Served) -> None:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5)})
+    watched.seen()
+    client = Client(served.address)
+    old = load_spec(watched.table.place.spec).document()
+    try:
+        client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
+        done = client.ended(client.approve("items"))
+        assert done.state == "DONE", done
+        assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
+        assert done.arguments["state"] == "keep"
+        job = client.job("items")
+        assert (job.actual, job.desired, job.revision, job.pending) == (
+            "STOPPED", "STOPPED", 2, None,
+        )  # fmt: skip
+        assert job.spec is not None and job.spec["retention"] == "1d"
+        row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
+        assert row.row == {"name": "a", "top": 5, "low": 1}
+        with pytest.raises(Refused) as nothing:
+            client.approve("items")
+        assert nothing.value.code == "nothing-pending"
+    finally:
+        served.stop()
+
+
+class Starting:
+    """A job that waits for a broker that is not there: it holds its lock meanwhile."""
+
+    def __init__(self, served: Served) -> None:
+        self.watched = WatchedTable(served)
+        self.watched.write({"a": (1, 5)})
+        self.watched.seen()
+        self.client = Client(served.address)
+        self.old = load_spec(self.watched.table.place.spec).document()
+        self.client.start("items")
+        self.pid = eventually(self.holder)
+        self.client.put("items", self.old | {"query": LOWEST}, replace=True)
+        self.operation = self.client.approve("items", "keep")
+        eventually(lambda: self.client.job("items").actual == "STOPPING")
+
+    def holder(self) -> int | None:
+        return job_process.writer(self.watched.table.place.lock)
+
+
+@pytest.mark.slow
+def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> None:
+    job = Starting(served)
+    client = job.client
+    try:
+        assert job.holder() == job.pid
+        for other in (lambda: client.put("items", job.old), lambda: client.approve("items")):
+            with pytest.raises(Refused) as busy:
+                other()
+            assert busy.value.code == "operation-unfinished"
+        os.killpg(job.pid, signal.SIGKILL)  # it waits for its broker, and would a while longer
+        done = client.ended(job.operation)
+        assert done.state == "DONE", done
+        found = client.job("items")
+        assert (found.desired, found.revision, found.actual) == ("RUNNING", 2, "STARTING")
+        assert eventually(lambda: (now := job.holder()) != job.pid and now)
+    finally:
+        served.stop()
+
+
+def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
+    served: Served, data: Path
+) -> None:
+    job = Starting(served)
+    served.kill()
+    os.killpg(job.pid, signal.SIGKILL)
+    second = Served.start(data)
+    client = Client(second.address)
+    try:
+        done = client.ended(client.operation(job.operation.id))
+        assert (done.state, done.result) == (
+            "DONE", {"job": "items", "epoch": 2, "changelog_rows": 2},
+        )  # fmt: skip
+        assert eventually(lambda: client.result("items", "a").row.get("low") == 1)
+        assert client.job("items").desired == "RUNNING"
+        assert eventually(job.holder)
+    finally:
+        second.stop()
+
+
+@pytest.mark.slow
+def test_a_job_whose_change_fails_goes_on_as_it_was(served: Served) -> None:
+    job = Starting(served)
+    client, place = job.client, job.watched.table.place
+    try:
+        text = place.spec.read_text()
+        place.spec.write_text("nonsense")
+        os.killpg(job.pid, signal.SIGKILL)
+        done = client.ended(job.operation)
+        assert done.state == "FAILED"
+        assert done.reason
+        place.spec.write_text(text)
+        assert eventually(job.holder)
+        found = client.job("items")
+        assert (found.desired, found.revision) == ("RUNNING", 1)
+        assert found.pending is not None and found.pending["query"] == LOWEST
+        assert job.watched.table.reader().newest.epoch == 1
+    finally:
+        served.stop()

@@ -1,0 +1,106 @@
+"""Metrics: what is told of requests, of an epoch's phases and of a table's parts, bounded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from schemas.table.epoch import EpochRow
+from service.request_counts import BOUNDS, RequestCounts
+from service.routes import metrics
+from tests.support.service.served import Served
+from tests.support.service.tables import WatchedTable
+
+JOB = "/v1/jobs/items"
+
+
+@pytest.fixture(scope="module")
+def watched(served: Served) -> WatchedTable:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5), "b": (2,)}, {"a": (1,)})
+    watched.seen()
+    return watched
+
+
+def told(text: str, name: str, *labels: str) -> float:
+    """The value of the one sample with these labels."""
+    (line,) = (
+        line
+        for line in text.splitlines()
+        if line.startswith(name + "{") and all(label in line for label in labels)
+    )
+    return float(line.rpartition(" ")[2])
+
+
+def test_requests_are_counted_by_route_and_nothing_a_client_says_makes_a_series(
+    watched: WatchedTable,
+) -> None:
+    with watched.served.client() as client:
+        for _ in range(3):
+            assert client.get(f"{JOB}/results/a").status_code == 200  # answered before routing
+        assert client.get(f"{JOB}/results/nobody").status_code == 404
+        assert client.get("/v1/jobs/nobody").status_code == 404
+        for number in range(5):
+            client.get(f"/nowhere/{number}")
+            client.request(f"X{number}", "/v1/jobs")
+        text = client.get("/metrics").text
+    requests, seconds = "retally_http_requests_total", "retally_http_request_seconds"
+    route = 'route="/v1/jobs/{name}/results/{key}"'
+    assert told(text, requests, route, 'status="200"', 'method="GET"') == 3
+    assert told(text, requests, route, 'status="404"') == 1
+    assert told(text, requests, 'route="/v1/jobs/{name}"', 'status="404"') == 1
+    assert told(text, requests, 'route="other"', 'method="GET"') == 5
+    assert sum("X1" in line or "nowhere" in line for line in text.splitlines()) == 0
+    assert told(text, f"{seconds}_count", route) == 4
+    buckets = [
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith(f"{seconds}_bucket") and route in line
+    ]
+    assert buckets == sorted(buckets)
+    assert (len(buckets), buckets[-1]) == (len(BOUNDS) + 1, 4)
+
+
+def test_a_duration_on_a_bound_is_within_it() -> None:
+    counts = RequestCounts()
+    for seconds in (0.0, 0.001, 0.0011, 10.0, 11.0):
+        counts.note("/x", "GET", 200, seconds)
+    (durations,) = counts.durations.values()
+    assert (durations.counts[0], durations.counts[1]) == (2, 1)
+    assert (durations.counts[-2], durations.counts[-1]) == (1, 1)
+
+
+def test_parts_of_the_table_are_told_with_rows_and_bytes(watched: WatchedTable) -> None:
+    with watched.served.client() as client:
+        text = client.get("/metrics").text
+    reader = watched.table.reader()
+    for part in ("changelog", "accumulators", "multisets", "epochs"):
+        files = [file for file in reader.files if file.part == part]
+        labels = ('job="items"', f'part="{part}"')
+        assert told(text, "retally_table_files", *labels) == len(files)
+        assert told(text, "retally_table_rows", *labels) == sum(file.rows for file in files)
+        assert told(text, "retally_table_bytes", *labels) == sum(file.size for file in files)
+    assert told(text, "retally_job_moved", 'job="items"') == 0
+
+
+def test_what_the_topic_lacks_is_counted_in_epochs() -> None:
+    def unpublished(epoch: int, **counters: int) -> int | None:
+        row = EpochRow(
+            epoch=epoch, uuid="", generation=0, kind="data", committed_at=0, plan="", offsets={},
+            counters=counters,
+        )  # fmt: skip
+        return metrics._unpublished(row)
+
+    assert unpublished(7, published=6) == 0
+    assert unpublished(7, published=2) == 4
+    assert unpublished(7) is None
+
+
+def test_every_metric_is_in_the_document(watched: WatchedTable) -> None:
+    with watched.served.client() as client:
+        names = set(re.findall(r"^# TYPE (\w+) ", client.get("/metrics").text, re.MULTILINE))
+    page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    listed = set(re.findall(r"`(retally_\w+)`", page))
+    assert names == listed

@@ -1,0 +1,178 @@
+"""Jobs over HTTP: created, changed, refused with the place of every mistake, deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.table.job_table import Table
+from tests.support.service.served import SPEC, Served
+from tests.support.service.tables import WatchedTable
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert (response.status_code, document["code"]) == (status, code), document
+    assert document["status"] == status
+    assert document["type"] == f"urn:retally:problem:{code}"
+    return document
+
+
+def test_a_job_is_created_stopped_and_the_same_again_changes_nothing(client: httpx.Client) -> None:
+    first = client.put("/v1/jobs/one", content=SPEC)
+    assert first.status_code == 201
+    assert first.headers["etag"] == '"1"'
+    assert first.headers["location"] == "/v1/jobs/one"
+    assert first.json()["desired"] == "STOPPED"
+    assert first.json()["actual"] == "CREATED"
+    again = client.put("/v1/jobs/one", content=SPEC)
+    assert (again.status_code, again.headers["etag"]) == (200, '"1"')
+    assert client.get("/v1/jobs/one").json() == again.json()
+
+
+def test_a_spec_as_json_is_the_same_spec(client: httpx.Client) -> None:
+    written = client.put("/v1/jobs/json", content=SPEC).json()
+    again = client.put("/v1/jobs/json", json=written["spec"])
+    assert (again.status_code, again.json()["revision"]) == (200, 1)
+
+
+def test_columns_in_another_order_are_the_same_spec(client: httpx.Client) -> None:
+    first = client.put("/v1/jobs/ordered", content=SPEC).json()
+    turned = SPEC.replace("{name: STRING, v: INT}", "{v: INT, name: STRING}")
+    assert turned != SPEC
+    again = client.put("/v1/jobs/ordered", content=turned)
+    assert (again.status_code, again.json()) == (200, first)
+    other = SPEC.replace("v: INT", "v: BIGINT")
+    assert client.put("/v1/jobs/ordered", content=other).json()["revision"] == 2
+
+
+def test_conditions_are_held_against_the_revision(client: httpx.Client) -> None:
+    client.put("/v1/jobs/two", content=SPEC)
+    created = client.put("/v1/jobs/two", content=SPEC, headers={"If-None-Match": "*"})
+    problem(created, 412, "job-exists")
+    changed = SPEC + "retention: 1d\n"
+    stale = client.put("/v1/jobs/two", content=changed, headers={"If-Match": '"7"'})
+    problem(stale, 412, "revision-mismatch")
+    right = client.put("/v1/jobs/two", content=changed, headers={"If-Match": '"1"'})
+    assert (right.status_code, right.headers["etag"]) == (200, '"2"')
+    absent = client.put("/v1/jobs/absent", content=SPEC, headers={"If-Match": "*"})
+    problem(absent, 412, "revision-mismatch")
+
+
+def test_every_mistake_of_a_spec_is_told_with_its_place(client: httpx.Client) -> None:
+    body = "source: {topic: t, conection: x}\ncolumns: {v: INTT}\nquery: SELECT nope FROM t\n"
+    told = problem(client.put("/v1/jobs/bad", content=body), 422, "spec-invalid")
+    places = {(error["path"], error["line"]) for error in told["errors"]}
+    assert ("source", 1) in places
+    assert ("columns.v", 2) in places
+    query = SPEC.replace("SUM(v)", "SUM(w)")
+    told = problem(
+        client.post("/v1/jobs:validate", content="name: x\n" + query), 422, "spec-invalid"
+    )
+    assert told["errors"][0]["path"] == "query"
+    assert told["errors"][0]["line"] == 4
+    assert client.get("/v1/jobs/bad").status_code == 404
+
+
+def test_a_valid_spec_is_described_and_not_kept(client: httpx.Client) -> None:
+    told = client.post("/v1/jobs:validate", content="name: dry\n" + SPEC)
+    assert told.status_code == 200
+    assert told.json()["columns"][1] == {"name": "total", "type": "INT"}
+    assert client.get("/v1/jobs/dry").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["UP", "a" * 41, "%2e%2e", "a_b", "1a", "a%00", "..%2f..%2fetc"])
+def test_names_that_are_none_are_refused(client: httpx.Client, name: str) -> None:
+    response = client.put(f"/v1/jobs/{name}", content=SPEC)
+    assert response.status_code in (404, 422)
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_a_body_with_another_name_is_refused(client: httpx.Client) -> None:
+    told = problem(client.put("/v1/jobs/a", content="name: b\n" + SPEC), 422, "spec-invalid")
+    assert (told["errors"][0]["path"], told["errors"][0]["line"]) == ("name", 1)
+
+
+def test_what_belongs_to_windows_is_refused_without_them(client: httpx.Client) -> None:
+    told = problem(client.put("/v1/jobs/a", content=SPEC + "emit: final\n"), 422, "spec-invalid")
+    assert told["errors"][0]["path"] == "emit"
+
+
+def test_an_address_of_a_broker_is_no_connection(client: httpx.Client) -> None:
+    body = SPEC.replace("{topic: t}", "{topic: t, connection: evil}")
+    told = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
+    assert told["errors"][0]["path"] == "source.connection"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[", "x" * 300_000, "{" * 5_000, "a: &a [*a]", "!!python/x 1"]
+)
+def test_bodies_that_are_no_spec_are_refused_with_a_reason(client: httpx.Client, body: str) -> None:
+    told = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
+    assert told["errors"]
+
+
+def test_a_body_beyond_all_bounds_is_not_read(client: httpx.Client) -> None:
+    problem(client.put("/v1/jobs/a", content=b" " * 2_000_000), 413, "body-too-large")
+
+    def endless() -> Any:
+        for _ in range(200):
+            yield b" " * 10_000
+
+    problem(client.put("/v1/jobs/a", content=endless()), 413, "body-too-large")
+
+
+def test_jobs_are_listed_in_pages(client: httpx.Client) -> None:
+    for name in ("p1", "p2", "p3"):
+        client.put(f"/v1/jobs/{name}", content=SPEC)
+    listed, cursor = [], "p"
+    while cursor is not None:
+        page = client.get("/v1/jobs", params={"limit": 2, "cursor": cursor}).json()
+        listed += [job["name"] for job in page["jobs"]]
+        cursor = page["next_cursor"]
+    assert listed[:3] == ["p1", "p2", "p3"]
+    assert client.get("/v1/jobs", params={"state": "RUNNING"}).json()["jobs"] == []
+
+
+def test_what_becomes_of_the_data_has_to_be_said(client: httpx.Client) -> None:
+    client.put("/v1/jobs/gone", content=SPEC)
+    problem(client.delete("/v1/jobs/gone"), 422, "parameter-invalid")
+    stale = client.delete("/v1/jobs/gone?data=drop", headers={"If-Match": '"9"'})
+    problem(stale, 412, "revision-mismatch")
+    assert client.delete("/v1/jobs/gone?data=drop").status_code == 204
+    problem(client.get("/v1/jobs/gone"), 404, "job-unknown")
+    problem(client.delete("/v1/jobs/gone?data=drop"), 404, "job-unknown")
+
+
+def test_a_deleted_job_leaves_the_hot_states_of_other_tables_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_CACHE", str(tmp_path / "cache"))
+    served = Served.start(tmp_path / "data")
+    try:
+        watched = WatchedTable(served)
+        place = watched.table.place
+        own, other = (place.hot_state(i) for i in (Table(place.table).id, "of another table"))
+        for directory in (own, other):
+            directory.mkdir(parents=True)
+        with served.client() as client:
+            assert client.delete("/v1/jobs/items?data=drop").status_code == 204
+        assert [path.name for path in place.cache.iterdir()] == [other.name]
+    finally:
+        served.stop()
+
+
+def test_what_is_not_there_is_a_problem_too(client: httpx.Client) -> None:
+    problem(client.get("/v1/nothing"), 404, "not-found")
+    problem(client.patch("/v1/jobs"), 405, "method-not-allowed")
+    problem(client.post("/v1/jobs/absent/start"), 404, "job-unknown")
+    client.put("/v1/jobs/verbs", content=SPEC)
+    problem(client.post("/v1/jobs/verbs/explode"), 404, "not-found")
+    wrong = client.post("/v1/jobs/verbs")
+    problem(wrong, 405, "method-not-allowed")
+    assert wrong.headers["allow"] == "DELETE, GET, PUT"
+    problem(client.get("/v1/jobs?limit=0"), 422, "parameter-invalid")

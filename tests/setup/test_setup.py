@@ -1,0 +1,381 @@
+"""The set-up: quick when done, and it notices what is missing, in words that help."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.process import jars
+from jobs.edge.process.java import JavaMissing, install_launcher, java, use_own
+from setup import install, java_trust, locked
+from setup.install import module_name
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+NO_OP_SECONDS_MAX = 2
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def set_up(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CHECKOUT / "setup" / "setup.sh"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def program(where: Path, name: str, script: str) -> Path:
+    where.mkdir(parents=True, exist_ok=True)
+    path = where / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of two small jars, complete."""
+    for name in ("spark/delta-4.4.0.jar", "broker/kafka-4.3.1.jar"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"12345")
+    jars.write_manifest(tmp_path, "key")
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.skipif(
+    (CHECKOUT / ".venv").is_symlink() or not (CHECKOUT / ".venv" / "setup.stamp").exists(),
+    reason="make setup has not run here",
+)
+def test_a_second_set_up_takes_no_time() -> None:
+    began = time.monotonic()
+    done = set_up()
+    assert done.stdout == "setup: everything is in place\n"
+    assert time.monotonic() - began < NO_OP_SECONDS_MAX
+
+
+def test_an_environment_of_another_checkout_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "lib").mkdir(parents=True)
+    (tmp_path / ".venv").symlink_to(theirs)
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    with pytest.raises(install.SetupFailed, match="is a link"):
+        install.make_environment()
+    assert (theirs / "lib").is_dir()
+
+
+def test_without_python_it_says_what_to_install(tmp_path: Path) -> None:
+    done = set_up(PYTHON=str(program(tmp_path, "python", "exit 1")))
+    assert done.returncode == 1
+    assert "no Python 3.11 or newer found" in done.stderr
+
+
+@pytest.fixture
+def old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine that only has a Java 8, and a directory of jars of its own."""
+    program(tmp_path / "bin", "java", """echo 'openjdk version "1.8.0_392"' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "here" / ".jars"))
+    java.cache_clear()
+    yield tmp_path
+    java.cache_clear()
+
+
+def test_an_old_java_is_refused(old_java: Path) -> None:
+    with pytest.raises(JavaMissing, match="is Java 8: install"):
+        java()
+
+
+def test_where_java_cannot_be_installed_it_says_what_to_do(
+    old_java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tests/jobs/running/test_without_java.py has the case in which it can."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(install.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
+        install.install_java()
+    assert "bin/java is Java 8: installing one" in capsys.readouterr().out
+
+
+def test_an_own_java_is_used_where_the_machine_has_none(old_java: Path) -> None:
+    runtime = old_java / "here" / ".java" / "wheel" / "java-runtime"
+    echo = """[ "$3" = -version ] && echo 'version "25.0.2"' >&2 || echo "$@" """
+    program(runtime / "bin", "java", echo)
+    install_launcher(old_java / "here" / ".java", runtime)
+    assert java() == old_java / "here" / ".java" / "bin" / "java"
+    arguments = ["-cp", "a b.jar", "--add-modules=jdk.incubator.vector", "Main", "it's", ""]
+    said = subprocess.run([java(), *arguments], capture_output=True, text=True, check=True).stdout
+    added = "--enable-native-access=ALL-UNNAMED --sun-misc-unsafe-memory-access=allow"
+    assert said == f"{added} -cp a b.jar Main it's \n"
+    use_own()
+    assert os.environ["JAVA_HOME"] == str(old_java / "here" / ".java")
+
+
+def test_an_own_java_trusts_whom_the_machine_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Java's own tool reads the key store that is written for it."""
+    keytool = shutil.which("keytool", path=f"{java().parent}{os.pathsep}{os.environ['PATH']}")
+    if keytool is None:
+        pytest.skip("there is no keytool to read it with")
+    bundle = java_trust.machine_bundle()
+    assert bundle is not None
+    first, second = re.findall(r"-----BEGIN.+?-----END CERTIFICATE-----", bundle.read_text(), re.S)[
+        :2
+    ]
+    (tmp_path / "bundle.pem").write_text(f"# a company\n{first}\n\n{second}\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "bundle.pem"))
+    store = tmp_path / "lib" / "security" / "cacerts"
+    store.parent.mkdir(parents=True)
+    java_trust.trust_the_machine(tmp_path)
+    told = subprocess.run(
+        [keytool, "-list", "-rfc", "-keystore", store, "-storepass", "changeit"],
+        capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    shown = PEM.findall(told)
+    assert ["".join(each.split()) for each in shown] == [
+        "".join(each.split()) for each in (first, second)
+    ], told
+
+
+def test_the_machine_s_own_java_is_preferred(
+    old_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(old_java / "here" / ".java" / "bin", "java", "exit 0")
+    program(old_java / "bin", "java", """echo 'openjdk version "21.0.4"' >&2""")
+    assert java() == old_java / "bin" / "java"
+    use_own()
+    assert os.environ["JAVA_HOME"] == str(old_java)
+
+
+def test_jars_are_found_by_their_kind(fetched: Path) -> None:
+    assert jars.spark_jars() == [fetched / "spark" / "delta-4.4.0.jar"]
+    assert jars.broker_classpath() == str(fetched / "broker" / "kafka-4.3.1.jar")
+    assert jars.fetched_key() == "key"
+
+
+def test_a_jar_cut_short_is_noticed(fetched: Path) -> None:
+    (fetched / "spark" / "delta-4.4.0.jar").write_bytes(b"123")
+    with pytest.raises(jars.JarsMissing, match=r"delta-4.4.0.jar is missing or cut short"):
+        jars.spark_jars()
+    assert jars.fetched_key() is None
+
+
+def test_jars_without_a_manifest_are_not_taken(fetched: Path) -> None:
+    (fetched / "manifest.json").unlink()
+    with pytest.raises(jars.JarsMissing, match="run make setup"):
+        jars.broker_classpath()
+
+
+def test_without_an_archive_of_classes_the_set_up_goes_on(
+    fetched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[list[str]] = []
+
+    def refused(command: list[str], what: str) -> None:
+        tried.append(command)
+        raise install.SetupFailed(f"{what} failed")
+
+    monkeypatch.setattr(install, "run", refused)
+    for _ in range(2):
+        install.archive_classes()
+    assert "archive of classes failed; jobs start without it" in capsys.readouterr().out
+    assert len(tried) == 1, "what does not work with this Java is not tried each time"
+    monkeypatch.setattr(install, "build_of", lambda _: "another Java")
+    install.archive_classes()
+    assert len(tried) == 2
+
+
+def test_no_jar_is_given_to_spark_in_a_second_version() -> None:
+    pyspark = pytest.importorskip("pyspark")
+    shipped = {module_name(jar.name) for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}
+    ours = [module_name(jar.name) for jar in jars.spark_jars()]
+    assert "delta-spark_4.2_2.13" in ours
+    assert not shipped.intersection(ours)
+    assert len(set(ours)) == len(ours)
+
+
+def test_the_manifest_is_readable_by_people(fetched: Path) -> None:
+    manifest = json.loads((fetched / jars.MANIFEST).read_text())
+    assert manifest["bytes"] == {"broker/kafka-4.3.1.jar": 5, "spark/delta-4.4.0.jar": 5}
+    shutil.rmtree(fetched)
+    assert jars.fetched_key() is None
+
+
+def wheel(where: Path, name: str, version: str, code: str = "") -> Path:
+    """A wheel as a mirror could offer it."""
+    information = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": code,
+        f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{information}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{information}/RECORD": "",
+    }
+    where.mkdir(exist_ok=True)
+    path = where / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of wheels, the only source of packages that pip is given."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "mirror"))
+    return tmp_path / "mirror"
+
+
+@pytest.mark.parametrize("section", ["build", "java", "lock"])
+def test_a_tampered_wheel_is_refused(
+    mirror: Path, section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the right name and version, and the lock file is the real one."""
+    (package,) = locked.packages(section)
+    wheel(mirror, package.name, package.version)
+    with pytest.raises(install.SetupFailed, match="it failed with exit code 1"):
+        install.install_locked(section, options=["--target", str(tmp_path / "site")], what="it")
+    assert "DO NOT MATCH THE HASHES" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_wheel_with_the_hash_of_the_lock_is_installed(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = locked.sha256(wheel(mirror, "ours", "1.0", "WORD = 1"))
+    monkeypatch.setattr(locked, "PACKAGES", tmp_path / "requirements.lock")
+    locked.PACKAGES.write_text(f"# --- java\nours==1.0 \\\n    --hash=sha256:{sha256}\n")
+    site = ["--target", str(tmp_path / "site")]
+    install.install_locked("java", options=site, what="it")
+    assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
+    wheel(mirror, "ours", "1.0", "WORD = 2")
+    with pytest.raises(install.SetupFailed):
+        install.install_locked("java", options=[*site, "--upgrade"], what="it")
+    assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
+
+
+def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of pip either demands hashes, or installs this checkout and nothing with it."""
+    called: list[list[str]] = []
+    monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(install, "run", lambda command, what, advice="": called.append(command))
+    install.install_packages("key", runtime=False)
+    *packages, ourselves = called
+    assert all({"--require-hashes", "--no-deps"} <= set(each) for each in packages)
+    assert ourselves[-2:] == ["-e", str(CHECKOUT)]
+    for each in called:
+        assert "--no-build-isolation" in each, "a build would fetch a backend that nobody locked"
+    assert {"--no-deps", "-e"} <= set(ourselves)
+
+
+def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "pyproject.toml"
+    changed.write_text(locked.PYPROJECT.read_text().replace("rich==15.0.0", "rich==15.0.1"))
+    monkeypatch.setattr(locked, "PYPROJECT", changed)
+    monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    assert install.main() == 1
+    assert "requirements.lock is not that of pyproject.toml" in (said := capsys.readouterr().err)
+    assert "run make lock" in said
+    assert not (tmp_path / ".venv").exists()
+
+
+IVY_XML = """<ivy-module version="2.0"><info organisation="retally" module="jars"/>
+<configurations><conf name="spark"/><conf name="broker"/></configurations>
+<dependencies>
+<dependency org="org.ours" name="part" rev="1.0" conf="spark->default"/>
+<dependency org="org.ours" name="server" rev="2.0" conf="broker->default"/>
+</dependencies></ivy-module>"""
+
+IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
+<caches defaultCacheDir="{cache}"/>
+<resolvers><filesystem name="here">
+<artifact pattern="{mirror}/[artifact]-[revision].[ext]"/>
+</filesystem></resolvers></ivysettings>"""
+
+
+@pytest.fixture
+def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror of two jars, a lock of them, and a directory of jars that is still empty."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    (mirror / "part-1.0.jar").write_bytes(b"part")
+    (mirror / "server-2.0.jar").write_bytes(b"server")
+    (tmp_path / "ivy.xml").write_text(IVY_XML)
+    settings = tmp_path / "settings.xml"
+    settings.write_text(IVY_SETTINGS.format(cache=tmp_path / "cache", mirror=mirror))
+    monkeypatch.setenv("RETALLY_IVY_SETTINGS", str(settings))
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / ".jars"))
+    monkeypatch.setattr(locked, "IVY_XML", tmp_path / "ivy.xml")
+    monkeypatch.setattr(locked, "JARS", tmp_path / "jars.lock")
+    shas = {name: locked.sha256(mirror / f"{name}.jar") for name in ("part-1.0", "server-2.0")}
+    part = locked.Jar("spark", "org.ours", "part", "1.0", shas["part-1.0"])
+    server = locked.Jar("broker", "org.ours", "server", "2.0", shas["server-2.0"])
+    locked.write_jars([part, server])
+    return mirror
+
+
+@pytest.mark.spark
+def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
+    (jar_mirror / "server-2.0.jar").write_bytes(b"SERVER")
+    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+        install.fetch_jars(runtime=False)
+    assert not (tmp_path / ".jars").exists()
+    assert not (tmp_path / ".jars.partial").exists()
+
+
+@pytest.mark.spark
+def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
+    (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
+    locked.write_jars([only])
+    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+        install.fetch_jars(runtime=False)
+    assert not (tmp_path / ".jars").exists()
+
+
+@pytest.mark.spark
+def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_path: Path) -> None:
+    install.fetch_jars(runtime=False)
+    assert install.jars_in_place(runtime=False)
+    jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
+    jar.write_bytes(b"PART")
+    assert not install.jars_in_place(runtime=False)
+    install.fetch_jars(runtime=False)
+    assert jar.read_bytes() == b"part"
+
+
+def test_without_a_browser_and_apt_it_says_what_to_install(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", CHECKOUT / "setup" / "setup_browser.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "install Chromium as this system does it" in done.stderr
+
+
+def test_a_browser_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    found = program(tmp_path, "chromium", "exit 1")
+    done = subprocess.run(
+        ["/bin/sh", CHECKOUT / "setup" / "setup_browser.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"setup-browser: {found} is in place\n"

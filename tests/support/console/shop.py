@@ -1,0 +1,112 @@
+"""A job that the tests' browser looks at: a table of a shop, written epoch by epoch without Spark,
+with times of now and with what a running job would have counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from jobs.edge.table.epoch_files import QUARANTINE, AddedFile, Reject, file_name, write_file
+from schemas.spec.file import load_spec
+from schemas.table.epoch import EpochRow
+from schemas.types.sql_types import INT, STRING
+from service.supervision.register import Actual, Desired, JobRecord, Register, now_ms
+from tests.edge.table.test_reading import WrittenTable
+from tests.support.service.served import SPEC, Served, eventually
+
+TOPIC = "t"
+QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+COLUMNS: Mapping[str, object] = {"name": STRING, "v": INT}
+EPOCH_SECONDS = 2  # between two epochs of the story that the table begins with
+Lives = Mapping[Any, tuple[int, ...]]
+
+
+class Shop(WrittenTable):
+    """A job's table whose epochs were committed in the last minutes, one every two seconds."""
+
+    def __init__(self, data: Path, name: str = "items", *, epochs_until_now: int = 0) -> None:
+        self._began = time.time() - EPOCH_SECONDS * epochs_until_now
+        super().__init__(data, QUERY, COLUMNS, name)
+
+    def write(self, *lives: Lives) -> int:
+        """One epoch for each; the number of the last one."""
+        for live in lives:
+            self.epoch({(name,): values for name, values in live.items()})
+        return len(self.history) - 1
+
+    def refuse(self, *messages: tuple[bytes | None, str]) -> int:
+        """One epoch that took none of these: what was kept of each, and the reason."""
+        number = len(self.history)
+        rejects = [
+            Reject(TOPIC, 0, 10 * number + at, 1_000_000, why, "$.data[0].v", raw, len(raw or b""))
+            for at, (raw, why) in enumerate(messages)
+        ]
+        rows = self.layout.quarantine_table(number, rejects)
+        name = file_name(QUARANTINE, number, uuid4().hex, "w")
+        self.history.append(dict(self.history[-1]))
+        self._commit("data", [write_file(self.place.table, name, rows)], 0)
+        return number
+
+    def _commit(self, kind: str, files: list[AddedFile], changelog_rows: int) -> None:
+        number = len(self.history) - 1
+        at = min(time.time(), self._began + EPOCH_SECONDS * number)
+        rows = sum(len(values) for values in self.history[-1].values())
+        self.table.commit_epoch(
+            EpochRow(
+                epoch=number, uuid=uuid4().hex, generation=1, kind=kind,
+                committed_at=int(at * 1e6), plan=self.plan.fingerprint,
+                offsets={TOPIC: {"0": 10 * number, "1": 7 * number}},
+                watermarks=self._time(int(at * 1_000)) if number else {},
+                counters={
+                    "read": 17, "rows": rows, "changelog_rows": changelog_rows,
+                    "groups": len(self.history[-1]), "compute_seconds": 0.2 + number % 5 / 20,
+                    "decode_seconds": 0.06 + number % 3 / 50, "fold_seconds": 0.05,
+                    "phases_ms": {"plan": 30.0, "tasks": 150.0, "judge": 5.0, "commit": 25.0},
+                    "event_lag_ms": 400 + 30 * (number % 7), "quarantined": int(number % 9 == 4),
+                },
+            ),
+            files,
+        )  # fmt: skip
+
+    def _time(self, now: int) -> dict[str, Any]:
+        """Two partitions: one that goes on, and one that is idle since a while."""
+        going = {"watermark": now - 5_000, "heard_ms": 200}
+        idle = {"watermark": now - 60_000, "heard_ms": 55_000, "idle": True}
+        return {
+            "now": now, "combined": now - 5_000, "status": "active",
+            "topics": {TOPIC: {"partitions": {"0": going, "1": idle}}},
+            "event_time_max": {f"{TOPIC}/0": now - 4_000},
+            "held_by": [f"{TOPIC} partition 0, silent for 0.2 s, idle in 29 s"],
+        }  # fmt: skip
+
+
+def put(served: Served, table: Shop) -> None:
+    """Make it a job of the service, and wait until the service has seen all of it."""
+    spec = load_spec(table.place.spec)
+    newest, name = len(table.history) - 1, spec.name
+    with served.client() as client:
+        assert client.put(f"/v1/jobs/{name}", json=spec.document()).status_code == 201
+    eventually(lambda: served.job(name)["epoch"] == newest)
+
+
+BROKEN = "broken"  # a job of the workshop, which has failed before its service began
+BROKEN_BY = "topic <i>shop</i> was made again: its id is another"
+
+
+def failed(data: Path, name: str, **fields: object) -> None:
+    """A job in the register of a service that is to begin, as a failure has left it."""
+    spec = load_spec(f"name: {name}\n{SPEC}")
+    register = Register(data / "service" / "register.sqlite")
+    register.add_job(
+        JobRecord(
+            name=name, revision=1, spec=msgspec.json.encode(spec.document()).decode(),
+            desired=Desired.RUNNING, actual=Actual.FAILED, since=now_ms(),
+            **fields,  # type: ignore[arg-type]
+        )
+    )  # fmt: skip
+    register.close()

@@ -1,0 +1,232 @@
+"""Epochs by hand: the pipeline itself, one epoch a call, with Kafka, Spark and Delta but no query.
+
+    produce ─► Kafka ─► Pipeline.run_epoch up to the end offsets ─► the table
+                                                                      │
+                              tests choose when an epoch ends ────────┘ and what happens between
+
+All tests share one JVM, so that an epoch costs a fraction of a second. End offsets come from the
+broker, as Spark's plan has them, and never from rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.core.fold.changelog_table import fold_changelog
+from jobs.core.fold.laws import messages_conserved, repeats_the_last_row
+from jobs.core.fold.program import Program
+from jobs.core.fold.state import Key
+from jobs.core.job.job_plan import plan_of
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Op, Row
+from jobs.core.values.json_values import render
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.ranges import ranges_between
+from jobs.edge.kafka.source import first_offsets, topic_identities
+from jobs.edge.process.job_directory import JobDirectory
+from jobs.edge.state.bucket_states import hot_state_of
+from jobs.edge.table.delta_epochs import EpochTable, epoch_rows, live_files, opened
+from jobs.edge.table.epoch_files import CHANGELOG, LATE, QUARANTINE, TableLayout, now_ms
+from jobs.edge.table.reading import TableReader
+from jobs.running.clock import JobClock
+from jobs.running.pipeline import Pipeline
+from schemas.spec.file import load_spec, write_spec
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow, Offsets
+from tests.support.histories.change_scripts import shown
+from tests.support.running_job import produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUCKETS = 4  # few, because each touched one is an environment to open
+
+
+@dataclass(slots=True)
+class EpochsByHand:
+    """A job whose epochs end when a test says so."""
+
+    spark: SparkSession
+    brokers: str
+    home: Path
+    spec: JobSpec
+    now_ms: int | None = None  # where a test says what time it is
+    plan: Plan = field(init=False)
+    layout: TableLayout = field(init=False)
+    pipeline: Pipeline = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.plan = plan_of(self.spec)
+        self.layout = TableLayout(Program(self.plan))
+        self.restart()
+
+    @property
+    def place(self) -> JobDirectory:
+        return JobDirectory(self.home, self.spec.name)
+
+    @property
+    def root(self) -> Path:
+        return self.place.own_table
+
+    @property
+    def cache(self) -> Path:
+        return hot_state_of(self.place, opened(self.root))
+
+    # --- running ------------------------------------------------------------------------------
+
+    def restart(self) -> Pipeline:
+        """A pipeline that knows only what is on disk, as a new process does. The former one stays
+        as it is: a test may keep it as the zombie it would be."""
+        if not EpochTable.exists(self.root):
+            self._create()
+        table = EpochTable.open(self.root, self.layout)
+        newest = table.newest()
+        assert newest is not None
+        self.pipeline = Pipeline(
+            self.spec, self.plan, table, newest,
+            spark=self.spark, connection={"bootstrap.servers": self.brokers},
+            cache=self.cache, cores=2, committed=lambda _row, _files: None,
+            clock=ClockByHand(self, newest),
+        )  # fmt: skip
+        return self.pipeline
+
+    def _create(self) -> None:
+        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+            start = EpochRow(
+                epoch=0,
+                uuid=uuid4().hex,
+                generation=now_ms(),
+                kind="start",
+                committed_at=now_ms() * 1_000,
+                plan=self.plan.fingerprint,
+                offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
+                topics=topic_identities(admin, self.spec.source.topics),
+                counters={"groups": 0},
+            )
+        EpochTable.create(self.root, self.layout).commit_epoch(start, ())
+        write_spec(self.place.spec, self.spec)
+
+    def ends(self) -> Offsets:
+        """Where the topics end now for a read_committed reader."""
+        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+            return {
+                topic: {str(number): end for number, end in admin.end_offsets(topic).items()}
+                for topic in self.spec.source.topics
+            }
+
+    def epoch(self, ends: Offsets | None = None, pipeline: Pipeline | None = None) -> EpochRow:
+        """One epoch over everything up to `ends` (now, if not told)."""
+        pipeline = pipeline or self.pipeline
+        ends = ends or self.ends()
+        assert ranges_between(pipeline.newest.offsets, ends), "there is nothing new to read"
+        return pipeline.run_epoch(ends)
+
+    def epoch_of(self, messages: Iterable[tuple[int, bytes | None]]) -> EpochRow:
+        """Produce to the first topic, then one epoch over it."""
+        produce(self.brokers, self.spec.source.topics[0], messages)
+        return self.epoch()
+
+    def time_epoch(self, ms: int = 0) -> EpochRow:
+        """What the clock does: an epoch without changes, after so much time by hand."""
+        if ms:
+            assert self.now_ms is not None
+            self.now_ms += ms
+        return self.pipeline.run_epoch(self.pipeline.newest.offsets)
+
+    def release(self) -> EpochRow:
+        """End the bundle of the event clock, wherever its boundary is."""
+        self.pipeline.agenda._ending = True
+        return self.time_epoch()
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def epochs(self) -> list[EpochRow]:
+        return epoch_rows(self.root, opened(self.root))
+
+    def changelog(self, epoch: int | None = None) -> list[tuple[Op, Key, Row]]:
+        """The changelog in the table, in its order; values as retally holds them in memory."""
+        rows = []
+        for table in self._tables(CHANGELOG):
+            keys, results = self.layout.keys(table), self.layout.result_rows(table)
+            places = zip(table["epoch"].to_pylist(), table["seq"].to_pylist(), strict=True)
+            ops = map(Op, table["op"].to_pylist())
+            rows += list(zip(places, ops, keys, results, strict=True))
+        rows.sort(key=lambda row: row[0])
+        assert len({place for place, *_ in rows}) == len(rows), "a place in the changelog twice"
+        return [(op, key, row) for (at, _), op, key, row in rows if epoch in (None, at)]
+
+    def lines(self, epoch: int | None = None) -> list[str]:
+        """The changelog as change scripts write it."""
+        return [shown(op, self._output(key, row)) for op, key, row in self.changelog(epoch)]
+
+    def results(self) -> dict[Key, Row]:
+        """What the changelog folds to, once it is seen that every law holds up to now: each
+        retraction repeats the last row, and the accumulators say the same as the changelog."""
+        folded: dict[Key, Row] = {}
+        # A generator, so that each row is checked against the table as it is before that row.
+        fold_changelog(folded, repeats_the_last_row(folded.get, self.changelog()))
+        stored = TableReader.open(self.place).results().rows
+        assert sorted(map(repr, stored)) == sorted(map(repr, folded.items()))
+        assert self.pipeline.newest.counters["groups"] == len(folded)
+        self._messages_must_be_accounted_for()
+        return folded
+
+    def quarantine(self) -> list[dict[str, Any]]:
+        rows = [row for table in self._tables(QUARANTINE) for row in table.to_pylist()]
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def late(self) -> list[dict[str, Any]]:
+        """A row and a window that it came too late for, in the order of the source."""
+        rows = [row for table in self._tables(LATE) for row in table.to_pylist()]
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def files(self, part: str) -> set[str]:
+        """Everything that lies in a part's directory, committed or not."""
+        return {path.name for path in (self.root / f"part={part}").glob("*.parquet")}
+
+    def _messages_must_be_accounted_for(self) -> None:
+        for row in self.epochs():
+            if row.kind == "data":
+                parts = ("decoded", "skipped", "filtered", "quarantined")
+                counted = {part: row.counters[part] for part in parts}
+                messages_conserved(f"epoch {row.epoch}", row.counters["read"], **counted)
+        quarantined = sum(row.counters.get("quarantined", 0) for row in self.epochs())
+        assert len(self.quarantine()) == quarantined
+
+    def _tables(self, part: str) -> list[pa.Table]:
+        files = [file.path for file in live_files(opened(self.root)) if file.part == part]
+        return [pq.ParquetFile(self.root / name).read() for name in files]
+
+    def _output(self, key: Key, row: Row) -> Sequence[object]:
+        columns = [(named.name, named.type) for named in self.plan.group]
+        columns += self.plan.results
+        by_name = {
+            name: render(value, kind)
+            for (name, kind), value in zip(columns, key + row, strict=True)
+        }
+        return [by_name[name] for name in self.plan.output]
+
+
+class ClockByHand(JobClock):
+    """A job's clock that stands still until a test moves it, if the test wants that."""
+
+    def __init__(self, job: EpochsByHand, newest: EpochRow) -> None:
+        self._job = job
+        partitions = {topic: newest.topics[topic].partitions for topic in job.spec.source.topics}
+        super().__init__(job.spec, partitions, newest, log_ends=job.ends)
+
+    @property
+    def now(self) -> int:
+        return super().now if self._job.now_ms is None else self._job.now_ms
+
+
+def spec_of(document: dict[str, Any]) -> JobSpec:
+    state = {"buckets": BUCKETS, **document.get("state", {})}
+    return load_spec({"name": "by-hand", **document, "state": state})

@@ -1,0 +1,95 @@
+"""What the tests of the service share: the service as a process of its own, and a client of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+START_SECONDS_MAX = 30
+# Nobody listens there: a job that is started waits for its broker, and holds its lock meanwhile.
+NO_BROKER = "127.0.0.1:9"
+SPEC = """\
+source: {topic: t}
+columns: {name: STRING, v: INT}
+query: SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name
+state: {buckets: 4}
+"""
+
+
+def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What `look` gives once it is true; the last it gave is in the failure. Looks become rarer,
+    for what is waited for needs the processor too."""
+    deadline = time.monotonic() + seconds
+    pause = 0.02
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s; the last was {found!r}"
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.25)
+
+
+@dataclass(slots=True)
+class Served:
+    """A running service."""
+
+    data: Path
+    process: subprocess.Popen[str]
+    address: str
+    token: str | None = None
+    pids: list[int] = field(default_factory=list)
+
+    @classmethod
+    def start(
+        cls,
+        data: Path,
+        *arguments: str,
+        brokers: str = NO_BROKER,
+        token: str | None = None,
+        files_max: int | None = None,
+        errors: IO[bytes] | None = None,
+    ) -> Served:
+        """With at most `files_max` open files, and its log in `errors`."""
+        bounded = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', ""]
+        command = [*bounded, sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--brokers", brokers, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=CHECKOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready "), line
+        return cls(data, process, line.split()[1], token)
+
+    def client(self, **headers: str) -> httpx.Client:
+        if self.token is not None:
+            headers.setdefault("Authorization", f"Bearer {self.token}")
+        return httpx.Client(base_url=self.address, headers=headers, timeout=30, trust_env=False)
+
+    def job(self, name: str) -> dict[str, Any]:
+        with self.client() as client:
+            document: dict[str, Any] = client.get(f"/v1/jobs/{name}").json()
+            return document
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(START_SECONDS_MAX)
