@@ -18,34 +18,16 @@ from service.access.tokens import Role
 from service.console import routes as console
 from service.live.reader_process import Nursery
 from service.routes import (
-    approvals as approval_routes,
-)
-from service.routes import (
-    changes as change_routes,
-)
-from service.routes import (
-    groups as group_routes,
-)
-from service.routes import (
-    health as health_routes,
-)
-from service.routes import (
-    jobs as job_routes,
-)
-from service.routes import (
-    offsets as offset_routes,
-)
-from service.routes import (
-    operations as operation_routes,
-)
-from service.routes import (
-    progress as standing_routes,
-)
-from service.routes import (
-    results as result_routes,
-)
-from service.routes import (
-    sessions as session_routes,
+    approvals,
+    changes,
+    groups,
+    health,
+    jobs,
+    offsets,
+    operations,
+    progress,
+    results,
+    sessions,
 )
 from service.routes.documents import schemas
 from service.routes.gate import Gate
@@ -54,15 +36,15 @@ from service.runtime import Runtime
 from service.settings import Settings
 
 _ROUTERS = (
-    result_routes.router,
-    change_routes.router,
-    group_routes.router,
-    standing_routes.router,
-    offset_routes.router,
-    operation_routes.router,
-    session_routes.router,
-    job_routes.router,
-    approval_routes.router,
+    results.router,
+    changes.router,
+    groups.router,
+    progress.router,
+    offsets.router,
+    operations.router,
+    sessions.router,
+    jobs.router,
+    approvals.router,
 )
 _ABOUT = (
     "Jobs that keep GROUP BY aggregates over a change stream: run them, read their results, follow "
@@ -95,7 +77,7 @@ def create(settings: Settings, nursery: Nursery | None = None) -> tuple[FastAPI,
     app.state.access = runtime.access
     problems.install(app)
     console.install(app)
-    app.include_router(health_routes.router)
+    app.include_router(health.router)
     app.include_router(console.router)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(SCHEME)])

@@ -21,20 +21,21 @@ from service.access.requirements import Access
 from service.access.tokens import Tokens
 from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
+from service.attempts import Attempts
 from service.limits.stream_slots import Following
 from service.live.epoch_history import Behind
 from service.live.follower import Follower
 from service.live.reader_process import Nursery
+from service.moments import instant, now_ms
 from service.places import discarded
 from service.problems import Problem
 from service.request_counts import RequestCounts
 from service.settings import Settings
-from service.supervision.attempts import Attempts
 from service.supervision.evolving import Evolving
-from service.supervision.jobs import Jobs, instant
+from service.supervision.jobs import Jobs
 from service.supervision.lags import Lags
 from service.supervision.operations import Operations
-from service.supervision.register import Desired, JobRecord, OperationRecord, Register, now_ms
+from service.supervision.register import Desired, JobRecord, OperationRecord, Register
 from service.supervision.spec_body import CheckedSpec, read_spec
 from service.supervision.supervisor import Supervisor
 from service.table.state_size import StateSizes

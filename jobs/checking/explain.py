@@ -71,9 +71,3 @@ def _complete(table: TableReader) -> bool:
     except HistoryGone:
         return False
     return table.epochs[0].kind == "start"
-
-
-def negative(document: dict[str, Any]) -> bool:
-    """Whether a multiset holds values that were taken away and never given."""
-    entries = [entry for each in document["arguments"] for entry in each.get("multiset", ())]
-    return any(entry["multiplicity"] < 0 for entry in entries)

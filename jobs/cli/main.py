@@ -65,8 +65,8 @@ def _run(arguments: list[str]) -> int:
         return int(end.code or 0)
     _log_to_standard_error(options.verbose)
     over_http = "service" in options and "data" in options and options.data is None
-    module = "over_http" if over_http else options.module
-    run = import_module(f"jobs.cli.commands.{module}").run
+    module = "jobs.cli.over_http" if over_http else f"jobs.cli.commands.{options.module}"
+    run = import_module(module).run
     return _guarded(lambda: _exit_code(run(options)), options.verbose)
 
 

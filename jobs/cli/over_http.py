@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 
 from jobs.cli.errors import CommandFailed, UsageError
+from jobs.cli.explanation import print_explanation
 from jobs.cli.group_key import group_key
+from jobs.cli.message_file import message_of
 from jobs.cli.output import note, print_change, print_json, print_messages, print_table, waiting
 from jobs.cli.service_client import service_client
 from jobs.core.job.job_plan import plan_of
@@ -86,10 +88,6 @@ def _changes(client: Any, options: argparse.Namespace) -> None:
 
 
 def _explain(client: Any, options: argparse.Namespace) -> None:
-    from jobs.cli.commands.explain import (
-        print_explanation,  # only now: it brings the reading of tables
-    )
-
     key = _key(options, _plan(client, options.job))
     document = msgspec.to_builtins(client.explain(options.job, key))
     if options.json:
@@ -112,8 +110,6 @@ def _quarantine(client: Any, options: argparse.Namespace) -> None:
 
 
 def _text_of(named: str) -> str:
-    from jobs.cli.commands.quarantine import message_of
-
     return message_of(named).decode("utf-8", "surrogateescape")
 
 

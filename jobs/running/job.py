@@ -43,7 +43,7 @@ from jobs.edge.process.generator_class import GeneratorRefused, maker_of
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import Publishing
-from jobs.edge.spark.session import session, written_places
+from jobs.edge.spark.session import fast_directory, session, written_places
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
@@ -53,9 +53,14 @@ from jobs.running.failure import SpecMisfit, explained, leave_word
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
 from jobs.running.pipeline import Pipeline
-from jobs.running.source_query import Reading
+from jobs.running.source_query import QuerySettings, SourceQuery
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
-from schemas.spec.connections import Connections, kafka_python_options, librdkafka_options
+from schemas.spec.connections import (
+    Connections,
+    kafka_python_options,
+    librdkafka_options,
+    spark_options,
+)
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
@@ -122,14 +127,6 @@ class Job:
     def stop(self) -> None:
         """Finish the epoch that runs, then end."""
         self._stop.set()
-
-    @property
-    def stopping(self) -> bool:
-        return self._stop.is_set()
-
-    def fail(self, failure: BaseException) -> None:
-        """From the query's thread; the job's own raises it."""
-        self._failure.append(failure)
 
     def stop_on_signals(self) -> None:
         def handler(number: int, _frame: FrameType | None) -> None:
@@ -281,6 +278,22 @@ class Job:
             self.spec, partitions, newest, log_ends=self.log_ends, group=self._group, make=make
         )
 
+    def _source_query(self, spark: SparkSession, pipeline: Pipeline) -> SourceQuery:
+        connection = self.connections.named(self.spec.source.connection)
+        settings = QuerySettings(
+            spark_options(connection),
+            scratch=fast_directory(self.data),
+            elastic=not self.master.startswith("local"),
+        )
+        return SourceQuery(
+            spark,
+            pipeline,
+            settings,
+            log_ends=self.log_ends,
+            failed=self._failure.append,
+            stopping=self._stop.is_set,
+        )
+
     def _watching(self) -> KafkaAdmin:
         """A connection for what is asked under the epoch lock, from whichever thread has it."""
         if self._watcher is None:
@@ -308,17 +321,18 @@ class Job:
         publishing: Publishing | None,
         maintenance: Maintenance,
     ) -> None:
-        reading = Reading(self, spark, pipeline, starts)
+        source = self._source_query(spark, pipeline)
         reported = 0.0
         try:
+            source.start(starts)
             while True:
-                self._raise_failures(reading.query, publishing)
+                self._raise_failures(source.query, publishing)
                 done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
                     if done:
                         self._look_once_more(pipeline)
                     break
-                reading.leave_out(pipeline.clock.paused)
+                source.leave_out(pipeline.clock.paused)
                 self._pass_time(pipeline)
                 self.progress.published = None if publishing is None else publishing.published
                 maintenance.work(self.progress.published)
@@ -326,7 +340,7 @@ class Job:
                     self._report_offsets(admin, pipeline)
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
-            self._end(reading, pipeline)
+            self._end(source, pipeline)
             self._raise_failures(None, publishing)
             if publishing is not None:
                 publishing.drain()
@@ -334,7 +348,7 @@ class Job:
             self._report_offsets(admin, pipeline)
         finally:
             self._stop.set()
-            reading.end()
+            source.close()
             if self._group is not None:
                 self._group.leave()
             if self._watcher is not None:
@@ -342,16 +356,14 @@ class Job:
 
     def _pass_time(self, pipeline: Pipeline) -> None:
         """What time alone makes due; foreachBatch is called for records only."""
-        if not pipeline.epoch_lock.acquire(blocking=False):
-            return
-        try:
+        with pipeline.try_between_epochs() as held:
+            if not held:
+                return
             pipeline.clock.tick()
             if pipeline.clock.due:
                 pipeline.run_epoch(pipeline.newest.offsets)
             else:
                 pipeline.pass_time()
-        finally:
-            pipeline.epoch_lock.release()
 
     def _look_once_more(self, pipeline: Pipeline) -> None:
         """The last rows may have ended a bundle of the event clock, which the next emission of the
@@ -359,19 +371,19 @@ class Job:
         clock = pipeline.clock
         if pipeline.agenda.withholds and clock.time.wakes_at is not None:
             time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
-        with pipeline.epoch_lock:
+        with pipeline.between_epochs():
             clock.tick()
             if pipeline.agenda.withholds and clock.changed:
                 pipeline.run_epoch(pipeline.newest.offsets)
             pipeline.pass_time()
 
-    def _end(self, reading: Reading, pipeline: Pipeline) -> None:
-        """Let the running epoch finish; a batch that begins from now on refuses itself."""
+    def _end(self, source: SourceQuery, pipeline: Pipeline) -> None:
+        """Wait for the running epoch; a batch that begins from now on refuses itself."""
         self._stop.set()
-        if not pipeline.epoch_lock.acquire(timeout=STOP_SECONDS_MAX):
-            raise JobFailed(f"the running epoch did not end within {STOP_SECONDS_MAX} s")
-        pipeline.epoch_lock.release()
-        reading.end()
+        with pipeline.try_between_epochs(STOP_SECONDS_MAX) as held:
+            if not held:
+                raise JobFailed(f"the running epoch did not end within {STOP_SECONDS_MAX} s")
+        source.close()
 
     def _raise_failures(self, query: StreamingQuery | None, publishing: Publishing | None) -> None:
         if self._failure:

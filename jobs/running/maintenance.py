@@ -110,7 +110,7 @@ class Maintenance:
     # --- compaction ---------------------------------------------------------------------------
 
     def _begin_merge(self, published: int | None) -> None:
-        with self.pipeline.epoch_lock:
+        with self.pipeline.between_epochs():
             files = self.table.live_files()
             epoch_max = self._done(published)
         now = time.monotonic()
@@ -132,7 +132,7 @@ class Maintenance:
             merged = self._merger.outcome()
             if merged is None:
                 return
-            with self.pipeline.epoch_lock:
+            with self.pipeline.between_epochs():
                 failpoint("compaction_commit")
                 what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
                 durable = self.pipeline.spec.durable
@@ -151,14 +151,14 @@ class Maintenance:
 
     def _write_checkpoint(self) -> None:
         write_checkpoint(self.table.root, self.table.version)
-        with self.pipeline.epoch_lock:
+        with self.pipeline.between_epochs():
             self.table.reopen()
 
     def retire(self, published: int | None) -> None:
         """Let history go that is older than the job's retention, by a commit like any other."""
         spec = self.pipeline.spec
         before = (now_ms() - spec.retention_ms) * 1_000
-        with self.pipeline.epoch_lock:
+        with self.pipeline.between_epochs():
             uuid = uuid4().hex
             old = expired(self.table, before, self._done(published), uuid, durable=spec.durable)
             if old is None:
@@ -170,7 +170,7 @@ class Maintenance:
     def sweep(self) -> None:
         """Delete old files that no version in reach refers to."""
         oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
-        with self.pipeline.epoch_lock:
+        with self.pipeline.between_epochs():
             kept = {file.path for file in self.table.live_files()}
             kept |= {name for epoch in self.pipeline.line for _, name in epoch.files}
             kept |= self.table.lately_removed(int(oldest * 1_000))

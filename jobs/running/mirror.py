@@ -63,7 +63,7 @@ class Mirror:
                 shutil.rmtree(self._copies, ignore_errors=True)
 
     def _refresh(self) -> int:
-        with self.pipeline.epoch_lock:
+        with self.pipeline.between_epochs():
             files = live_files(self.pipeline.table.reader())
             newest = self.pipeline.newest.epoch
         standing = self.standing()

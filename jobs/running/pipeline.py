@@ -23,7 +23,8 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ class Pipeline:
         self.agenda.heard(clock.time.watermark)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
         self.line: deque[CommittedEpoch] = deque(recent_line(table, newest), maxlen=LINE_EPOCHS)
-        self.epoch_lock = threading.RLock()
+        self._epoch_lock = threading.RLock()
         self._recent: deque[tuple[int, int]] = deque()  # (read, quarantined) of recent epochs
         self._records_max = sys.maxsize  # of an epoch, once one had too many bytes
         self.task_bytes_max = TASK_BYTES_MAX
@@ -154,11 +155,27 @@ class Pipeline:
     def _target(self) -> Column:
         return F.col(TARGET)
 
+    @contextmanager
+    def between_epochs(self) -> Iterator[None]:
+        """Hold the job between two epochs; the thread that holds it may run epochs."""
+        with self._epoch_lock:
+            yield
+
+    @contextmanager
+    def try_between_epochs(self, seconds: float = 0.0) -> Iterator[bool]:
+        """Like `between_epochs`, but yield False if an epoch still runs after `seconds`."""
+        held = self._epoch_lock.acquire(timeout=seconds)
+        try:
+            yield held
+        finally:
+            if held:
+                self._epoch_lock.release()
+
     def run_epoch(self, ends: Offsets) -> EpochRow:
         """Compute and commit the next epoch: what lies between the newest one's offsets and
         `ends`, which may be nothing. What time has made due in the state comes before new rows;
         what they make due, in an epoch of its own after them."""
-        with self.epoch_lock:
+        with self._epoch_lock:
             while ranges_between(self.newest.offsets, ends) and self.pass_time() is not None:
                 pass
             row = self._run_in_parts(ends)
@@ -187,7 +204,7 @@ class Pipeline:
 
     def pass_time(self) -> EpochRow | None:
         """An epoch without data, if time has made anything due."""
-        with self.epoch_lock:
+        with self._epoch_lock:
             if self.agenda.due(self.clock.now) is None:
                 return None
             return self._run((), self.newest.offsets)

@@ -1,8 +1,8 @@
-"""Reading: the streaming query of a running job, whose micro-batches become its epochs.
+"""The streaming query of a running job, whose micro-batches become its epochs.
 
     Spark's Kafka source ─► foreachBatch: the offsets at which it ends ─► the pipeline's next epoch
 
-Where a job is, its table says; so the query's own checkpoint is thrown away with it.
+The table holds the offsets of a job, so the checkpoint of the query is thrown away with it.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ import logging
 import shutil
 import tempfile
 import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.core.time.job_time import Place
 from jobs.edge.kafka.source import changes_stream, planned_ends, with_new_partitions
-from jobs.edge.spark.session import fast_directory
 from jobs.running.pipeline import Pipeline
-from schemas.spec.connections import spark_options
 from schemas.table.epoch import Offsets
 from schemas.table.object_path import TablePath
-
-if TYPE_CHECKING:
-    from jobs.running.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -44,35 +40,58 @@ class Stopping(Exception):
     """Raised inside a micro-batch that begins after the job was told to stop."""
 
 
-class Reading:
-    """The streaming query, which may have to begin anew to leave partitions out or take them in
-    again. Nothing lives in its checkpoint, so that takes a fraction of a second."""
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """How a job's query reads: from which brokers, and with a checkpoint in which directory."""
 
-    def __init__(self, job: Job, spark: SparkSession, pipeline: Pipeline, starts: Offsets) -> None:
-        self._job = job
+    connection: Mapping[str, str]  # options of Spark's Kafka source
+    scratch: Path
+    elastic: bool = False  # executors come and go, so the number of cores changes
+
+
+class SourceQuery:
+    """The streaming query of a job; a new one replaces it when partitions pause or resume.
+
+    The checkpoint holds nothing, so a replacement takes a fraction of a second. `log_ends` returns
+    where the topics end, `failed` receives the exception of an epoch, from the query's thread.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        settings: QuerySettings,
+        *,
+        log_ends: Callable[[], Offsets],
+        failed: Callable[[BaseException], None],
+        stopping: Callable[[], bool],
+    ) -> None:
         self._spark = spark
         self._pipeline = pipeline
-        self._turn = 0
+        self._settings = settings
+        self._log_ends = log_ends
+        self._failed = failed
+        self._stopping = stopping
+        self._number = 0
         self._left_out: frozenset[Place] = frozenset()
         self._scratch: Path | None = None
         self.query: StreamingQuery | None = None
-        self._begin(starts)
 
     def leave_out(self, paused: frozenset[Place]) -> None:
-        """Read all partitions but these from now on."""
+        """Read all partitions except `paused` from now on."""
         if paused == self._left_out:
             return
-        with self._pipeline.epoch_lock:  # no epoch runs, and none of the old query begins
-            self._turn += 1
-            starts = with_new_partitions(self._pipeline.newest.offsets, self._job.log_ends())
+        with self._pipeline.between_epochs():  # and no epoch of the old query begins after it
+            self._number += 1
+            starts = with_new_partitions(self._pipeline.newest.offsets, self._log_ends())
             self._left_out = self._pipeline.clock.paused
         self._stop_query()
         names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))
         log.info("reading without %s", names) if names else log.info("reading all partitions")
-        self._begin(starts)
+        self.start(starts)
 
-    def end(self) -> None:
-        self._turn += 1
+    def close(self) -> None:
+        self._number += 1
         self._stop_query()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -83,7 +102,8 @@ class Reading:
             with suppress(Exception):
                 query.stop()
 
-    def _begin(self, starts: Offsets) -> None:
+    def start(self, starts: Offsets) -> None:
+        """Start a query at these offsets; without any partition to read, start none."""
         if self._left_out:
             starts = {
                 topic: {p: at for p, at in found.items() if (topic, int(p)) not in self._left_out}
@@ -92,33 +112,31 @@ class Reading:
             starts = {topic: found for topic, found in starts.items() if found}
             if not starts:  # all wait for other jobs
                 return
-        job, pipeline, turn, spark = self._job, self._pipeline, self._turn, self._spark
-        scratch = fresh_scratch(fast_directory(job.data), pipeline.table.root)
+        pipeline, spark, number = self._pipeline, self._spark, self._number
+        scratch = fresh_scratch(self._settings.scratch, pipeline.table.root)
         self._scratch = scratch
-        connection = spark_options(job.connections.named(job.spec.source.connection))
-        stream = changes_stream(
-            spark, connection, starts, job.spec.minibatch, some=bool(self._left_out)
-        )
+        minibatch, some = pipeline.spec.minibatch, bool(self._left_out)
+        stream = changes_stream(spark, self._settings.connection, starts, minibatch, some=some)
 
         def run(_changes: DataFrame, _batch: int) -> None:
             try:
-                with pipeline.epoch_lock:
-                    if job.stopping or turn != self._turn:
+                with pipeline.between_epochs():
+                    if self._stopping() or number != self._number:
                         raise Stopping
-                    if not job.master.startswith("local"):  # executors come and go
+                    if self._settings.elastic:
                         pipeline.cores = spark.sparkContext.defaultParallelism
                     pipeline.run_epoch(planned_ends(spark))
             except Stopping:
                 raise
             except BaseException as failure:
-                job.fail(failure)
+                self._failed(failure)
                 raise RuntimeError(str(failure)) from failure
 
         self.query = (
             stream.writeStream.foreachBatch(run)
             .option("checkpointLocation", str(scratch))
             .options(**NO_PROGRESS_TRACKING)
-            .queryName(f"{job.spec.name}-{turn}")
+            .queryName(f"{pipeline.spec.name}-{number}")
             .trigger(processingTime="0 seconds")
             .start()
         )

@@ -27,9 +27,8 @@ import msgspec
 
 from schemas.limits import TRAIL_BYTES_MAX, TRAIL_FILES_MAX
 from service.access.tokens import Role
-from service.supervision.job_log import lines_backwards
-from service.supervision.jobs import instant
-from service.supervision.register import now_ms
+from service.log_lines import lines_backwards
+from service.moments import instant, now_ms
 
 log = logging.getLogger(__name__)
 

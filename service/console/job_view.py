@@ -17,9 +17,10 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.live.epoch_history import Behind
 from service.live.follower import Follower
+from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
-from service.supervision.register import Actual, Desired, JobRecord, now_ms
+from service.supervision.register import Actual, Desired, JobRecord
 
 _LAG_MS_MAX = 30_000
 

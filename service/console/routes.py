@@ -9,45 +9,29 @@ from starlette.exceptions import HTTPException
 from service.console import asset_files
 from service.console.page import told
 from service.console.pages import (
-    audit_log as trail_page,
-)
-from service.console.pages import (
-    audits as audit_pages,
-)
-from service.console.pages import (
-    changes as change_pages,
-)
-from service.console.pages import (
-    groups as key_pages,
-)
-from service.console.pages import (
-    jobs as job_pages,
-)
-from service.console.pages import (
-    login as login_pages,
-)
-from service.console.pages import (
-    quarantine as quarantine_pages,
-)
-from service.console.pages import (
-    results as result_pages,
-)
-from service.console.pages import (
-    specs as spec_pages,
+    audit_log,
+    audits,
+    changes,
+    groups,
+    jobs,
+    login,
+    quarantine,
+    results,
+    specs,
 )
 from service.problems import Problem
 
 _PARTS = (
     asset_files,
-    login_pages,
-    job_pages,
-    spec_pages,
-    trail_page,
-    result_pages,
-    key_pages,
-    change_pages,
-    quarantine_pages,
-    audit_pages,
+    login,
+    jobs,
+    specs,
+    audit_log,
+    results,
+    groups,
+    changes,
+    quarantine,
+    audits,
 )
 
 router = APIRouter()

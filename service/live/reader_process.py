@@ -27,10 +27,10 @@ from typing import NoReturn
 import msgspec
 
 from schemas.spec.job import JobSpec
+from service.attempts import attempt
 from service.live.reader import Begun, Looked, Outgrown, Reader, Seen, Stood, Told
 from service.live.recent_changes import Change, EpochChanges
 from service.places import JobPlaces
-from service.supervision.attempts import attempt
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,11 @@ from schemas.spec.job import JobSpec
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.problems import Problem
+from service.routes.answering import answer
 from service.routes.documents import Job, Operation
 from service.routes.evolution import told
 from service.routes.examples import JOB, answers
-from service.routes.jobs import answer, job_document
+from service.routes.jobs import job_document
 from service.routes.operations import OPERATION, RequestKey, accepted, asked_before, operation_asked
 from service.runtime import Runtime, runtime_of
 from service.supervision.jobs import etag

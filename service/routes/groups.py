@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -13,19 +12,21 @@ from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.answers.difference import difference_page
-from service.live.follower import Follower
+from service.routes.answering import (
+    answer,
+    key_of,
+    of_epoch,
+    read_table,
+)
 from service.routes.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.routes.examples import ROW, answers
-from service.routes.jobs import answer
-from service.routes.results import key_of, of_epoch
-from service.runtime import Runtime, runtime_of
+from service.runtime import runtime_of
 from service.table.explanation import GroupHistory
-from service.table.job_table import Table, at_newest
+from service.table.job_table import Table
 from service.table.quarantine import message, messages, place_of, with_replay
 
 router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(needs(Role.VIEWER))])
 
-Answer = TypeVar("Answer")
 
 _EXPLAINED = {
     "job": "items",
@@ -62,18 +63,6 @@ _REJECT = {
     "raw": '{"data":[{"cnt":"x"}]}',
     "replayed": None,
 }
-
-
-def read_table(runtime: Runtime, follower: Follower, look: Callable[[Table], Answer]) -> Answer:
-    """Something from the table's newest version; not too many at once."""
-    follower_has_epoch(follower)
-    with runtime.table_reads.one():
-        return at_newest(follower.places.table, look)
-
-
-def follower_has_epoch(follower: Follower) -> None:
-    with follower.index.reading():
-        return
 
 
 @router.get(

@@ -11,8 +11,8 @@ from fastapi.responses import PlainTextResponse, Response
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.routes import metrics
+from service.routes.answering import answer
 from service.routes.documents import Health, reference
-from service.routes.jobs import answer
 from service.runtime import runtime_of
 
 router = APIRouter(tags=["service"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -14,6 +13,7 @@ from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.problems import Problem
+from service.routes.answering import answer
 from service.routes.documents import Job, Jobs, Logs, Valid
 from service.routes.evolution import told
 from service.routes.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, answers
@@ -42,11 +42,6 @@ _SPEC_BODY: dict[str, Any] = {
         },
     }
 }
-
-
-def answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    headers = {"Cache-Control": "no-store"} | (headers or {})
-    return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
 async def job_document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from service.access.tokens import Role
 from service.problems import Problem
-from service.routes.results import key_of, of_epoch
+from service.routes.answering import key_of, of_epoch
 from service.runtime import Runtime
 
 LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it stands in for

@@ -17,12 +17,11 @@ from schemas.table.epoch import EpochRow, Offsets
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.problems import Problem
+from service.routes.answering import answer, newest_of
 from service.routes.bodies import body_invalid, body_of
 from service.routes.documents import JobOffsets, Operation
 from service.routes.examples import answers, body_schema
-from service.routes.jobs import answer
 from service.routes.operations import OPERATION, RequestKey, accepted, asked_before, operation_asked
-from service.routes.progress import newest_of
 from service.runtime import Runtime, runtime_of
 
 router = APIRouter(prefix="/v1", tags=["jobs"])

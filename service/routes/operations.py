@@ -23,12 +23,11 @@ from schemas.table.replayed import read_replay
 from service.access.requirements import needs
 from service.access.tokens import Role
 from service.problems import Problem
+from service.routes.answering import answer, newest_of, read_table
 from service.routes.bodies import body_invalid, body_of
 from service.routes.documents import Operation, Operations
 from service.routes.examples import answers, body_schema
-from service.routes.groups import read_table
-from service.routes.jobs import answer
-from service.routes.progress import SAVEPOINT_NAME, newest_of
+from service.routes.progress import SAVEPOINT_NAME
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME

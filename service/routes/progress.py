@@ -14,16 +14,14 @@ from fastapi.responses import Response
 from schemas.table.epoch import EpochRow
 from service.access.requirements import needs
 from service.access.tokens import Role
-from service.live.follower import Follower
-from service.live.results_index import no_epoch
+from service.moments import instant
 from service.problems import Problem
+from service.routes.answering import answer, newest_of
 from service.routes.bodies import body_of
 from service.routes.documents import Savepoint, Savepoints, Watermarks
 from service.routes.examples import answers, body_schema
-from service.routes.jobs import answer
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
-from service.supervision.jobs import instant
 
 router = APIRouter(prefix="/v1")
 
@@ -58,12 +56,6 @@ class _Savepoint(msgspec.Struct):
 
     name: str
     row: EpochRow
-
-
-def newest_of(follower: Follower) -> EpochRow:
-    if follower.newest is None:
-        raise no_epoch()
-    return follower.newest
 
 
 # --- where it is --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from typing import Annotated
-from urllib.parse import unquote_to_bytes, urlencode
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -20,10 +20,10 @@ from service.answers.media import Media, accepted, csv, json_page, ndjson
 from service.answers.results import Page
 from service.live.follower import Follower
 from service.problems import Problem
+from service.routes.answering import key_of, of_epoch
 from service.routes.documents import Listing, Result
 from service.routes.examples import NOT_MODIFIED, ROW, answers
 from service.runtime import runtime_of
-from service.table.job_table import Key
 
 router = APIRouter(
     prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(needs(Role.VIEWER))]
@@ -100,23 +100,6 @@ def _record(follower: Follower, text: str) -> tuple[str, str, int]:
         errors = [{"path": "query.after_offset", "message": reason}]
         raise Problem("parameter-invalid", 422, reason, errors=errors)
     return found[1] or topics[0], str(int(found[2])), int(found[3])
-
-
-def key_of(follower: Follower, raw: str) -> Key:
-    """The group that the last part of an address names; the gate has kept it encoded."""
-    try:
-        text = unquote_to_bytes(raw).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Problem("key-invalid", 422, "the key is not UTF-8") from None
-    return follower.shape.parse_key(text)
-
-
-def of_epoch(epoch: int, watermark: int | None = None, **further: str) -> dict[str, str]:
-    """The headers of what is true at an epoch."""
-    headers = {"ETag": f'W/"{epoch}"', "X-Epoch": str(epoch), "Cache-Control": "no-cache"}
-    if watermark is not None:
-        headers["X-Watermark"] = str(watermark)
-    return headers | further
 
 
 def unchanged(if_none_match: str | None, epoch: int) -> bool:

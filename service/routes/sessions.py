@@ -14,10 +14,10 @@ from service.access.requirements import needs, same_origin
 from service.access.sessions import change_word
 from service.access.tokens import Role
 from service.problems import Problem
+from service.routes.answering import answer
 from service.routes.bodies import body_of
 from service.routes.documents import Session, Ticket, TrailLines
 from service.routes.examples import answers, body_schema
-from service.routes.jobs import answer
 from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["service"])

@@ -22,17 +22,11 @@ from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from service.moments import now_ms
 from service.places import JobPlaces
 from service.supervision import job_process
 from service.supervision.jobs import Jobs
-from service.supervision.register import (
-    ALIVE,
-    Desired,
-    JobRecord,
-    OperationRecord,
-    Register,
-    now_ms,
-)
+from service.supervision.register import ALIVE, Desired, JobRecord, OperationRecord, Register
 from service.table.job_table import newest_row
 
 Outcome = tuple[str | None, str | None]  # the result as JSON, or the reason of the failure

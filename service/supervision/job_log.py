@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from schemas.limits import JOB_LOG_BYTES_MAX
+from service.log_lines import lines_backwards
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR) (.*)")
-_BLOCK_BYTES = 64 * 1024
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _REASON_CHARACTERS = 1_000
 
@@ -73,25 +72,3 @@ def _structured(text: str) -> dict[str, Any]:
         return {"time": f"{moment}.{ms}", "level": level, "message": message}
     level = "ERROR" if text.startswith("retally: ") else "INFO"
     return {"time": None, "level": level, "message": text}
-
-
-def lines_backwards(log: Path) -> Iterator[str]:
-    """The lines of a file that may be long, the last one first."""
-    try:
-        file = log.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        end = file.seek(0, 2)
-        rest = b""
-        while end > 0:
-            start = max(0, end - _BLOCK_BYTES)
-            file.seek(start)
-            lines = (file.read(end - start) + rest).split(b"\n")
-            end = start
-            rest = lines.pop(0) if start else b""
-            if start and len(rest) > 16 * _BLOCK_BYTES:  # one endless line: let go of it
-                rest = b""
-            for line in reversed(lines):
-                if line:
-                    yield line.decode("utf-8", "replace")

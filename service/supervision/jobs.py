@@ -14,7 +14,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +26,7 @@ from jobs.core.job.job_plan import plan_of
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
+from service.moments import instant, now_ms
 from service.places import JobPlaces, discarded
 from service.problems import Problem
 from service.settings import Settings
@@ -37,7 +37,6 @@ from service.supervision.register import (
     JobRecord,
     OperationRecord,
     Register,
-    now_ms,
 )
 from service.supervision.spec_body import CheckedSpec, read_spec
 from service.table.job_table import FormatUnknown, NoTable, Table, newest_row
@@ -450,8 +449,3 @@ def described(record: JobRecord, *, full: bool = True) -> dict[str, Any]:
             None if record.pending is None else msgspec.json.decode(record.pending)
         )
     return document
-
-
-def instant(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

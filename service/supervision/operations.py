@@ -24,12 +24,13 @@ import msgspec
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
+from service.moments import instant, now_ms
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision import job_process
 from service.supervision.evolving import Evolving, Outcome
-from service.supervision.jobs import at_work, instant
-from service.supervision.register import OperationRecord, Register, now_ms
+from service.supervision.jobs import at_work
+from service.supervision.register import OperationRecord, Register
 
 log = logging.getLogger(__name__)
 

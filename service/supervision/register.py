@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from service.moments import now_ms
 from service.transaction import transaction
 
 
@@ -80,10 +80,6 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     request_key: str | None = None  # the client's Idempotency-Key
     asked_by: str | None = None  # the name of the token
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _columns(record: type[msgspec.Struct]) -> str:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from schemas import limits
 from schemas.table.failure import read_failure
+from service.moments import now_ms
 from service.places import JobPlaces, ServicePlaces
 from service.problems import Problem
 from service.supervision import job_log, job_process
-from service.supervision.register import ALIVE, Actual, Desired, JobRecord, Register, now_ms
+from service.supervision.register import ALIVE, Actual, Desired, JobRecord, Register
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Any
 from jobs.core.job import refused_message as replaying
 from jobs.core.job.refused_message import Place, identity_of
 from schemas.table.replayed import read_replay
+from service.moments import instant
 from service.places import JobPlaces
 from service.problems import Problem
-from service.supervision.jobs import instant
 from service.table.job_table import QUARANTINE, Table
 
 PREVIEW_BYTES = 1_024

@@ -43,15 +43,9 @@ from jobs.edge.kafka.source import (
     same_topics,
     topic_identities,
 )
-from jobs.edge.publisher import (
-    job_publisher as publishing,
-)
-from jobs.edge.publisher import (
-    process as publisher_process,
-)
-from jobs.edge.publisher import (
-    session as publisher_session,
-)
+from jobs.edge.publisher import job_publisher as publishing
+from jobs.edge.publisher import process as publisher_process
+from jobs.edge.publisher import session as publisher_session
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import Publishing
 from jobs.edge.state import bucket_states

@@ -99,12 +99,11 @@ def _java() -> str:
 
 
 def _jars() -> str:
-    from jobs.edge.process.jars import broker_jars, directory, spark_jars
-    from jobs.edge.spark.class_archive import archive
+    from jobs.edge.process.jars import broker_jars, class_archive, directory, spark_jars
 
     found = f"{len(spark_jars())} for Spark, {len(broker_jars())} for the broker, in {directory()}"
     slow = "; no archive of Spark's classes: `make setup` makes one, and jobs start sooner"
-    return found if archive().is_file() else found + slow
+    return found if class_archive().is_file() else found + slow
 
 
 def _memory() -> str:

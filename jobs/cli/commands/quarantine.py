@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import base64
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from jobs.cli.errors import CommandFailed, UsageError
+from jobs.cli.message_file import message_of
 from jobs.cli.output import note, print_json, print_messages
 from jobs.core.job.refused_message import identity_of
 from jobs.edge.process.job_directory import JobDirectory, existing_job
 from jobs.edge.table.epoch_files import QUARANTINE
 from jobs.edge.table.reading import reading
-from schemas.limits import MESSAGE_BYTES_MAX
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.replayed import read_replay
@@ -57,19 +55,6 @@ def _replay(place: JobDirectory, options: argparse.Namespace) -> None:
         print_json(msgspec.to_builtins(done))
     else:
         note(f"message {done.id} is offset {done.offset} of {done.topic}/{done.partition} now")
-
-
-def message_of(named: str) -> bytes:
-    """A file's bytes, or standard input for `-`; not more than a job would read."""
-    try:
-        stream = sys.stdin.buffer if named == "-" else Path(named).open("rb")  # noqa: SIM115
-        with stream:
-            text = stream.read(MESSAGE_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"--message {named}: {error.strerror}") from None
-    if len(text) > MESSAGE_BYTES_MAX:
-        raise UsageError(f"--message: a message has at most {MESSAGE_BYTES_MAX} bytes")
-    return text
 
 
 def _document(place: JobDirectory, row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import islice
 from jobs.core.aggregates.base import Constant, Function, Order, Reading, Site
 from jobs.core.aggregates.entries import Entries, item_type, single_values
 from jobs.core.aggregates.multiset import multiset_of
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.change import Value
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
 from schemas.types.sql_types import STRING, SqlType, array_of

@@ -21,7 +21,7 @@ from jobs.core.aggregates.base import (
 from jobs.core.aggregates.distinct import Present
 from jobs.core.aggregates.multiset import Multiset, multiset_of, same_type
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.plan.types import numeric
+from jobs.core.plan.typing_rules import numeric
 from jobs.core.values.change import Value
 from jobs.core.values.exact_numbers import INFINITY, exact_float, rounded_double
 from schemas.types.sql_types import DOUBLE, SqlType

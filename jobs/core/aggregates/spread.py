@@ -16,7 +16,7 @@ from jobs.core.aggregates import readable
 from jobs.core.aggregates.base import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.sum import sum_of
-from jobs.core.plan.types import numeric
+from jobs.core.plan.typing_rules import numeric
 from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DOUBLE, INTEGER_BITS, SqlType

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from jobs.core.aggregates import readable
 from jobs.core.aggregates.base import Cell, Function, Site, Storage
 from jobs.core.aggregates.count import Count
-from jobs.core.plan.types import numeric
+from jobs.core.plan.typing_rules import numeric
 from jobs.core.values.exact_numbers import float_total
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range

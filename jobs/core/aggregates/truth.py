@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.core.aggregates.base import Cell, Distinction, Function, Storage
 from jobs.core.aggregates.count import Count
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import BOOLEAN, SqlType
 

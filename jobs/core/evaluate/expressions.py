@@ -35,7 +35,7 @@ from jobs.core.plan.tree import (
     Negate,
     Not,
 )
-from jobs.core.plan.types import like_pattern
+from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import walk
 from jobs.core.values.exact_numbers import float32
 from jobs.core.values.rounding import Failed, canonical, fitted, half_up, to_significant

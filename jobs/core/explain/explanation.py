@@ -130,3 +130,9 @@ def ranges_read(before: Offsets, after: Offsets) -> Read:
             if start != end:
                 found.setdefault(topic, {})[partition] = [start, end]
     return found
+
+
+def negative(document: dict[str, Any]) -> bool:
+    """Whether a multiset holds values that were taken away and never given."""
+    entries = [entry for each in document["arguments"] for entry in each.get("multiset", ())]
+    return any(entry["multiplicity"] < 0 for entry in entries)

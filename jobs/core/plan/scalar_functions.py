@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jobs.core.plan.tree import Call, Constant, Expression
-from jobs.core.plan.types import (
+from jobs.core.plan.typing_rules import (
     INSTANTS,
     UNTYPED,
     TypeProblem,

@@ -24,7 +24,7 @@ from jobs.core.plan.tree import (
     Plan,
     WindowBound,
 )
-from jobs.core.plan.types import cast_fails
+from jobs.core.plan.typing_rules import cast_fails
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, SqlType
 
 

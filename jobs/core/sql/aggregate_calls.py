@@ -16,10 +16,10 @@ from fractions import Fraction
 from sqlglot import exp
 
 from jobs.core.aggregates import FUNCTIONS, SYNONYMS, Constant, Distinction, Function, Order
-from jobs.core.plan import types as typing_rules
+from jobs.core.plan import typing_rules
 from jobs.core.plan.tree import Case, Composite, Expression, Ordering
 from jobs.core.plan.tree import Constant as Literal
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.problems import Reading, function_name
 from schemas.limits import TOP_K_MAX
 from schemas.types.sql_types import INT, SqlType, row_of

@@ -5,23 +5,15 @@ What is not in the lists is refused by name, never ignored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobs.core.plan import scalar_functions as functions
-from jobs.core.plan import types as typing_rules
-from jobs.core.plan.scalar_functions import FUNCTIONS, SYNONYMS, UNITS_MONTHS, UNITS_US
-from jobs.core.plan.types import UNTYPED, TypeProblem
-from jobs.core.sql import literals
-from jobs.core.sql.problems import function_name, shown_name
-
-if TYPE_CHECKING:
-    from jobs.core.sql.row_expressions import RowReader
-
 import re
 from collections.abc import Callable
+from typing import Protocol
 
 from sqlglot import exp
 
+from jobs.core.plan import scalar_functions as functions
+from jobs.core.plan import typing_rules
+from jobs.core.plan.scalar_functions import FUNCTIONS, SYNONYMS, UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import (
     ArithmeticOp,
     Call,
@@ -34,8 +26,12 @@ from jobs.core.plan.tree import (
     Logical,
     LogicalOp,
     Not,
+    Window,
 )
-from jobs.core.sql import window_calls as window_query
+from jobs.core.plan.typing_rules import UNTYPED, TypeProblem
+from jobs.core.sql import literals, window_calls
+from jobs.core.sql.dialect import Refusal
+from jobs.core.sql.problems import function_name, shown_name
 from schemas.types.sql_types import BINARY, BOOLEAN, STRING, SqlType
 
 _ARITHMETIC: dict[type[exp.Expr], ArithmeticOp] = {
@@ -57,7 +53,17 @@ _COMPARE: dict[type[exp.Expr], CompareOp] = {
 Read = Callable[[exp.Expr], Expression]
 
 
-def _arithmetic(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+class RowQuery(Protocol):
+    """What the readers of nodes need of the query that is read."""
+
+    window: Window | None
+
+    def only(self, node: exp.Expr, *known: str) -> None: ...
+
+    def unknown(self, node: exp.Expr) -> Refusal: ...
+
+
+def _arithmetic(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression", "typed", "safe")
     for moment, interval in ((node.this, node.expression), (node.expression, node.this)):
         if isinstance(interval, exp.Interval):
@@ -91,11 +97,11 @@ def _interval(node: exp.Interval) -> tuple[int, str]:
     return sign * int(match[2] + match[3].ljust(3, "0")), "MILLISECOND"
 
 
-def _alone(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _alone(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     raise TypeProblem("an INTERVAL is only possible behind + or -", "t + INTERVAL '1' DAY")
 
 
-def _distinct_from(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """IS [NOT] DISTINCT FROM, which is never unknown: NULL is NULL's like."""
     query.only(node, "this", "expression")
     left, right = read(node.this), read(node.expression)
@@ -112,31 +118,31 @@ def _distinct_from(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return alike if isinstance(node, exp.NullSafeEQ) else Not(alike, BOOLEAN)
 
 
-def _compare(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _compare(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression")
     return typing_rules.comparison(_COMPARE[type(node)], read(node.this), read(node.expression))
 
 
-def _logical(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _logical(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression")
     op: LogicalOp = "AND" if isinstance(node, exp.And) else "OR"
     left = typing_rules.condition(read(node.this), op)
     return Logical(op, left, typing_rules.condition(read(node.expression), op), BOOLEAN)
 
 
-def _not(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _not(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Not(typing_rules.condition(read(node.this), "NOT"), BOOLEAN)
 
 
-def _negate(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _negate(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return typing_rules.negated(read(node.this))
 
 
-def _concat(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _concat(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return functions.call("CONCAT", [read(node.this), read(node.expression)])
 
 
-def _is(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """IS NULL; IS TRUE and IS FALSE, which are never unknown."""
     query.only(node, "this", "expression", "negate")
     operand, against = read(node.this), node.expression
@@ -153,14 +159,14 @@ def _is(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return Not(result, BOOLEAN) if negate else result
 
 
-def _between(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _between(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "low", "high")
     operand, low, high = read(node.this), read(node.args["low"]), read(node.args["high"])
     least = typing_rules.comparison(">=", operand, low)
     return Logical("AND", least, typing_rules.comparison("<=", operand, high), BOOLEAN)
 
 
-def _in(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if node.args.get("query"):
         raise TypeProblem("a subquery is only possible in FROM")
     query.only(node, "this", "expressions")
@@ -169,7 +175,7 @@ def _in(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return typing_rules.contained(read(node.this), [read(each) for each in node.expressions])
 
 
-def _like(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _like(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     escape = None
     if isinstance(node, exp.Escape):
         if not isinstance(node.this, exp.Like):
@@ -181,7 +187,7 @@ def _like(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return Not(result, BOOLEAN) if node.args.get("negate") else result
 
 
-def _case(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _case(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """CASE WHEN, and CASE x WHEN, which compares x with each."""
     query.only(node, "this", "ifs", "default")
     subject = read(node.this) if node.args.get("this") is not None else None
@@ -195,7 +201,7 @@ def _case(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return typing_rules.choice(branches, None if default is None else read(default), "CASE")
 
 
-def _cast(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _cast(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     lenient = isinstance(node, exp.TryCast)
     if not isinstance(node.args["to"], exp.Var):
         return _typed_literal(query, node)
@@ -203,7 +209,7 @@ def _cast(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return typing_rules.cast(read(node.this), _named_type(node.args["to"].name), lenient)
 
 
-def _typed_literal(query: RowReader, node: exp.Expr) -> Expression:
+def _typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
     """DATE '...' and TIMESTAMP '...', which sqlglot reads as a cast of a string."""
     kind = node.args["to"].this
     if (
@@ -230,12 +236,12 @@ def _named_type(text: str) -> SqlType:
         raise TypeProblem(str(error)) from None
 
 
-def _literal(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _literal(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     text = node.name
     return Constant(text, STRING) if node.is_string else literals.number(text)
 
 
-def _hex(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _hex(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this")
     try:
         return Constant(bytes.fromhex(node.name), BINARY)
@@ -243,15 +249,15 @@ def _hex(query: RowReader, node: exp.Expr, read: Read) -> Expression:
         raise TypeProblem("X'...' takes pairs of hexadecimal digits", "X'00FF'") from None
 
 
-def _boolean(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _boolean(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Constant(bool(node.this), BOOLEAN)
 
 
-def _null(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _null(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Constant(None, UNTYPED)
 
 
-def _function(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expressions")
     name = function_name(node)
     if name == "LOG" and len(node.expressions) == 1:
@@ -260,8 +266,8 @@ def _function(query: RowReader, node: exp.Expr, read: Read) -> Expression:
         return functions.call(
             name, [_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
         )
-    if name in window_query.WORDS:
-        return window_query.read_bound(node, query.window, read)
+    if name in window_calls.WORDS:
+        return window_calls.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
         raise query.unknown(node)
     count, example = _REWRITTEN[name]
@@ -296,13 +302,13 @@ _REWRITTEN = {
 }
 
 
-def _substring(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _substring(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "start", "length")
     given = (node.this, node.args.get("start"), node.args.get("length"))
     return functions.call("SUBSTRING", [read(each) for each in given if each is not None])
 
 
-def _trim(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _trim(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     """TRIM(s) takes spaces off; TRIM([LEADING | TRAILING | BOTH] 'xy' FROM s) these characters."""
     query.only(node, "this", "expression", "position")
     side = str(node.args.get("position") or "BOTH").upper()
@@ -313,7 +319,7 @@ def _trim(query: RowReader, node: exp.Expr, read: Read) -> Expression:
     return functions.call(name or "BTRIM", [read(node.this), read(taken)])
 
 
-def _extract(query: RowReader, node: exp.Expr, read: Read) -> Expression:
+def _extract(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     query.only(node, "this", "expression")
     part = node.name.upper()
     name = SYNONYMS.get(part, part)
@@ -336,7 +342,7 @@ def _string(node: exp.Expr, what: str) -> str:
     return str(node.name)
 
 
-READERS: dict[type[exp.Expr], Callable[[RowReader, exp.Expr, Read], Expression]] = {
+READERS: dict[type[exp.Expr], Callable[[RowQuery, exp.Expr, Read], Expression]] = {
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys(_COMPARE, _compare),
     exp.And: _logical,

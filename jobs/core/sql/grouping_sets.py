@@ -31,7 +31,7 @@ from jobs.core.plan.tree import (
     Plan,
     SetNumber,
 )
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.plan.walk import replaced
 from jobs.core.values.change import Row
 from schemas.limits import GROUPING_SETS_MAX

@@ -6,7 +6,7 @@ import re
 from datetime import date, datetime, timedelta
 
 from jobs.core.plan.tree import Constant
-from jobs.core.plan.types import TypeProblem, integer_constant
+from jobs.core.plan.typing_rules import TypeProblem, integer_constant
 from schemas.types.sql_types import (
     DECIMAL_PRECISION_MAX,
     DOUBLE,

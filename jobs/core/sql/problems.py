@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.dialect import Refusal
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 

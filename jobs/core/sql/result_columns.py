@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from jobs.core.evaluate.expressions import not_here
-from jobs.core.plan import types as typing_rules
+from jobs.core.plan import typing_rules
 from jobs.core.plan.tree import (
     Aggregate,
     AggregateValue,
@@ -26,7 +26,7 @@ from jobs.core.plan.tree import (
     WindowBound,
 )
 from jobs.core.plan.walk import replaced, walk
-from jobs.core.sql import window_calls as window_query
+from jobs.core.sql import window_calls
 from jobs.core.sql.aggregate_calls import argument_name, is_call, named_in, read_call, written_name
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.problems import function_name, same_name, sql_name
@@ -226,7 +226,7 @@ class ResultReader(RowReader):
                 )
             )  # fmt: skip
         if self.window is not None and self.window.function == "SESSION":
-            start = window_query.bounds(self.window)[0]
+            start = window_calls.bounds(self.window)[0]
             if start not in [each.expression for each in arguments]:
                 arguments.append(Named(unused("instant", taken), start))
         return tuple(arguments), tuple(aggregates)

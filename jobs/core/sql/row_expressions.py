@@ -10,7 +10,7 @@ from sqlglot import exp
 from jobs.core.plan.scalar_functions import FUNCTIONS, SYNONYMS
 from jobs.core.plan.tree import Expression, Window
 from jobs.core.plan.walk import parts
-from jobs.core.sql import window_calls as window_query
+from jobs.core.sql import window_calls
 from jobs.core.sql.aggregate_calls import AGGREGATES, is_call
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.expression_nodes import READERS
@@ -101,8 +101,8 @@ class RowReader(Reading):
             choices = " and ".join(f"`{each}`" for each in alike)
             message = f"`{node.name}` could be {choices}: write it in the same case"
             raise self.refused(message, node)
-        if node.name.lower() in window_query.NAMES:
-            raise self.refused(window_query.NO_BOUND.format(node.name.lower()), node)
+        if node.name.lower() in window_calls.NAMES:
+            raise self.refused(window_calls.NO_BOUND.format(node.name.lower()), node)
         close = difflib.get_close_matches(node.name, list(scope.names), 1)
         shown = ", ".join(list(scope.names)[:10])
         hint = close[0] if close else f"one of {shown}" if shown else None

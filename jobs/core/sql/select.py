@@ -24,11 +24,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from jobs.core.plan import types as typing_rules
+from jobs.core.plan import typing_rules
 from jobs.core.plan.tree import Column, Expression, Logical, Named, Plan, WindowBound
 from jobs.core.plan.walk import walk
-from jobs.core.sql import grouping_sets as grouping
-from jobs.core.sql import window_calls as window_query
+from jobs.core.sql import grouping_sets, window_calls
 from jobs.core.sql.aggregate_calls import AGGREGATES
 from jobs.core.sql.dialect import Refusal, parse_select
 from jobs.core.sql.problems import QueryError, QueryProblem, problem_at, same_name
@@ -77,7 +76,7 @@ def parse_query(sql: str, columns: Mapping[str, SqlType]) -> Plan:
 class _Query(ResultReader):
     """One query on its way to a plan."""
 
-    sets: grouping.KeySets | None = None  # known once GROUP BY was read, where it has several
+    sets: grouping_sets.KeySets | None = None  # known once GROUP BY was read, where it has several
 
     # -- the SELECT as a whole --
 
@@ -224,16 +223,16 @@ class _Query(ResultReader):
         """The names behind GROUP BY: with a window there, also its bounds."""
         group = select.args.get("group")
         keys = group.expressions if group is not None else []
-        calls = [key for key in keys if window_query.is_window(key)]
+        calls = [key for key in keys if window_calls.is_window(key)]
         if not calls:
             return scope
         if len(calls) > 1:
             raise self.refused("a query has one window; GROUP BY names two", calls[1])
         with self.at(calls[0]):
-            self.window = window_query.read_window(
+            self.window = window_calls.read_window(
                 calls[0], lambda node: self.row(node, scope, "GROUP BY")
             )
-        return Scope(window_query.with_bounds(scope.names, self.window), scope.qualifiers)
+        return Scope(window_calls.with_bounds(scope.names, self.window), scope.qualifiers)
 
     # -- SELECT list and GROUP BY --
 
@@ -248,7 +247,7 @@ class _Query(ResultReader):
                 hint = "GROUP BY ROLLUP(a, b), or CUBE(a, b)"
                 raise self.refused("WITH ROLLUP and WITH CUBE are not supported", group, hint)
             self.only(group, "expressions")
-            if grouping.has_sets(group.expressions):
+            if grouping_sets.has_sets(group.expressions):
                 return self._keys_in_sets(group, scope, items, select)
             for node in group.expressions:
                 keys += [e for e in self._whole_key(node, scope, items, select) if e not in keys]
@@ -261,21 +260,22 @@ class _Query(ResultReader):
         key = self._key(node, scope, items, len(select.expressions))
         with self.at(node):
             typing_rules.typed(key)
-        return [*window_query.bounds(key.window)] if isinstance(key, WindowBound) else [key]
+        return [*window_calls.bounds(key.window)] if isinstance(key, WindowBound) else [key]
 
     def _keys_in_sets(
         self, group: exp.Group, scope: Scope, items: list[Item], select: exp.Select
     ) -> list[Expression]:
         """The keys as the grouping sets have them, and behind them which set it is."""
         with self.at(group):
-            sets = grouping.node_sets(group.expressions)
+            sets = grouping_sets.node_sets(group.expressions)
         read = {
             id(node): self._whole_key(node, scope, items, select) for each in sets for node in each
         }
-        made = grouping.KeySets([[key for node in each for key in read[id(node)]] for each in sets])
+        by_set = [[key for node in each for key in read[id(node)]] for each in sets]
+        made = grouping_sets.KeySets(by_set)
         for key, wrapped in zip(made.keys, made.wrapped, strict=True):
             if isinstance(key, WindowBound) and wrapped != key:
-                hint = f"GROUP BY {window_query.EXAMPLES['TUMBLE']}, ROLLUP(a, b)"
+                hint = f"GROUP BY {window_calls.EXAMPLES['TUMBLE']}, ROLLUP(a, b)"
                 raise self.refused("a window is in every grouping set", group, hint)
         self.sets = made
         return [*made.wrapped, made.id] if made.several else made.keys
@@ -301,7 +301,7 @@ class _Query(ResultReader):
         having: Expression | None,
     ) -> Expression | None:
         """Items, and HAVING, with the columns of the key as the grouping sets have them."""
-        sets = self.sets or grouping.KeySets([keys])
+        sets = self.sets or grouping_sets.KeySets([keys])
         for item in items:
             if not item.call:
                 with self.at(item.node):
@@ -337,8 +337,8 @@ class _Query(ResultReader):
             if self.problems:  # positions are only right when every item was understood
                 raise self.refused(f"column {position} is not clear yet", node)
             return self._key_item(items[position - 1], node)
-        if self.window is not None and window_query.is_window(node):
-            return window_query.bounds(self.window)[0]
+        if self.window is not None and window_calls.is_window(node):
+            return window_calls.bounds(self.window)[0]
         if isinstance(node, exp.Column) and not node.table:
             column = scope.find(node.name)
             aliased = [item for item in items if item.alias and same_name(item.alias, node.name)]

@@ -15,7 +15,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from jobs.core.plan.tree import Column, Expression, Window, WindowBound
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.printer import INTERVAL_UNITS_MS, window_sql
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
 from schemas.spec.duration import duration_text

@@ -3,6 +3,7 @@
     .jars/spark/*.jar      what Spark needs beyond the jars that pyspark ships
     .jars/broker/*.jar     the class path of the embedded broker
     .jars/manifest.json    name and size of every jar, written last
+    .jars/spark.jsa        Spark's classes as an archive of the JVM (see jobs.edge.spark)
 
 The directory is in the checkout, or where RETALLY_JARS says. Standard library only: the set-up
 uses this file before any package is installed.
@@ -48,6 +49,18 @@ def broker_classpath() -> str:
     if not found:
         raise JarsMissing(f"{directory()} was set up without the embedded broker: run make setup")
     return os.pathsep.join(map(str, found))
+
+
+def class_archive() -> Path:
+    """Return the path of the archive of Spark's classes, whether or not there is one."""
+    return directory().resolve() / "spark.jsa"
+
+
+def class_archive_option() -> str:
+    """Return the JVM option that maps the archive into memory; empty where there is no archive."""
+    found = class_archive()
+    # A JVM that the archive does not fit would log that at every start, to no use.
+    return f"-XX:SharedArchiveFile={found} -Xlog:cds*=off" if found.is_file() else ""
 
 
 def fetched_key() -> str | None:

@@ -15,36 +15,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.edge.process.jars import directory
+from jobs.edge.process.jars import class_archive
+from jobs.edge.spark.session import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 WRITE_SECONDS_MAX = 180
-_NAME = "spark.jsa"
 _NOWHERE = "127.0.0.1:1"  # the classes of a Kafka client are loaded before it knows that
-
-
-def archive() -> Path:
-    return directory().resolve() / _NAME
-
-
-def jvm_option() -> str:
-    """What has a JVM start with the archive; nothing where there is none."""
-    found = archive()
-    # Where it does not fit the JVM would say so on every start, and there is nothing to be done.
-    return f"-XX:SharedArchiveFile={found} -Xlog:cds*=off" if found.is_file() else ""
 
 
 def make() -> None:
     """Make the archive, in place of an older one."""
-    from jobs.edge.spark.session import session
-
-    found = archive()
+    found = class_archive()
     partial = found.with_suffix(".partial")
     found.unlink(missing_ok=True)
     os.environ["RETALLY_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={partial} -Xlog:cds*=off"

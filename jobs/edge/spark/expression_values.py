@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.core.plan.tree import Arithmetic, Constant
-from jobs.core.plan.types import DECIMAL_SCALE_KEPT
+from jobs.core.plan.typing_rules import DECIMAL_SCALE_KEPT
 from schemas.types.sql_types import (
     BIGINT,
     BOOLEAN,

@@ -44,7 +44,7 @@ from jobs.core.plan.tree import (
     SetNumber,
     WindowBound,
 )
-from jobs.core.plan.types import like_pattern
+from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import fails_itself, plan_fails
 from jobs.core.sql.grouping_sets import SET, in_sets
 from jobs.core.sql.printer import expression_sql

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from jobs.core.fold.laws import BrokenLaw
 from jobs.edge.process.disk import room_in
-from jobs.edge.process.jars import spark_jars
+from jobs.edge.process.jars import class_archive_option, spark_jars
 from jobs.edge.process.java import use_own
-from jobs.edge.spark.class_archive import jvm_option
 from jobs.edge.state.hot_state import ZombieTask
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
@@ -88,7 +87,8 @@ def session(
     # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
     more = os.environ.get(_MORE, "")
     options = f"{_JVM} {_SERIAL_FILTER} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
-    builder = builder.config("spark.driver.extraJavaOptions", f"{options} {jvm_option()}".strip())
+    of_driver = f"{options} {class_archive_option()}".strip()
+    builder = builder.config("spark.driver.extraJavaOptions", of_driver)
     builder = builder.config("spark.executor.extraJavaOptions", options)
     # Only what is on the class path itself can be archived; executors ask the driver for jars.
     jars = [str(jar.resolve()) for jar in spark_jars()]

@@ -19,8 +19,7 @@ from service.console.rows import key_label, key_part
 from service.console.story.group_story import Known, Story, known_of
 from service.console.visitor import visitor_of
 from service.live.follower import Follower
-from service.routes.groups import read_table
-from service.routes.results import key_of
+from service.routes.answering import key_of, read_table
 from service.runtime import Runtime, runtime_of
 from service.table.job_table import Key, Table
 

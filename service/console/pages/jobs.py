@@ -22,12 +22,13 @@ from service.console.pictures.partition_strip import partition_strip
 from service.console.story.advice import advice
 from service.console.visitor import Visitor, visitor_of
 from service.live.epoch_history import Course
+from service.moments import now_ms
 from service.problems import Problem
 from service.routes.evolution import told
 from service.routes.progress import savepoints_of
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log, operations
-from service.supervision.register import Desired, JobRecord, now_ms
+from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

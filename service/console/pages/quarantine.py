@@ -18,7 +18,7 @@ from service.console.page import PageRoute, page
 from service.console.rows import text_of
 from service.console.visitor import visitor_of
 from service.live.follower import Follower
-from service.routes.groups import read_table
+from service.routes.answering import read_table
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.table.quarantine import message, newest_messages, place_of, with_replay

@@ -38,7 +38,7 @@ from service.console.story.lookback import Lookback
 from service.console.visitor import visitor_of
 from service.live.follower import Follower
 from service.problems import Problem
-from service.routes.groups import read_table
+from service.routes.answering import read_table
 from service.runtime import Runtime, runtime_of
 from service.table.job_table import Table
 from service.table.row_shape import RowShape

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.core.evaluate.expressions import evaluator
 from jobs.core.plan.tree import KeyValue
-from jobs.core.plan.types import like
+from jobs.core.plan.typing_rules import like
 from schemas.types.sql_types import STRING
 from tests.support.examples import examples
 

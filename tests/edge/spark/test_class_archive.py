@@ -11,7 +11,6 @@ import pytest
 
 from jobs.edge.process import jars
 from jobs.edge.process.java import java
-from jobs.edge.spark import class_archive
 
 # Of a session: whether its JVM has mapped the archive, and whether it works.
 _LOOK = """
@@ -63,7 +62,7 @@ def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert class_archive.archive() == ours / "spark.jsa"
+    assert jars.class_archive() == ours / "spark.jsa"
     assert look()[0] == ["mapped", "3"]
 
 

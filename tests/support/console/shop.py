@@ -15,7 +15,8 @@ from jobs.edge.table.epoch_files import QUARANTINE, AddedFile, Reject, file_name
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
-from service.supervision.register import Actual, Desired, JobRecord, Register, now_ms
+from service.moments import now_ms
+from service.supervision.register import Actual, Desired, JobRecord, Register
 from tests.edge.table.test_reading import WrittenTable
 from tests.support.service.served import SPEC, Served, eventually
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from jobs.core.aggregates import FUNCTIONS, Distinction, Function, Reading
-from jobs.core.plan.types import TypeProblem
+from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.aggregate_calls import BY_ARRIVAL, REFUSED
 from jobs.core.values.change import Row
 from schemas.types.sql_types import BOOLEAN, DATE, DOUBLE, INT, STRING, SqlType, array_of, decimal

@@ -1,0 +1,15 @@
+"""Moments: the time now, and how answers write one."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def instant(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
