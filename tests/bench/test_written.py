@@ -8,7 +8,7 @@ from bench.written import newest_version, written_since
 from jobs.edge.table.compaction import Merge
 from jobs.edge.table.delta_epochs import write_checkpoint
 from jobs.edge.table.epoch_files import ACCUMULATORS
-from tests.support.folded_table import FoldedTable, insert
+from tests.support.tables.folded_table import FoldedTable, insert
 
 
 def _bytes(made: FoldedTable, part: str = "") -> int:

@@ -25,7 +25,7 @@ from service.supervision import job_process
 from tests.deploy.containers import SPARK_SECRET, Stack, stack
 from tests.deploy.deployment import CHECKOUT
 from tests.support.command.shop import Shop, ordered, spec_text
-from tests.support.running_job import consumed
+from tests.support.jobs.running_job import consumed
 from tests.support.service.served import eventually
 from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger
 from tests.support.warm_driver import warm_driver

@@ -21,12 +21,11 @@ from jobs.edge.process.broker import Broker
 from schemas.table.object_path import ObjectPath
 from schemas.table.places import JobDirectory
 from tests.docs.documents import block
-from tests.docs.test_pages import TABLE_IN_DOCS
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.documents import TABLE_IN_DOCS
+from tests.support.jobs.running_job import RunningJob, consumed
 from tests.support.object_storage import BUCKET, Storage
-from tests.support.running_job import RunningJob, consumed
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,6 +16,7 @@ from jobs.edge.process import jars
 from schemas.table.places import JobDirectory, on_this_host
 from service import probe
 from setup import install
+from tests.support.service.job_answers import without_moments
 
 PARTITIONS = 4
 
@@ -43,19 +43,6 @@ def test_a_probe_is_0_for_200_only(server: str, monkeypatch: pytest.MonkeyPatch)
     assert probe.main(f"{server}/good") == 0
     assert probe.main(f"{server}/bad") == 1
     assert probe.main("http://127.0.0.1:9/good") == 1
-
-
-def without_moments(messages: list[tuple[int, bytes]]) -> list[tuple[int, object]]:
-    """Without the moments at which they were made."""
-    found: list[tuple[int, object]] = []
-    for partition, value in messages:
-        try:
-            told = json.loads(value)
-        except ValueError:
-            found.append((partition, value[:40]))
-            continue
-        found.append((partition, {k: v for k, v in told.items() if k not in ("es", "ts")}))
-    return found
 
 
 @pytest.mark.parametrize("there", [0, 3, 40, 700])

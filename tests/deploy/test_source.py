@@ -18,7 +18,7 @@ from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from tests.deploy.deployment import CHECKOUT
-from tests.deploy.test_parts import without_moments
+from tests.support.service.job_answers import without_moments
 from tests.support.service.served import eventually
 
 pytestmark = pytest.mark.broker

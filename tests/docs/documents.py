@@ -12,8 +12,8 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
-from tests.docs.test_pages import CHECKOUT, COLUMNS, QUERY, blocks
-from tests.support.folded_table import FoldedTable, delete, insert
+from tests.support.documents import CHECKOUT, COLUMNS, QUERY, blocks
+from tests.support.tables.folded_table import FoldedTable, delete, insert
 
 DOCS = CHECKOUT / "docs"
 Row = dict[str, Any]

@@ -29,7 +29,7 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.changelog import SinkFormat
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered
-from tests.docs.test_pages import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
+from tests.support.documents import CHECKOUT, COLUMNS, QUERY, TABLE_IN_DOCS
 from tests.support.topics import committed_records
 
 WAIT_SECONDS = 60

@@ -9,7 +9,7 @@ import yaml
 from schemas import limits
 from schemas.spec.file import load_spec
 from tests.docs.documents import rows_of, text
-from tests.docs.test_pages import blocks
+from tests.support.documents import blocks
 
 
 def test_measured_figures_are_those_of_the_page_that_says_how() -> None:

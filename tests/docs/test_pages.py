@@ -10,7 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,39 +31,22 @@ from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
+from tests.support.documents import (
+    _FENCE,
+    CHECKOUT,
+    COLUMNS,
+    DOCUMENTS,
+    QUERY,
+    TABLE_IN_DOCS,
+    Block,
+    blocks,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [
-    CHECKOUT / "README.md",
-    CHECKOUT / "ARCHITECTURE.md",
-    *sorted((CHECKOUT / "docs").glob("*.md")),
-]
-TABLE_IN_DOCS = "data/jobs/items/epochs"
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
-
-
-@dataclass(frozen=True)
-class Block:
-    document: str
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.document}-{self.kind}-{' '.join(self.text.split())[:30]}"
-
-
-def blocks(kind: str) -> list[Block]:
-    found = [
-        Block(path.name, match[1], match[2])
-        for path in DOCUMENTS
-        for match in _FENCE.finditer(path.read_text())
-    ]
-    return [block for block in found if block.kind == kind]
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -171,8 +154,6 @@ def test_the_code_map_names_what_is_there() -> None:
 
 # --- the table, as docs/tables.md has it ----------------------------------------------------------
 
-COLUMNS = {"id": "BIGINT", "name": "STRING", "cnt": "INT"}
-QUERY = "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
 
 # Three epochs: a group that changes, one that goes, one that goes and comes back, one of NULL.
 EPOCHS: list[dict[str | None, tuple[int, int, int] | None]] = [

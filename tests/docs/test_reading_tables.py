@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from jobs.edge.table.compaction import due_merge
 from tests.docs.documents import RESULT_COLUMNS, Items, Row, block, ordered, text
-from tests.docs.test_pages import TABLE_IN_DOCS
-from tests.support.folded_table import delete, insert
+from tests.support.documents import TABLE_IN_DOCS
+from tests.support.tables.folded_table import delete, insert
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from jobs.edge.table.compaction import due_merge
 from schemas.spec.file import load_spec, write_spec
 from schemas.table.epoch import FORMAT_VERSION, OLDEST_FORMAT
 from tests.docs.documents import Items, block, ordered, rows_of, text
-from tests.docs.test_pages import COLUMNS, QUERY
-from tests.support.folded_table import insert
+from tests.support.documents import COLUMNS, QUERY
+from tests.support.tables.folded_table import insert
 
 
 def test_a_copy_of_a_running_job_is_the_epoch_at_which_its_log_was_copied(

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from schemas.table.failure import read_failure
-from tests.jobs.running.test_pipeline import insert, row
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -22,7 +22,7 @@ from jobs.running import failure
 from schemas.types.sql_types import SqlType
 from service.problems import TITLES
 from tests.docs.documents import rows_of, text
-from tests.docs.test_pages import CHECKOUT
+from tests.support.documents import CHECKOUT
 
 PAGE = "troubleshooting.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.table.object_path import TablePath
-from tests.support.folded_table import FoldedTable, insert
+from tests.support.tables.folded_table import FoldedTable, insert
 
 
 @pytest.fixture

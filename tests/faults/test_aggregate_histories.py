@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.aggregates.test_aggregate_histories import check_definitions, check_duckdb
 from tests.support.histories import aggregates as histories
+from tests.support.histories.aggregate_checks import check_definitions, check_duckdb
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
 HISTORIES, PARTS = 2_000, 4

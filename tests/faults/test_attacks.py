@@ -16,8 +16,15 @@ import httpx
 import pytest
 
 from service.access.tokens import Tokens
-from tests.faults.attackers import Health, asset_of_page, pipelined, place_of, request, statuses
-from tests.faults.tally import RESULTS
+from tests.support.faults.attackers import (
+    Health,
+    asset_of_page,
+    pipelined,
+    place_of,
+    request,
+    statuses,
+)
+from tests.support.faults.tally import RESULTS
 from tests.support.service.served import SPEC, Served
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

@@ -43,10 +43,10 @@ from schemas.limits import (
     REASON_CHARACTERS_MAX,
 )
 from schemas.spec.file import load_spec
-from tests.faults.bad_messages import COLUMNS, good_message, kinds
-from tests.faults.tally import FaultTally
-from tests.support.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.running_job import create_topic
+from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

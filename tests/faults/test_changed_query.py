@@ -14,9 +14,8 @@ import pytest
 from jobs.edge.process.broker import Broker
 from service.client import Client, Columns, Progress, Refused
 from service.routes.documents import Change
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_200),

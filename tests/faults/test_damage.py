@@ -17,10 +17,10 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import live_files, opened
-from tests.faults.load import spec
-from tests.faults.tally import FaultTally
 from tests.support.command.shop import Shop, ordered
-from tests.support.running_job import RunningJob
+from tests.support.faults.load import spec
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),

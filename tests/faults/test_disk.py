@@ -23,11 +23,11 @@ from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
 from schemas.table.failure import read_failure
 from service.client import Client
 from service.supervision import job_process
-from tests.faults.disks import Ballast, failing_disk, refused, refusing, small_disk
-from tests.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
-from tests.faults.tally import FaultTally
 from tests.support.command.shop import Shop
-from tests.support.running_job import RunningJob
+from tests.support.faults.disks import Ballast, failing_disk, refused, refusing, small_disk
+from tests.support.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 pytestmark = [

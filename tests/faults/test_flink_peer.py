@@ -36,13 +36,13 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from tests.faults import flink_side
-from tests.faults.changelog_judge import Change, Folded, folded
-from tests.faults.peer_histories import PEER_COLUMNS, PeerHistory, Told, shuffled
-from tests.faults.peer_queries import QUERIES, PeerQuery, Truth, Values
-from tests.faults.tally import FaultTally
+from tests.support.faults import flink_side
+from tests.support.faults.changelog_judge import Change, Folded, folded
+from tests.support.faults.peer_histories import PEER_COLUMNS, PeerHistory, Told, shuffled
+from tests.support.faults.peer_queries import QUERIES, PeerQuery, Truth, Values
+from tests.support.faults.tally import FaultTally
 from tests.support.histories.products import DATABASE, PARTITIONS, TABLE
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 HISTORIES = 200
 EPOCH_RECORDS = (400, 800, 1_600, 2_500)  # at most, of one query after the other

@@ -22,10 +22,10 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
-from tests.faults.load import newest_epoch, spec, tell, under_load
-from tests.faults.tally import FaultTally
 from tests.support.command.shop import Shop
-from tests.support.running_job import RunningJob
+from tests.support.faults.load import newest_epoch, spec, tell, under_load
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),

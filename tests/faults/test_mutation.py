@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.mutants import MUTANTS, Mutant
-from tests.faults.mutation import copy_of_the_checkout, lives, passes
-from tests.faults.tally import FaultTally
+from tests.support.faults.mutants import MUTANTS, Mutant
+from tests.support.faults.mutation import copy_of_the_checkout, lives, passes
+from tests.support.faults.tally import FaultTally
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

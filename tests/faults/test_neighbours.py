@@ -19,10 +19,10 @@ from bench.process_tree import descendants
 from jobs.edge.process.broker import Broker
 from service.client import Client
 from service.supervision import job_process
-from tests.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
-from tests.faults.tally import FaultTally
 from tests.support.command.shop import Shop
-from tests.support.running_job import RunningJob
+from tests.support.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 pytestmark = [

@@ -12,10 +12,9 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from service.client import Client
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import COLUMN_TYPES, Shop
-from tests.support.running_job import consumed
-from tests.support.service.served import Served, eventually
+from tests.support.jobs.running_job import consumed
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_200),

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from tests.faults.load import spec, tell
-from tests.faults.tally import FaultTally
 from tests.support.command.shop import Shop
-from tests.support.running_job import CHECKOUT, RUN_SECONDS_MAX, RunningJob
+from tests.support.faults.load import spec, tell
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import CHECKOUT, RUN_SECONDS_MAX, RunningJob
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.tally import FaultTally
-from tests.service.limits.test_attacks import crowd
+from tests.support.faults.tally import FaultTally
+from tests.support.service.crowd import crowd
 from tests.support.service.served import Served
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -20,9 +20,8 @@ from jobs.edge.process.broker import Broker
 from service.client import Client, Progress
 from service.routes import documents
 from service.supervision import job_process
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import Shop, ordered, spec_text
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800),

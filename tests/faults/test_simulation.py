@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.tally import FaultTally
 from tests.simulation.runs import run_seeds
+from tests.support.faults.tally import FaultTally
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
 SEEDS, PARTS, FIRST = 20_000, 10, 1_000

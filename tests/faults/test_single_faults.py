@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
-from tests.faults.single_faults import (
+from tests.support.command.shop import Shop
+from tests.support.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
+from tests.support.faults.single_faults import (
     DRIVER,
     JVM,
     PUBLISHER,
@@ -29,9 +30,8 @@ from tests.faults.single_faults import (
     pause,
     strike,
 )
-from tests.faults.tally import FaultTally
-from tests.support.command.shop import Shop
-from tests.support.running_job import RunningJob
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 ROUNDS = int(os.environ.get("RETALLY_SINGLE_FAULTS", "100"))

@@ -26,8 +26,9 @@ import pytest
 from bench.process_tree import anonymous_bytes, descendants
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import live_files, opened
-from tests.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
-from tests.faults.single_faults import (
+from tests.support.command.shop import Shop
+from tests.support.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
+from tests.support.faults.single_faults import (
     BROKER,
     DRIVER,
     JVM,
@@ -38,9 +39,8 @@ from tests.faults.single_faults import (
     pause,
     strike,
 )
-from tests.faults.tally import RESULTS, FaultTally
-from tests.support.command.shop import Shop
-from tests.support.running_job import RunningJob
+from tests.support.faults.tally import RESULTS, FaultTally
+from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 SECONDS = float(os.environ.get("RETALLY_SOAK_SECONDS", "1800"))

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from tests.faults.load import newest_epoch, tell_of_topic
-from tests.faults.tally import FaultTally
-from tests.support.running_job import RunningJob, create_topic, produce
+from tests.support.faults.load import newest_epoch, tell_of_topic
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob, create_topic, produce
 
 KILLS = 8
 PARTITIONS = 3

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.service.served import Served
-
-
-def end_jobs(data: Path) -> None:
-    """Whatever the register says is running; by its number, each a session of its own."""
-    register = data / "service" / "register.sqlite"
-    if not register.exists():
-        return
-    with sqlite3.connect(register) as connection:
-        for (pid,) in connection.execute("SELECT pid FROM jobs WHERE pid IS NOT NULL"):
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+from tests.support.service.served import Served, end_jobs
 
 
 @pytest.fixture

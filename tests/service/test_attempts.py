@@ -15,9 +15,8 @@ import pytest
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from schemas.limits import ATTEMPT_SECONDS_MAX, ATTEMPTS_WAITING_MAX, SPEC_BYTES_MAX
-from tests.service.conftest import end_jobs
-from tests.support.running_job import produce
-from tests.support.service.served import Served, eventually
+from tests.support.jobs.running_job import produce
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = pytest.mark.broker
 

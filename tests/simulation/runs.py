@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.faults.tally import FaultTally
 from tests.simulation.judge import judged
 from tests.simulation.world import Violation, World
+from tests.support.faults.tally import FaultTally
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 FAILURES_SHOWN = 5

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.mutants import MUTANTS
-from tests.faults.mutation import copy_of_the_checkout, lives
-from tests.faults.tally import CHECKOUT, FaultTally
+from tests.support.faults.mutants import MUTANTS
+from tests.support.faults.mutation import copy_of_the_checkout, lives
+from tests.support.faults.tally import CHECKOUT, FaultTally
 
 SOME = [
     mutant for mutant in MUTANTS if mutant.file in ("laws.py", "timers.py", "kafka_partition.py")

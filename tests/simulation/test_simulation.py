@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.tally import FaultTally
 from tests.simulation.broken_rules import BROKEN_RULES, BrokenRule
 from tests.simulation.judge import judged
 from tests.simulation.runs import known_seeds, run_seeds
 from tests.simulation.world import FATAL, FAULTS, Violation
+from tests.support.faults.tally import FaultTally
 
 SEEDS = 300
 CONTROL_SEEDS = 1_000

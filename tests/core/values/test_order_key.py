@@ -42,6 +42,7 @@ from schemas.types.sql_types import (
     row_of,
     timestamp,
 )
+from tests.support.histories.order import sql_rank
 
 TYPES = (
     BOOLEAN,
@@ -88,17 +89,6 @@ def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
     else:
         some = st.integers(-(10**38), 10**38) | st.integers(-300, 300)
     return some | st.none()
-
-
-def sql_rank(value: Value) -> tuple[int, Any]:
-    """The order that the keys must have, said in Python."""
-    if value is None:
-        return (0, 0)
-    if isinstance(value, tuple):
-        return (1, tuple(map(sql_rank, value)))
-    if isinstance(value, float) and math.isnan(value):
-        return (2, 0)
-    return (1, value)
 
 
 @pytest.mark.parametrize(

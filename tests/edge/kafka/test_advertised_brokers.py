@@ -17,9 +17,9 @@ from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import load_connections
 from service.answers.samples import Samples
 from service.problems import Problem
-from tests.edge.publisher.test_handle import configuration
+from tests.support.jobs.running_job import RunningJob
 from tests.support.lying_broker import Door, LyingBroker, lying_broker, outer_address
-from tests.support.running_job import RunningJob
+from tests.support.publisher_configuration import configuration
 from tests.support.service.served import eventually
 
 METADATA_SERVICE = ("169.254.169.254", 80)

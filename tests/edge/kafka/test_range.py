@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from jobs.edge.kafka.range import RangeSilent, RangeUnreadable, records_of
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.broker import Broker
-from tests.support.running_job import create_topic, produce
+from tests.support.jobs.running_job import create_topic, produce
 
 pytestmark = pytest.mark.broker
 

@@ -31,16 +31,16 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, TransactionState
 
 from jobs.core.publish.kafka_partition import partition_of
-from jobs.core.publish.protocol import Configuration, EpochToPublish, Progress, ResultColumns
+from jobs.core.publish.protocol import EpochToPublish, Progress
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher import handle as kafka_publisher
 from jobs.edge.publisher.handle import Publisher, PublisherFailed
 from schemas import limits
 from schemas.table.changelog import SinkFormat, progress_topic, record_key
+from tests.support.publisher_configuration import PARTITIONS, configuration
 from tests.support.sampling import quick
 
-PARTITIONS = 3
 WAIT_SECONDS = 60
 GONE_SECONDS_MAX = 10
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -205,23 +205,6 @@ def assert_exactly_the_changelog(address: str, topic: str, table: SmallTable) ->
 
 
 # --- fixtures ---------------------------------------------------------------------------------
-
-
-def configuration(address: str, topic: str, **changed: Any) -> Configuration:
-    made = Configuration(
-        job="items",
-        generation=1,
-        connection={"bootstrap.servers": address},
-        topic=topic,
-        format="changelog-json",
-        partitions=PARTITIONS,
-        delivery="exactly_once",
-        columns=ResultColumns(
-            group=[("name", "STRING")], output=[("name", "STRING"), ("n", "BIGINT")]
-        ),
-        transactional_id=f"retally-{topic}",
-    )
-    return msgspec.structs.replace(made, **changed)
 
 
 @pytest.fixture
@@ -485,7 +468,7 @@ def test_the_publisher_ends_with_its_driver(broker: Broker, topic: str, table: S
 PARENT = """
 import sys, time
 from jobs.edge.publisher.handle import Publisher
-from tests.edge.publisher.test_handle import configuration
+from tests.support.publisher_configuration import configuration
 publisher = Publisher(configuration(*sys.argv[1:]))
 publisher.start()
 print(publisher.pid, flush=True)

@@ -13,7 +13,7 @@ from jobs.edge.table.delta_epochs import Fenced
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
-from tests.support.folded_table import FoldedTable, insert
+from tests.support.tables.folded_table import FoldedTable, insert
 
 pytestmark = pytest.mark.broker
 

@@ -30,7 +30,7 @@ from jobs.edge.rows.weighted_rows import (
 )
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
-from tests.edge.spark.test_bucket_column import BUCKETS, VALUES
+from tests.support.bucket_values import BUCKETS, VALUES
 
 TYPES = {f"c{i}": SqlType.parse(name) for i, name in enumerate(VALUES)}
 COLUMNS = [to_arrow(values, TYPES[f"c{i}"]) for i, values in enumerate(VALUES.values())]

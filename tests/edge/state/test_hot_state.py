@@ -39,8 +39,14 @@ from jobs.edge.state.hot_state import (
 from jobs.edge.state.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
 from schemas.types.sql_types import BIGINT, INT, STRING
-from tests.core.fold.test_state import ARGUMENT_TYPES, History, NaiveState, histories, require_equal
 from tests.support.examples import examples
+from tests.support.histories.states import (
+    ARGUMENT_TYPES,
+    History,
+    NaiveState,
+    histories,
+    require_equal,
+)
 
 ROOT = Path(__file__).parents[3]
 LAYOUT = Layout("plan", (STRING,), (BIGINT,))

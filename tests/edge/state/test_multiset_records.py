@@ -20,7 +20,7 @@ from jobs.edge.state.hot_records import Layout
 from jobs.edge.state.hot_state import HotState
 from jobs.edge.state.multiset_records import LargeMultiset
 from schemas.types.sql_types import DOUBLE, INT, STRING, SqlType, row_of
-from tests.core.fold.test_state import NaiveState, require_present
+from tests.support.histories.states import NaiveState, require_present
 
 KEY: Key = ("g",)
 VALUES = 400

@@ -48,7 +48,7 @@ from jobs.edge.table.epoch_files import (
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, decimal
 from tests.support.examples import examples
-from tests.support.folded_table import FoldedTable, Row, a_plan, insert
+from tests.support.tables.folded_table import FoldedTable, Row, a_plan, insert
 
 TIMELESS = (ACCUMULATORS, MULTISETS)
 

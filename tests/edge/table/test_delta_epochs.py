@@ -29,7 +29,14 @@ from jobs.edge.table.delta_epochs import (
     opened,
 )
 from jobs.edge.table.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
-from tests.support.folded_table import FoldedTable, a_plan, entries, epoch_row, insert, rival_of
+from tests.support.tables.folded_table import (
+    FoldedTable,
+    a_plan,
+    entries,
+    epoch_row,
+    insert,
+    rival_of,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -151,7 +158,7 @@ RACER = """
     from jobs.core.fold.program import Program
     from jobs.edge.table.delta_epochs import EpochTable, Fenced
     from jobs.edge.table.epoch_files import TableLayout
-    from tests.support.folded_table import a_plan, epoch_row
+    from tests.support.tables.folded_table import a_plan, epoch_row
 
     root, rounds = Path(sys.argv[1]), int(sys.argv[2])
     layout = TableLayout(Program(a_plan()))
@@ -204,7 +211,7 @@ FULL_DISK = """
     from jobs.core.fold.program import Program
     from jobs.edge.table.delta_epochs import CommitFailed, EpochTable
     from jobs.edge.table.epoch_files import TableLayout
-    from tests.support.folded_table import a_plan, epoch_row
+    from tests.support.tables.folded_table import a_plan, epoch_row
 
     root, bytes_max = Path(sys.argv[1]), int(sys.argv[2])
     table = EpochTable.open(root, TableLayout(Program(a_plan())))

@@ -30,7 +30,7 @@ from jobs.edge.table.delta_epochs import (
 from jobs.edge.table.epoch_files import ACCUMULATORS, EPOCHS
 from schemas.table.epoch import FORMAT_VERSION
 from schemas.table.parquet_file import TableDamaged
-from tests.support.folded_table import FoldedTable, entries, epoch_row, insert, rival_of
+from tests.support.tables.folded_table import FoldedTable, entries, epoch_row, insert, rival_of
 
 # --- where the table stands -------------------------------------------------------------------
 

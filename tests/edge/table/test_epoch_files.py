@@ -63,7 +63,7 @@ from schemas.types.sql_types import (
     decimal,
     timestamp,
 )
-from tests.support.folded_table import FoldedTable, epoch_row, insert
+from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
 
 COLUMNS = {
     "s": STRING, "f": DOUBLE, "d": decimal(38, 10), "b": BOOLEAN, "x": BINARY, "day": DATE,

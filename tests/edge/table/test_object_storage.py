@@ -42,10 +42,10 @@ from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.places import JobDirectory, discard
 from schemas.types.sql_types import INT, STRING
 from service.table.job_table import Table, at_newest
-from tests.edge.table.test_reading import Live, WrittenTable, result
-from tests.jobs.running.test_maintenance import MaintainedJob
-from tests.support.folded_table import FoldedTable, epoch_row, insert
 from tests.support.object_storage import BUCKET, Storage
+from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
+from tests.support.tables.maintained_job import MaintainedJob
+from tests.support.tables.written_table import Live, WrittenTable, result
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -178,7 +178,7 @@ RACER = """
     from jobs.edge.table.delta_epochs import EpochTable, Fenced
     from jobs.edge.table.epoch_files import TableLayout
     from schemas.table.object_path import ObjectPath
-    from tests.support.folded_table import a_plan, epoch_row
+    from tests.support.tables.folded_table import a_plan, epoch_row
 
     root, last = ObjectPath.of(sys.argv[1]), int(sys.argv[2])
     layout, refused = TableLayout(Program(a_plan())), 0

@@ -24,7 +24,7 @@ from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, STATE, TIMERS
 from jobs.edge.tasks.fold import FoldReport, FoldTask, TimeTask
 from schemas.table.epoch import EpochRow
-from tests.support.folded_table import BUCKETS, FoldedTable, delete, insert
+from tests.support.tables.folded_table import BUCKETS, FoldedTable, delete, insert
 
 TTL_MS = 1_000
 

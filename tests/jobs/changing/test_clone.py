@@ -27,8 +27,8 @@ from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import savepoints
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import Live, WrittenTable, result
 from tests.support.service.served import CHECKOUT
+from tests.support.tables.written_table import Live, WrittenTable, result
 
 FIRST: Live = {("a",): (3, 9), ("b",): (1,), (None,): (5,)}
 SECOND: Live = {("a",): (3,), ("b",): (1, 1), ("c",): (7,)}

@@ -14,7 +14,7 @@ from jobs.edge.table.reading import HistoryGone
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import WrittenTable
+from tests.support.tables.written_table import WrittenTable
 
 COLUMNS = {"name": STRING, "v": INT}
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"

@@ -24,7 +24,7 @@ from jobs.edge.table.retention import expired
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import WrittenTable
+from tests.support.tables.written_table import WrittenTable
 
 pytestmark = pytest.mark.broker
 

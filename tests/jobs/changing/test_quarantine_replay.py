@@ -21,9 +21,9 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.table.epoch_files import QUARANTINE, Reject, file_name, write_file
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import WrittenTable
 from tests.support.sampling import quick
 from tests.support.service.served import CHECKOUT
+from tests.support.tables.written_table import WrittenTable
 from tests.support.topics import committed_records
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"

@@ -10,7 +10,7 @@ import pytest
 from jobs.cli.main import main
 from jobs.edge.table.epoch_files import MULTISETS
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import WrittenTable
+from tests.support.tables.written_table import WrittenTable
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
 WENT = "top went down from 9 to 7 in epoch 2: the value 9 was taken away"

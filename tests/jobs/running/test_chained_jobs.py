@@ -16,7 +16,6 @@ import pytest
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
-from tests.jobs.running.test_exactly_once import key_of, must_be_in_order, place
 from tests.support.histories.products import (
     COLUMNS,
     DATABASE,
@@ -26,7 +25,8 @@ from tests.support.histories.products import (
     history,
     live_rows,
 )
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.published_records import key_of, must_be_in_order, place
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 # Five processes with a JVM each, and two audits: half a minute each on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
-from tests.support.running_job import RunningJob, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

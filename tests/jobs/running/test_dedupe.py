@@ -24,8 +24,8 @@ from jobs.edge.process.broker import Broker
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
 from jobs.edge.table.epoch_files import ROWS
-from tests.support.epochs_by_hand import EpochsByHand, spec_of
-from tests.support.running_job import create_topic, producer_for
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic, producer_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.job_publisher import told_watermark
-from tests.jobs.running.test_time import MINUTE, NOON, await_row, inserted, running, spec_of
-from tests.support.running_job import RunningJob, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, create_topic, produce
+from tests.support.jobs.timed_job import MINUTE, NOON, await_row, inserted, running, spec_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import yaml
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
-from tests.support.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -8,7 +8,6 @@ random history ──► Kafka ──► retally run, killed at a failpoint ─�
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import parse
 from jobs.edge.process.broker import Broker
-from tests.core.fold.test_histories import QUERIES, Judge
+from tests.support.histories.judge import QUERIES, Judge
 from tests.support.histories.products import (
     COLUMNS,
     DATABASE,
@@ -33,7 +32,8 @@ from tests.support.histories.products import (
     history,
     live_rows,
 )
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.published_records import key_of, must_be_in_order, place
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = pytest.mark.spark
 
@@ -90,32 +90,6 @@ def must_be_exact(job: RunningJob, made: History, query: int) -> None:
     must_have_quarantined_once(job, made)
 
 
-def place(change: dict[str, Any]) -> tuple[int, int]:
-    return change["epoch"], change["seq"]
-
-
-def must_be_in_order(records: list[Any]) -> None:
-    """Per key: one partition, epochs and seqs grow, -U directly before its +U, and each
-    retraction repeats the last row."""
-    last: dict[str, Any] = {}
-    home: dict[str, int] = {}
-    before: tuple[int, int] = (-1, -1)
-    partition = -1
-    for record in records:
-        change, key = record["value"], record["key"]
-        assert home.setdefault(key, record["partition"]) == record["partition"]
-        if record["partition"] != partition:
-            partition, before = record["partition"], (-1, -1)
-        assert place(change) > before
-        before = place(change)
-        op = Op(change["op"])
-        if op is Op.INSERT:
-            assert last.get(key) is None
-        elif op is not Op.UPDATE_AFTER:
-            assert last[key] == change["row"]
-        last[key] = None if op.weight < 0 else change["row"]
-
-
 def must_end_in_the_truth(
     job: RunningJob, made: History, query: int, published: list[dict[str, Any]]
 ) -> None:
@@ -133,10 +107,6 @@ def must_end_in_the_truth(
     live = live_rows({}, made.messages)
     judge.claim(judge.begin(f"history {made.seed}"), 0, internal(plan, results), live.values())
     assert judge.decide(duckdb.connect()) == 1
-
-
-def key_of(plan: Plan, row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(json.dumps(row[named.name]) for named in plan.group)
 
 
 def internal(plan: Plan, results: dict[tuple[str, ...], dict[str, Any]]) -> dict[Key, Row]:

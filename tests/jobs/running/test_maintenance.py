@@ -15,22 +15,18 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.changing.savepoint import keep_newest
-from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.state.bucket_states import CommittedEpoch, hot_state_of
+from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import TOP_TIER, Merge, tier_of
 from jobs.edge.table.delta_epochs import (
     EpochTable,
     Fenced,
-    LiveFile,
     epoch_rows,
     last_checkpoint,
-    live_files,
     opened,
     start_row,
 )
@@ -47,87 +43,16 @@ from jobs.edge.table.epoch_files import (
 )
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.running import maintenance
-from jobs.running.clock import JobClock
-from jobs.running.maintenance import Maintenance, Merger
-from jobs.running.pipeline import Pipeline
+from jobs.running.maintenance import Merger
 from schemas import limits
-from schemas.spec.file import load_spec, spec_text
-from tests.support.folded_table import (
-    BUCKETS,
-    COLUMNS,
-    QUERY,
-    FoldedTable,
-    a_plan,
-    epoch_row,
-    insert,
-)
 from tests.support.sampling import quick
+from tests.support.tables.folded_table import (
+    epoch_row,
+)
+from tests.support.tables.maintained_job import HOUR_MS, MaintainedJob, hours_ago
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-HOUR_MS = 3_600_000
 STATE = (ACCUMULATORS, MULTISETS)
-
-
-class MaintainedJob:
-    """A job's table, its pipeline and its maintenance, as a running job has them."""
-
-    def __init__(self, data: Path, *, sink: bool = False, began_hours_ago: float = 0) -> None:
-        self.place = JobDirectory(data, "items")
-        written: dict[str, Any] = {
-            "name": "items",
-            "source": {"topic": "t"},
-            "columns": {name: str(kind) for name, kind in COLUMNS.items()},
-            "query": QUERY,
-            "state": {"buckets": BUCKETS},
-            "retention": "1h",
-        }
-        if sink:
-            written["sink"] = {"topic": "changes"}
-        self.spec = load_spec(written)
-        self.place.home.mkdir(parents=True, exist_ok=True)
-        self.place.spec.write_text(spec_text(self.spec))
-        start = hours_ago(began_hours_ago)
-        self.made = FoldedTable(self.place.table, a_plan(), committed_at=start)
-        self.begin()
-
-    def begin(self) -> None:
-        """As a start of the job does."""
-        table = EpochTable.open(self.place.table, self.made.layout)
-        self.made.table = table
-        newest = table.newest()
-        assert newest is not None
-        self.pipeline = Pipeline(
-            self.spec, self.made.plan, table, newest,
-            spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
-            cache=hot_state_of(self.place, table.handle), cores=1,
-            committed=lambda row, files: None, clock=JobClock(self.spec, {}, newest, log_ends=dict),
-        )  # fmt: skip
-        self.maintenance = Maintenance(self.pipeline, self.place.home)
-
-    def epochs(self, count: int, **fields: Any) -> None:
-        for _ in range(count):
-            number = self.made.newest.epoch + 1
-            rows = insert("a", number) + insert(f"g{number % 7}", number)
-            self.pipeline.newest = self.made.epoch(rows, **fields)
-
-    def live(self, *parts: str) -> list[LiveFile]:
-        files = live_files(opened(self.place.table))
-        return [file for file in files if not parts or file.part in parts]
-
-    def work_until(
-        self, done: Callable[[], bool], published: int | None = None, seconds: float = 60
-    ) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < end, "it took too long"
-            self.maintenance.work(published)
-            time.sleep(0.01)
-
-    def merged(self, part: str) -> bool:
-        return any(tier_of(file) == 1 for file in self.live(part))
-
-    def results(self) -> Any:
-        return TableReader.open(self.place).results().rows
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +186,7 @@ PARENT = """
     from jobs.edge.table.compaction import Merge
     from jobs.edge.table.delta_epochs import live_files, opened
     from jobs.running.maintenance import Merger
-    from tests.support.folded_table import a_plan
+    from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
         root = Path(sys.argv[1])
@@ -375,10 +300,6 @@ def test_a_checkpoint_that_fails_stops_nobody(
 
 
 # --- retention --------------------------------------------------------------------------------
-
-
-def hours_ago(hours: float) -> int:
-    return int((now_ms() - hours * HOUR_MS) * 1_000)
 
 
 def with_history(job: MaintainedJob) -> None:

@@ -6,7 +6,6 @@ what may happen between two epochs ─► the same changelog as if nothing had h
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import time
@@ -27,14 +26,14 @@ from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, MULTISETS, QUAR
 from jobs.running.outcome import InputRefused
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN, QUARANTINE_BYTES_MAX
 from schemas.table.parquet_file import TableFileGone
-from tests.support.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.histories.products import COLUMNS, DATABASE, TABLE, Message, history
-from tests.support.running_job import create_topic, produce
+from tests.support.jobs.canal_messages import delete, insert, message, row
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Rows = list[dict[str, Any]]
 OpenJob = Callable[..., EpochsByHand]
 COMPACTED_SECONDS_MAX = 60
 
@@ -65,24 +64,6 @@ def open_job(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) ->
         return EpochsByHand(spark, broker.address, tmp_path / home, spec_of(document))
 
     return make
-
-
-def message(kind: str, rows: Rows, old: Rows | None = None, **fields: Any) -> bytes:
-    """A message as canal writes it."""
-    head = {"database": "shop", "table": "product", "isDdl": False, "es": 1_000, "ts": 1_001}
-    return json.dumps({**head, "type": kind, "data": rows, "old": old, **fields}).encode()
-
-
-def row(k: str | None, v: object) -> dict[str, Any]:
-    return {"k": k, "v": v}
-
-
-def insert(*rows: dict[str, Any], **fields: Any) -> bytes:
-    return message("INSERT", list(rows), **fields)
-
-
-def delete(*rows: dict[str, Any]) -> bytes:
-    return message("DELETE", list(rows))
 
 
 def nothing_of(job: EpochsByHand, epoch: int) -> None:

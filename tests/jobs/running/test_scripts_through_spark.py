@@ -15,9 +15,9 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from schemas.table.epoch import EpochRow
-from tests.support.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.histories.change_scripts import Script, ScriptedBundle, per_key, scripts
-from tests.support.running_job import create_topic, produce
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,9 @@ import yaml
 from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
 from jobs.edge.process.broker import OWN_SETTINGS, Broker, free_port
-from tests.jobs.running.test_exactly_once import must_be_in_order, place
-from tests.jobs.running.test_pipeline import delete, insert, row
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.canal_messages import delete, insert, row
+from tests.support.jobs.published_records import must_be_in_order, place
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 from tests.support.topics import admin_client
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]

@@ -20,8 +20,8 @@ from kafka import TopicPartition
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
-from tests.jobs.running.test_pipeline import insert, row
-from tests.support.running_job import (
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.running_job import (
     RUN_SECONDS_MAX,
     RunningJob,
     create_topic,

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,66 +11,21 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from schemas.table.epoch import EpochRow
-from tests.support.running_job import RunningJob, create_topic, produce, producer_for
+from tests.support.jobs.running_job import RunningJob, create_topic, produce, producer_for
+from tests.support.jobs.timed_job import (
+    MINUTE,
+    NOON,
+    await_row,
+    inserted,
+    running,
+    spec_of,
+    watermark,
+)
 from tests.support.topics import add_partitions
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
-WAIT_SECONDS = 90
-NOON = 1_767_268_800_000  # 2026-01-01 12:00:00
-MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
-
-
-def spec_of(topic: str, watermark: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": "timed",
-        "source": {"topic": topic},
-        "columns": {"name": "STRING", "cnt": "INT"},
-        "query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name",
-        "minibatch": {"size": 1, "latency": "200ms"},
-        "watermark": watermark,
-        "state": {"buckets": 2},
-    }
-
-
-def inserted(es: int, name: str = "a") -> bytes:
-    text = '{"data":[{"name":"%s","cnt":"1"}],"type":"INSERT","isDdl":false,"es":%d,"ts":%d}'
-    return (text % (name, es, es)).encode()
-
-
-@contextmanager
-def running(job: RunningJob) -> Iterator[subprocess.Popen[str]]:
-    process = job.start(caught_up=False)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=WAIT_SECONDS)
-        assert process.returncode in (0, -signal.SIGKILL), said
-
-
-def await_row(
-    job: RunningJob, process: subprocess.Popen[str], seen: Callable[[EpochRow], bool]
-) -> EpochRow:
-    """The first epoch row of which it is true."""
-    end = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            said, _ = process.communicate()
-            pytest.fail(f"the job ended: {said}")
-        if (job.table / "_delta_log").exists():
-            for row in job.epochs():
-                if seen(row):
-                    return row
-        time.sleep(0.3)
-    newest = job.epochs()[-1]
-    pytest.fail(f"not seen; the newest epoch is {newest}")
-
-
-def watermark(row: EpochRow) -> int:
-    return int(row.watermarks.get("combined", -1))
 
 
 def at(row: EpochRow, topic: str, partition: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from schemas.table.failure import read_failure
-from tests.support.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -16,9 +16,9 @@ from jobs.core.time.bundle_clocks import WATERMARK_MAX
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
-from tests.support.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.histories.change_scripts import per_key, shown
-from tests.support.running_job import create_topic
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic
 from tests.support.sampling import quick
 
 if TYPE_CHECKING:

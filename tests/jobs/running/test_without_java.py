@@ -11,8 +11,8 @@ import pytest
 
 from jobs.edge.process import jars
 from jobs.edge.process.broker import Broker
-from tests.jobs.running.test_pipeline import delete, insert, row
-from tests.support.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
+from tests.support.jobs.canal_messages import delete, insert, row
+from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -8,8 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,46 +15,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.service.supervision.test_jobs import problem
-from tests.support.service.served import Served, eventually
+from tests.support.service.followers import CHANGES, Event, folded, following
+from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable
-
-CHANGES = "/v1/jobs/items/changes"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    kind: str
-    id: str | None
-    data: dict[str, Any]
-
-
-def events(lines: Iterator[str]) -> Iterator[Event]:
-    """Server-sent events as the standard has them parsed."""
-    kind, identity, data = "message", None, ""
-    for line in lines:
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if not line and data:
-            yield Event(kind, identity, json.loads(data))
-            kind, identity, data = "message", None, ""
-        elif name == "event":
-            kind = value
-        elif name == "id":
-            identity = value
-        elif name == "data":
-            data += value
-
-
-@contextmanager
-def following(served: Served, headers: dict[str, str] | None = None, **params: Any) -> Any:
-    with (
-        served.client(**(headers or {})) as client,
-        client.stream("GET", CHANGES, params=params) as answer,
-    ):
-        assert answer.status_code == 200, answer.read()
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        yield events(answer.iter_lines())
 
 
 def until_epoch(stream: Iterator[Event], epoch: int) -> list[Event]:
@@ -66,26 +27,6 @@ def until_epoch(stream: Iterator[Event], epoch: int) -> list[Event]:
         if event.kind == "progress" and event.data["epoch"] >= epoch:
             return taken
     raise AssertionError("the stream ended")
-
-
-def folded(taken: list[Event], rows: dict[Any, Any] | None = None) -> dict[Any, tuple[int, int]]:
-    """The changes applied one by one, each of them checked against what was there."""
-    found = {} if rows is None else dict(rows)
-    for event in taken:
-        if event.kind != "change":
-            continue
-        name, row = event.data["row"]["name"], event.data["row"]
-        value = (row["total"], row["top"])
-        if event.data["op"] == "+I":
-            assert name not in found
-            found[name] = value
-        elif event.data["op"] == "+U":
-            found[name] = value
-        else:
-            assert found[name] == value
-            if event.data["op"] == "-D":
-                del found[name]
-    return found
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ import httpx
 import pytest
 
 from schemas.types.sql_types import INT, STRING, SqlType
-from tests.service.supervision.test_jobs import problem
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable, shown
 
 RESULTS = "/v1/jobs/items/results"

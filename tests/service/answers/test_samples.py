@@ -12,7 +12,7 @@ from schemas.limits import SAMPLE_BYTES_MAX, SAMPLE_MESSAGES_MAX, SAMPLE_SECONDS
 from schemas.spec.connections import load_connections
 from service.answers.samples import Samples
 from service.problems import Problem
-from tests.support.running_job import produce
+from tests.support.jobs.running_job import produce
 
 
 @pytest.fixture

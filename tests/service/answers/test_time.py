@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from jobs.core.fold.rules import Rules
-from tests.edge.table.test_reading import timed
-from tests.service.supervision.test_jobs import problem
-from tests.support.folded_table import FoldedTable, insert
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, eventually, problem
+from tests.support.tables.folded_table import FoldedTable, insert
+from tests.support.tables.written_table import timed
 
 JOB = "/v1/jobs/items"
 

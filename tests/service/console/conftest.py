@@ -9,16 +9,14 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from service.serving import new_token
-from tests.service.conftest import end_jobs
 from tests.support.console.operations import ask_for_audits
-from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, failed, put
+from tests.support.console.shop import BROKEN, BROKEN_BY, STORY_EPOCHS, Shop, failed, put
 from tests.support.console.visits import Visits
-from tests.support.service.served import Served
+from tests.support.service.served import Served, end_jobs
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 # One process less each, and root may not have the sandbox; the pages are our own.
 _ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-STORY_EPOCHS = 60
 # A busy machine takes its time; what is wrong stays wrong for so long.
 expect.set_options(timeout=15_000)
 # What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.

@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from schemas.spec.file import load_spec
-from tests.service.console.test_live import PATIENCE_MS
-from tests.service.console.test_result_browsing import living
+from tests.support.console.living import PATIENCE_MS, living
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits, assert_sound
 from tests.support.service.served import Served

@@ -11,10 +11,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from jobs.edge.process.broker import Broker
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import COLUMNS, QUERY, Shop
 from tests.support.console.visits import Visits, assert_sound
-from tests.support.service.served import Served, eventually
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 

@@ -14,8 +14,8 @@ from schemas.types.sql_types import INT, STRING
 from service.console.story.group_story import Known, Story, known_of
 from service.table.job_table import Table
 from service.table.row_shape import RowShape
-from tests.edge.table.test_reading import BUCKETS, WrittenTable
 from tests.support.sampling import quick
+from tests.support.tables.written_table import BUCKETS, WrittenTable
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
 NAMES = ("a", "b", "c")

@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.support.console.living import PATIENCE_MS
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits
 from tests.support.service.served import Served
-
-PATIENCE_MS = 15_000  # longer than the longest pause between two tries
 
 
 def living(visits: Visits, name: str) -> Shop:

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.console.shop import Shop, put
+from tests.support.console.living import living
 from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
 from tests.support.sampling import quick
 
@@ -25,14 +25,6 @@ PAGES = {
     "audit": "/jobs/items/audits/audit-different",
     "undecided": "/jobs/items/audits/audit-undecided",
 }
-
-
-def living(visits: Visits, name: str, *lives: dict[str, tuple[int, ...]]) -> Shop:
-    """A job of the test's own."""
-    table = Shop(visits.served.data, name, epochs_until_now=len(lives) + 1)
-    table.write(*lives)
-    put(visits.served, table)
-    return table
 
 
 @pytest.mark.parametrize("name", quick(PAGES, ["results"]))

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.table.replayed import Replay, write_replay
-from tests.service.console.conftest import STORY_EPOCHS
-from tests.support.console.shop import Shop, put
+from tests.support.console.shop import STORY_EPOCHS, Shop, put
 from tests.support.service.served import Served
 
 JOB = "/jobs/items"

@@ -11,14 +11,11 @@ import json
 import os
 import re
 import resource
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -30,92 +27,17 @@ from schemas.limits import (
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_SECONDS_MAX,
     REQUESTS_UNANSWERED_MAX,
-    WAITING_CONNECTIONS_MAX,
 )
 from service.access.tokens import Tokens
 from service.limits.capacity import capacity_of
-from tests.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
-from tests.faults.tally import FaultTally
-from tests.service.conftest import end_jobs
-from tests.support.service.served import CHECKOUT, NO_BROKER, SPEC, Served, eventually
+from tests.support.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
+from tests.support.faults.tally import FaultTally
+from tests.support.service.crowd import GROWTH_BYTES_MAX, PATIENCE_SECONDS, Port, answered, crowd
+from tests.support.service.served import CHECKOUT, NO_BROKER, SPEC, Served, end_jobs, eventually
 from tests.support.service.tables import WatchedTable
 
 CONNECTIONS = 1_500
 HEALTH_SECONDS_MAX = 1.0  # while the port is attacked
-PATIENCE_SECONDS = 20.0  # on a machine that is busy with other tests
-GROWTH_BYTES_MAX = 150 * 1024 * 1024
-
-
-class Port:
-    """Raw connections to a service."""
-
-    def __init__(self, served: Served) -> None:
-        parts = urlsplit(served.address)
-        self.place = (parts.hostname or "", parts.port or 0)
-        self.process = psutil.Process(served.process.pid)
-
-    def connected(self) -> socket.socket:
-        connection = socket.create_connection(self.place, timeout=10)
-        connection.settimeout(10)
-        return connection
-
-    def told(self, sent: bytes) -> bytes:
-        """What comes back until the other end closes, or says no more."""
-        with self.connected() as connection:
-            connection.settimeout(2)
-            found = b""
-            try:
-                connection.sendall(sent)
-                while piece := connection.recv(65_536):
-                    found += piece
-            except (TimeoutError, ConnectionError):
-                pass
-            return found
-
-    @contextmanager
-    def many(self, count: int, first: bytes) -> Iterator[list[socket.socket]]:
-        """So many connections, each with these first bytes sent."""
-        with ExitStack() as stack:
-            made = []
-            for _ in range(count):
-                connection = stack.enter_context(self.connected())
-                with suppress(ConnectionError):  # closed already: those that wait longest are
-                    connection.sendall(first)
-                made.append(connection)
-            yield made
-
-
-def answered(served: Served) -> float:
-    """How long somebody else waits for an answer."""
-    began = time.monotonic()
-    with served.client() as client:
-        assert client.get("/healthz").status_code == 200
-        assert client.get("/v1/jobs").status_code == 200
-    return time.monotonic() - began
-
-
-def crowd(served: Served, count: int, tally: FaultTally) -> None:
-    """Connections that say nothing, half a head, half a body, or one word and then nothing."""
-    port, before = Port(served), Port(served).process.memory_info().rss
-    beginnings = {
-        "silent": b"",
-        "half a head": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
-        "half a body": b"POST /v1/jobs:validate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
-        "kept alive": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    }
-    for name, first in beginnings.items():
-        tally.plan(name)
-        with port.many(count, first) as made:
-            tally.inputs += len(made)
-            waited = answered(served)
-            assert waited < PATIENCE_SECONDS, f"{name}: {waited:.1f} s"
-            tally.outputs += 1
-            tally.recoveries.append(waited)
-            assert len(port.process.net_connections()) < 2 * WAITING_CONNECTIONS_MAX
-            tally.fire(name)
-    assert port.process.memory_info().rss - before < GROWTH_BYTES_MAX
-    assert served.process.poll() is None
 
 
 def test_a_crowd_that_never_asks_keeps_nobody_out(served: Served) -> None:

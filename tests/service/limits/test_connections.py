@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from tests.faults.attackers import place_of, request
+from tests.support.faults.attackers import place_of, request
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable
 

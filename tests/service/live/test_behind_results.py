@@ -14,9 +14,8 @@ import pytest
 from jobs.checking.explain import explained
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.table.epoch_files import LATE, QUARANTINE, Reject, file_name, write_file
-from tests.service.answers.test_changes import Event, folded
-from tests.service.supervision.test_jobs import problem
-from tests.support.service.served import Served, eventually
+from tests.support.service.followers import Event, folded
+from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable
 
 JOB = "/v1/jobs/items"

@@ -13,8 +13,8 @@ from service.live.recent_changes import epoch_changes
 from service.live.results_index import ResultsIndex
 from service.table.job_table import Table
 from service.table.row_shape import RowShape
-from tests.edge.table.test_reading import WrittenTable
 from tests.support.service.tables import QUERY
+from tests.support.tables.written_table import WrittenTable
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from service.access.tokens import Tokens
 from service.client import Client
-from tests.service.conftest import end_jobs
-from tests.service.routes.test_docs import CURLS
-from tests.support.service.served import Served, eventually
+from tests.support.service.curl_lines import CURLS
+from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [
     pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(560),

@@ -13,10 +13,7 @@ from schemas.spec.connections import load_connections
 from service import app
 from service.problems import TITLES
 from service.settings import Settings
-
-CHECKOUT = Path(__file__).resolve().parents[3]
-TEXT = (CHECKOUT / "docs" / "rest.md").read_text()
-CURLS = [line for line in TEXT.splitlines() if line.startswith("curl ")]
+from tests.support.service.curl_lines import CHECKOUT, CURLS, TEXT
 
 
 @pytest.mark.parametrize("line", CURLS)

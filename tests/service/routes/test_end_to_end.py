@@ -16,10 +16,9 @@ import pytest
 from jobs.edge.process.broker import Broker
 from service.routes.metrics import PHASES
 from service.supervision import job_process
-from tests.service.answers.test_changes import following
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import Shop, ordered, spec_text
-from tests.support.service.served import Served, eventually
+from tests.support.service.followers import following
+from tests.support.service.served import Served, end_jobs, eventually
 from tests.support.topics import committed_records
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(580)]

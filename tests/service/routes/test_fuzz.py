@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from service.access.tokens import Tokens
-from tests.service.conftest import end_jobs
-from tests.support.service.served import CHECKOUT, Served
+from tests.support.service.served import CHECKOUT, Served, end_jobs
 from tests.support.service.tables import WatchedTable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]

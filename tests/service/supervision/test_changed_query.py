@@ -11,7 +11,7 @@ import pytest
 
 from jobs.changing.evolve import evolve
 from schemas.spec.file import load_spec
-from tests.service.answers.test_changes import following
+from tests.support.service.followers import following
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable
 

@@ -9,17 +9,8 @@ import httpx
 import pytest
 
 from service.table.job_table import Table
-from tests.support.service.served import SPEC, Served
+from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
-
-
-def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    assert response.headers["content-type"] == "application/problem+json"
-    document: dict[str, Any] = response.json()
-    assert (response.status_code, document["code"]) == (status, code), document
-    assert document["status"] == status
-    assert document["type"] == f"urn:retally:problem:{code}"
-    return document
 
 
 def test_a_job_is_created_stopped_and_the_same_again_changes_nothing(client: httpx.Client) -> None:

@@ -14,8 +14,8 @@ from jobs.edge.rows.columns import to_arrow
 from schemas.types.sql_types import BIGINT, INT, STRING, SqlType, decimal
 from service.table.json_columns import as_bytes, joined, json_column, json_rows
 from service.table.row_shape import safe_renderer
-from tests.edge.rows.test_columns import VALUES, units
 from tests.support.examples import examples
+from tests.support.values import VALUES, units
 
 SHORT = decimal(12, 6), decimal(38, 6), decimal(38, 2)
 ALL = VALUES | {kind: units(kind.precision or 0) for kind in SHORT}

@@ -17,8 +17,8 @@ from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
 from service.moments import now_ms
 from service.supervision.register import Actual, Desired, JobRecord, Register
-from tests.edge.table.test_reading import WrittenTable
 from tests.support.service.served import SPEC, Served, eventually
+from tests.support.tables.written_table import WrittenTable
 
 TOPIC = "t"
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
@@ -111,3 +111,6 @@ def failed(data: Path, name: str, **fields: object) -> None:
         )
     )  # fmt: skip
     register.close()
+
+
+STORY_EPOCHS = 60

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -93,3 +95,23 @@ class Served:
     def stop(self) -> int:
         self.process.terminate()
         return self.process.wait(START_SECONDS_MAX)
+
+
+def end_jobs(data: Path) -> None:
+    """Whatever the register says is running; by its number, each a session of its own."""
+    register = data / "service" / "register.sqlite"
+    if not register.exists():
+        return
+    with sqlite3.connect(register) as connection:
+        for (pid,) in connection.execute("SELECT pid FROM jobs WHERE pid IS NOT NULL"):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert (response.status_code, document["code"]) == (status, code), document
+    assert document["status"] == status
+    assert document["type"] == f"urn:retally:problem:{code}"
+    return document

@@ -9,8 +9,8 @@ import httpx
 
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
-from tests.edge.table.test_reading import WrittenTable
 from tests.support.service.served import Served, eventually
+from tests.support.tables.written_table import WrittenTable
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
 

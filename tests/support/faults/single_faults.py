@@ -19,9 +19,9 @@ from bench.process_tree import command_line, descendants
 from jobs.edge.process.broker import Broker
 from service.client import Client
 from service.supervision import job_process
-from tests.faults.load import BACK_SECONDS_MAX
-from tests.faults.tally import FaultTally
-from tests.support.running_job import RunningJob
+from tests.support.faults.load import BACK_SECONDS_MAX
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 # Parts of a job, each with the words of its command.

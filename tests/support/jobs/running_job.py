@@ -27,7 +27,7 @@ from schemas.types.sql_types import SqlType
 from tests.support.topics import committed_records
 from tests.support.warm_driver import warm_driver
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 RUN_SECONDS_MAX = 240
 
 

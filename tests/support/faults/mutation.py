@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.mutants import Mutant
-from tests.faults.tally import CHECKOUT
+from tests.support.faults.mutants import Mutant
+from tests.support.faults.tally import CHECKOUT
 
 COPIED = ("jobs", "schemas", "service", "tests", "pyproject.toml")
 SECONDS_MAX = 240

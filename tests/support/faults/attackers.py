@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tests.faults.tally import quantile
+from tests.support.faults.tally import quantile
 from tests.support.service.served import Served
 
 Place = tuple[str, int]

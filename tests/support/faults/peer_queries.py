@@ -17,7 +17,7 @@ import pyarrow as pa
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from schemas.types.sql_types import Kind, SqlType
-from tests.faults.peer_histories import PEER_COLUMNS, Told
+from tests.support.faults.peer_histories import PEER_COLUMNS, Told
 
 Value = int | float | Decimal | str | None
 Values = tuple[Value, ...]

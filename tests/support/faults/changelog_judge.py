@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.faults.peer_queries import Values
+from tests.support.faults.peer_queries import Values
 
 Change = tuple[str, Values]
 SHOWN_MAX = 5

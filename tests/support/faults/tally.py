@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 RESULTS = Path(os.environ.get("RETALLY_FAULT_RESULTS", CHECKOUT / "build" / "faults.jsonl"))
 
 

@@ -41,7 +41,7 @@ from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from tests.support.histories.change_scripts import shown
-from tests.support.running_job import produce
+from tests.support.jobs.running_job import produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from service.client import Client
-from tests.faults.tally import FaultTally
-from tests.service.conftest import end_jobs
 from tests.support.command.shop import COLUMN_TYPES, QUERY, Shop, ordered
-from tests.support.running_job import RunningJob, consumed
-from tests.support.service.served import Served
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import RunningJob, consumed
+from tests.support.service.served import Served, end_jobs
 
 BACK_SECONDS_MAX = 150.0
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from bench.flink.peer import OPTIONS, source_table, with_options
 from bench.flink.process import FlinkProcess
-from tests.faults.changelog_judge import Change
-from tests.faults.peer_histories import PEER_COLUMNS
-from tests.faults.peer_queries import QUERIES, PeerQuery
+from tests.support.faults.changelog_judge import Change
+from tests.support.faults.peer_histories import PEER_COLUMNS
+from tests.support.faults.peer_queries import QUERIES, PeerQuery
 from tests.support.histories.products import DATABASE, TABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 OUT = CHECKOUT / "bench" / "out"  # where the benchmarks keep Flink's jars too
 
 # The ways in which Flink folds.
