@@ -41,7 +41,9 @@ ENV PATH=/opt/retally/.venv/bin:/usr/local/bin:/usr/bin:/bin \
     SPARK_HOME=/opt/retally/.venv/lib/python3.11/site-packages/pyspark \
     # Masters and workers are started by Spark's own scripts, which look for Java here.
     JAVA_HOME=/opt/retally/.java \
-    HOME=/tmp
+    HOME=/tmp \
+    # Compiled kernels depend on the processor, so the first job of a container compiles them here.
+    XDG_CACHE_HOME=/cache
 
 WORKDIR /data
 VOLUME ["/data", "/cache"]

@@ -1,1 +1,1 @@
-"""The Spark job: pure rules in core, neighbours in edge, the way of an epoch in pipeline."""
+"""The engine: pure rules in core, Kafka, Spark and Delta in edge, the dataflow in running."""

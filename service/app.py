@@ -1,4 +1,4 @@
-"""The application: routes, what is checked before them, and what becomes of errors."""
+"""The application: its routes, the checks before them, and its error handlers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from service import problems
-from service.access.requirements import SCHEME, needs
+from service.access.requirements import SCHEME, require_role
 from service.access.tokens import Role
 from service.console import routes as console
-from service.live.reader_process import Nursery
+from service.live.reader_process import ReaderSpawner
 from service.routes import (
     approvals,
     changes,
@@ -29,7 +29,7 @@ from service.routes import (
     results,
     sessions,
 )
-from service.routes.documents import schemas
+from service.routes.documents import make_schemas
 from service.routes.gate import Gate
 from service.routes.parameters import require_known
 from service.runtime import Runtime
@@ -47,14 +47,14 @@ _ROUTERS = (
     approvals.router,
 )
 _ABOUT = (
-    "Jobs that keep GROUP BY aggregates over a change stream: run them, read their results, follow "
-    "their changes. Errors are problem+json with a stable `code`."
+    "Run jobs that maintain GROUP BY aggregates over a change stream, read their results, and "
+    "follow their changes. Errors are problem+json with a stable `code`."
 )
 
 
-def create(settings: Settings, nursery: Nursery | None = None) -> tuple[FastAPI, ASGIApp]:
-    """The application, and the same behind its gate, which is what a server serves."""
-    runtime = Runtime(settings, nursery)
+def create(settings: Settings, spawner: ReaderSpawner | None = None) -> tuple[FastAPI, ASGIApp]:
+    """Return the application, and the gate in front of it, which a server runs."""
+    runtime = Runtime(settings, spawner)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -75,25 +75,25 @@ def create(settings: Settings, nursery: Nursery | None = None) -> tuple[FastAPI,
     )
     app.state.runtime = runtime
     app.state.access = runtime.access
-    problems.install(app)
+    problems.install_handlers(app)
     console.install(app)
     app.include_router(health.router)
     app.include_router(console.router)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(SCHEME)])
 
-    described = app.openapi
+    generate = app.openapi
 
-    def openapi_with_documents() -> dict[str, Any]:
-        document = described()
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+    def generate_with_documents() -> dict[str, Any]:
+        document = generate()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(make_schemas())
         return document
 
-    app.openapi = openapi_with_documents  # type: ignore[method-assign]
+    app.openapi = generate_with_documents  # type: ignore[method-assign]
 
-    @app.get("/openapi.json", dependencies=[Depends(needs(Role.VIEWER))], tags=["service"])
+    @app.get("/openapi.json", dependencies=[Depends(require_role(Role.VIEWER))], tags=["service"])
     async def openapi() -> dict[str, Any]:
-        """This description."""
+        """Return this OpenAPI document."""
         return app.openapi()
 
     return app, Gate(app, runtime)

@@ -1,10 +1,10 @@
-"""Attempts: work on what a user gives to be tried, in a process of its own, within limits.
+"""Attempts: process input of users in a child process, with limits on time and memory.
 
-    request ──► one of few threads ──► nursery ──fork──► child: so many seconds, so much memory
-                        ▲                                  │
-                        └────── value, or why not ◄────────┘
+    request ──► one of few threads ──► reader spawner ──fork──► child: limited seconds and memory
+                        ▲                                        │
+                        └──────── value, or the reason ◄─────────┘
 
-A query that would run for hours, or a spec that grows while it is read, ends with its child. The
+If a query would run for hours, or a spec grows while it is parsed, the kernel ends the child. The
 service answers other requests meanwhile.
 """
 
@@ -33,81 +33,84 @@ from service.problems import Problem
 Given = TypeVar("Given")
 Limit = Literal["seconds", "bytes", "end"]
 
-_NICENESS = 5  # beside the service, whose answers come first
+_NICENESS = 5  # the service's responses come first
 _START_SECONDS_MAX = 5.0  # of a child on a busy machine
-_WHY: dict[Limit, str] = {
+_REASONS: dict[Limit, str] = {
     "seconds": f"it took more than {ATTEMPT_SECONDS_MAX:.0f} s",
     "bytes": f"it needed more than {ATTEMPT_BYTES_MAX // 1024**2} MiB of memory",
-    "end": "its process ended, perhaps for want of memory",
+    "end": "its process ended, probably for lack of memory",
 }
 
 
 class Attempts:
-    """The service's end."""
+    """Runs work in child processes."""
 
-    def __init__(self, begin: Callable[[], Connection]) -> None:
-        self._begin = begin
+    def __init__(self, fork: Callable[[], Connection]) -> None:
+        self._fork = fork
         self._threads = ThreadPoolExecutor(ATTEMPTS_AT_ONCE_MAX, "attempt")
-        self._asked = 0
+        self._running = 0
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
     async def run(self, work: Callable[[], Given]) -> Given:
-        """Return what `work` returns in a child process; both have to pickle. Raise what it raises,
-        and a Problem where it passes a limit. Call it on the event loop only.
+        """Run `work` in a child process; return its value or raise its exception.
 
-        It has threads of its own, so that those who wait for one keep no other request waiting."""
-        if self._asked >= ATTEMPTS_WAITING_MAX:
-            detail = f"{ATTEMPTS_WAITING_MAX} specs are being checked or tried already; try again"
+        Work and value have to pickle. Raise a Problem if the child exceeds a limit. Call it on the
+        event loop only. Attempts have their own threads, so that they delay no other requests.
+        """
+        if self._running >= ATTEMPTS_WAITING_MAX:
+            detail = f"{ATTEMPTS_WAITING_MAX} specs are being checked or tried; try again later"
             raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
-        self._asked += 1
+        self._running += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._in_child, work
+                self._threads, self._run_in_child, work
             )
         finally:
-            self._asked -= 1
+            self._running -= 1
 
-    def _in_child(self, work: Callable[[], Given]) -> Given:
+    def _run_in_child(self, work: Callable[[], Given]) -> Given:
         began = time.monotonic()
-        with self._begin() as connection:
+        with self._fork() as connection:
             try:
                 connection.send(work)
                 if not connection.poll(ATTEMPT_SECONDS_MAX + _START_SECONDS_MAX):
                     raise EOFError
-                kind, found = connection.recv()
-            except (EOFError, OSError):  # the child has ended, by its alarm in most cases
+                kind, result = connection.recv()
+            except (EOFError, OSError):  # the child has ended, usually by its alarm
                 late = time.monotonic() - began >= ATTEMPT_SECONDS_MAX
-                kind, found = "passed", "seconds" if late else "end"
+                kind, result = "exceeded", "seconds" if late else "end"
         if kind == "raised":
-            raise found
-        if kind == "passed":
-            raise Problem("attempt-too-large", 422, f"this was given up: {_WHY[found]}")
-        value: Given = found
+            raise result
+        if kind == "exceeded":
+            raise Problem(
+                "attempt-too-large", 422, f"the service stopped the attempt: {_REASONS[result]}"
+            )
+        value: Given = result
         return value
 
 
-def attempt(connection: Connection) -> None:
-    """The life of a child: one piece of work."""
-    # Nobody handles the alarm, so the kernel ends the process whatever code it is in.
+def run_attempt(connection: Connection) -> None:
+    """Run one piece of work in a forked child, and send its result."""
+    # The alarm has no handler, so the kernel ends the process in any code.
     signal.setitimer(signal.ITIMER_REAL, ATTEMPT_SECONDS_MAX)
     os.nice(_NICENESS)
-    _bound_memory()
+    _limit_memory()
     reply: tuple[str, object]
     try:
         reply = ("value", connection.recv()())
     except MemoryError:
-        reply = ("passed", "bytes")
+        reply = ("exceeded", "bytes")
     except Exception as error:
         reply = ("raised", error)
     with suppress(OSError):  # the service has ended
         connection.send(reply)
 
 
-def _bound_memory() -> None:
-    """Bound what the process may take beside what it shares with its parent."""
-    with suppress(FileNotFoundError):  # no Linux: time is bounded alone
+def _limit_memory() -> None:
+    """Limit the memory of the process, beyond the memory shared with its parent."""
+    with suppress(FileNotFoundError):  # not Linux: only time is limited
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + ATTEMPT_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -1,4 +1,4 @@
-"""The client: the service from Python, with answers as types.
+"""The client: use the service from Python, with typed responses.
 
     client = Client("http://127.0.0.1:8080", token)
     client.put("items", Path("items.yaml").read_text())
@@ -6,8 +6,9 @@
     client.result("items", "bolt").row
     for change in client.changes("items", since=client.job("items").epoch): ...
 
-What is refused is a `Refused` with the code that stays. A stream that breaks is taken up again
-where it was, so no change is lost or told twice. Of the standard library only, and msgspec.
+A refused request raises `Refused` with the stable code of the error. A stream of changes reconnects
+by itself and continues after the last change, so no change is lost or repeated. The client needs
+only the standard library and msgspec.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -26,18 +28,18 @@ import msgspec
 
 from service.routes import documents as of
 
-Answer = TypeVar("Answer")
+Document = TypeVar("Document")
 Spec = str | bytes | Mapping[str, Any]
-Key = Any  # the value of the group column, or a dict of all of them
+Key = Any  # the value of the group column, or a dict of all group columns
 
-_LOOKS = ("GET", "HEAD")
+_READ_METHODS = ("GET", "HEAD")
 _ENDED = ("DONE", "FAILED")
 _PAUSE_SECONDS_MAX = 10.0
 _CONNECTION_LOST = (http.client.HTTPException, OSError)
 
 
 class Refused(Exception):
-    """The service said no; `code` says why, for programs."""
+    """The service refused a request; programs read the reason from `code`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.status = int(document.get("status", 0))
@@ -54,7 +56,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """That the job's query is another from this epoch on: its columns, with their types."""
+    """The columns of a job and their types, after its query changed in this epoch."""
 
     epoch: int
     columns: dict[str, str]
@@ -62,7 +64,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """That an epoch is complete; a stream of changes has one after each."""
+    """An epoch is complete; a stream of changes has one after each epoch."""
 
     epoch: int
     watermark: int | None
@@ -70,12 +72,12 @@ class Progress:
 
 
 class Client:
-    """One service. Safe to be used by several threads; each stream has a connection of its own."""
+    """One service; thread-safe. Each stream has its own connection."""
 
     def __init__(self, address: str, token: str | None = None, *, seconds: float = 90.0) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{address!r} is no address; write it like http://127.0.0.1:8080")
+            raise ValueError(f"{address!r} is not an address; write one like http://127.0.0.1:8080")
         self.address = address
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
@@ -103,10 +105,10 @@ class Client:
                 return
 
     def job(self, name: str) -> of.Job:
-        return self._get(_job(name), of.Job)
+        return self._get(_job_path(name), of.Job)
 
     def validate(self, spec: Spec) -> of.Valid:
-        return self._ask("POST", "/v1/jobs:validate", of.Valid, _text(spec))
+        return self._request("POST", "/v1/jobs:validate", of.Valid, _encode_spec(spec))
 
     def put(
         self,
@@ -117,45 +119,50 @@ class Client:
         revision: int | None = None,
         replace: bool = False,
     ) -> of.Job:
-        """Create a job or change it; with `create` only the former, with `revision` only that. A
-        spec that does not fit the state is refused, or with `replace` waits for `approve`."""
+        """Create a job, or change its spec.
+
+        With `create`, an existing job is refused; with `revision`, a job at another revision. A
+        spec that does not fit the state is refused, or with `replace` waits for `approve`.
+        """
         headers = {"If-None-Match": "*"} if create else {}
         if revision is not None:
             headers["If-Match"] = f'"{revision}"'
-        place = f"{_job(name)}?replace=true" if replace else _job(name)
-        return self._ask("PUT", place, of.Job, _text(spec), headers)
+        place = f"{_job_path(name)}?replace=true" if replace else _job_path(name)
+        return self._request("PUT", place, of.Job, _encode_spec(spec), headers)
 
     def approve(self, name: str, state: Literal["keep", "replay"] | None = None) -> of.Operation:
-        """Take the pending spec: the job goes on under it with the state that it has (`keep`, also
-        without `state`, where that answers it) or with its topic read again (`replay`)."""
+        """Approve the pending spec; the job keeps its state, or replays its topic.
+
+        Without `state`, the service keeps the state if it fits the new query.
+        """
         query = "" if state is None else f"?state={state}"
-        return self._ask("POST", f"{_job(name)}/approve{query}", of.Operation)
+        return self._request("POST", f"{_job_path(name)}/approve{query}", of.Operation)
 
     def begin_anew(self, name: str) -> of.Job:
-        """Take the pending spec: the stopped job's table is dropped, and it begins anew."""
-        return self._ask("POST", f"{_job(name)}/approve?state=drop", of.Job)
+        """Approve the pending spec, and drop the table of the stopped job."""
+        return self._request("POST", f"{_job_path(name)}/approve?state=drop", of.Job)
 
     def delete(self, name: str, *, drop_data: bool) -> None:
         data = "drop" if drop_data else "keep"
-        self._send("DELETE", f"{_job(name)}?data={data}")
+        self._send("DELETE", f"{_job_path(name)}?data={data}")
 
     def start(self, name: str) -> of.Job:
-        return self._ask("POST", f"{_job(name)}/start", of.Job)
+        return self._request("POST", f"{_job_path(name)}/start", of.Job)
 
     def pause(self, name: str) -> of.Job:
-        return self._ask("POST", f"{_job(name)}/pause", of.Job)
+        return self._request("POST", f"{_job_path(name)}/pause", of.Job)
 
     def resume(self, name: str) -> of.Job:
-        return self._ask("POST", f"{_job(name)}/resume", of.Job)
+        return self._request("POST", f"{_job_path(name)}/resume", of.Job)
 
     def stop(self, name: str) -> of.Job:
-        return self._ask("POST", f"{_job(name)}/stop", of.Job)
+        return self._request("POST", f"{_job_path(name)}/stop", of.Job)
 
     def restart(self, name: str) -> of.Job:
-        return self._ask("POST", f"{_job(name)}/restart", of.Job)
+        return self._request("POST", f"{_job_path(name)}/restart", of.Job)
 
     def until(self, name: str, *states: str, seconds: float = 60.0) -> of.Job:
-        """The job once it is in one of these states; TimeoutError says in which it is instead."""
+        """Wait until a job is in one of these states and return it; raise TimeoutError."""
         deadline = time.monotonic() + seconds
         while (job := self.job(name)).actual not in states:
             if time.monotonic() > deadline:
@@ -164,51 +171,58 @@ class Client:
         return job
 
     def logs(self, name: str, limit: int = 100, level: str = "DEBUG") -> list[of.LogLine]:
-        return self._get(f"{_job(name)}/logs", of.Logs, limit=limit, level=level).lines
+        return self._get(f"{_job_path(name)}/logs", of.Logs, limit=limit, level=level).lines
 
     def offsets(self, name: str) -> of.JobOffsets:
-        return self._get(f"{_job(name)}/offsets", of.JobOffsets)
+        return self._get(f"{_job_path(name)}/offsets", of.JobOffsets)
 
     def move_offsets(
         self, name: str, offsets: of.Offsets | None, *, epoch: int | None = None
     ) -> of.Operation:
-        """Let a stopped job go on from other offsets; None: from those of its source.start. With
-        `epoch` only where the job is at that one."""
+        """Move a stopped job to other offsets; None moves it to those of its source.start.
+
+        With `epoch`, a job at another epoch is refused.
+        """
         headers = {} if epoch is None else {"If-Match": f'"{epoch}"'}
-        place = f"{_job(name)}/offsets"
+        place = f"{_job_path(name)}/offsets"
         if offsets is None:
-            return self._ask("DELETE", place, of.Operation, None, headers)
-        return self._ask("PATCH", place, of.Operation, {"offsets": offsets}, headers)
+            return self._request("DELETE", place, of.Operation, None, headers)
+        return self._request("PATCH", place, of.Operation, {"offsets": offsets}, headers)
 
     def watermarks(self, name: str) -> of.Watermarks:
-        return self._get(f"{_job(name)}/watermarks", of.Watermarks)
+        return self._get(f"{_job_path(name)}/watermarks", of.Watermarks)
 
     # --- results --------------------------------------------------------------------------------
 
     def result(self, name: str, key: Key, **options: Any) -> of.Result:
-        """One group; `as_of`, `min_epoch`, `after_offset`, `wait` as in docs/rest.md."""
-        return self._get(_group(name, key), of.Result, **options)
+        """Return one group; `as_of`, `min_epoch`, `after_offset`, `wait` as in docs/rest.md."""
+        return self._get(_group_path(name, key), of.Result, **options)
 
     def results(
         self, name: str, *where: str, order: str | None = None, page: int = 1_000, **options: Any
     ) -> Iterator[of.Row]:
-        """All rows that fit, of one epoch whatever is committed meanwhile."""
+        """Yield all rows that meet the conditions; all of them are of one epoch."""
         cursor: str | None = None
         while True:
             found = self._get(
-                f"{_job(name)}/results", of.Listing, where=list(where), order=order, limit=page,
-                cursor=cursor, **options,
-            )  # fmt: skip
+                f"{_job_path(name)}/results",
+                of.Listing,
+                where=list(where),
+                order=order,
+                limit=page,
+                cursor=cursor,
+                **options,
+            )
             yield from found.rows
             cursor = found.next_cursor
             if cursor is None:
                 return
 
     def explain(self, name: str, key: Key) -> of.Explained:
-        return self._get(f"{_group(name, key)}/explain", of.Explained)
+        return self._get(f"{_group_path(name, key)}/explain", of.Explained)
 
     def history(self, name: str, key: Key, limit: int = 1_000) -> of.History:
-        return self._get(f"{_group(name, key)}/history", of.History, limit=limit)
+        return self._get(f"{_group_path(name, key)}/history", of.History, limit=limit)
 
     def changes(
         self,
@@ -219,26 +233,31 @@ class Client:
         key: Key = None,
         patience: float = 60.0,
     ) -> Iterator[of.Change | Columns | Progress]:
-        """The changes after a place, for ever, and after each epoch its Progress; Columns before
-        one in which the query changed. A connection that
-        breaks is made again for up to `patience` seconds; the last change is known by its id.
+        """Yield the changes after a position, without end.
 
-        A snapshot's rows have seq -1; one that breaks begins anew, with all of its rows.
+        A Progress follows each epoch. Columns precede an epoch in which the query changed. A lost
+        connection is opened again for up to `patience` seconds; the stream continues after the id
+        of its last change.
+
+        The rows of a snapshot have seq -1. A snapshot that was interrupted starts again with all of
+        its rows.
         """
         at = None if since is None else str(since)
-        if at is None and not snapshot:  # or a break before the first change would lose some
+        if at is None and not snapshot:  # or a break before the first change would lose changes
             at = str(self.job(name).epoch or 0)
         pause = 0.1
         lost_at: float | None = None
         while True:
-            begun = snapshot and at is None
-            asked = {
-                "snapshot": "true" if begun else None,
-                "since": None if begun else at,
-                "key": None if key is None else _key(key),
+            restart = snapshot and at is None
+            parameters = {
+                "snapshot": "true" if restart else None,
+                "since": None if restart else at,
+                "key": None if key is None else _format_key(key),
             }
             try:
-                for kind, identity, data in self._events(f"{_job(name)}/changes", asked):
+                for kind, identity, data in self._read_events(
+                    f"{_job_path(name)}/changes", parameters
+                ):
                     lost_at, pause = None, 0.1
                     if identity:
                         at = identity
@@ -248,9 +267,9 @@ class Client:
                     elif kind == "columns":
                         yield Columns(**json.loads(data))
                     elif kind == "progress":
-                        told = json.loads(data)
-                        at = identity or f"{told['epoch']}"
-                        yield Progress(told["epoch"], told["watermark"], told.get("changes", 0))
+                        found = json.loads(data)
+                        at = identity or f"{found['epoch']}"
+                        yield Progress(found["epoch"], found["watermark"], found.get("changes", 0))
                     elif kind == "gone":
                         raise Refused(json.loads(data))
             except _CONNECTION_LOST as error:
@@ -264,43 +283,53 @@ class Client:
     # --- savepoints, quarantine, operations -----------------------------------------------------
 
     def savepoints(self, name: str) -> list[of.Savepoint]:
-        return self._get(f"{_job(name)}/savepoints", of.Savepoints).savepoints
+        return self._get(f"{_job_path(name)}/savepoints", of.Savepoints).savepoints
 
     def savepoint(self, name: str, called: str | None = None) -> of.Savepoint:
-        return self._ask("POST", f"{_job(name)}/savepoints", of.Savepoint, {"name": called})
+        return self._request(
+            "POST", f"{_job_path(name)}/savepoints", of.Savepoint, {"name": called}
+        )
 
     def drop_savepoint(self, name: str, called: str) -> None:
-        self._send("DELETE", f"{_job(name)}/savepoints/{quote(called, safe='')}")
+        self._send("DELETE", f"{_job_path(name)}/savepoints/{quote(called, safe='')}")
 
     def quarantine(self, name: str) -> Iterator[of.Quarantined]:
         cursor: str | None = None
         while True:
-            page = self._get(f"{_job(name)}/quarantine", of.Quarantine, cursor=cursor)
+            page = self._get(f"{_job_path(name)}/quarantine", of.Quarantine, cursor=cursor)
             yield from page.messages
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def replay(self, name: str, message: str, fixed: str | None = None) -> of.Operation:
+    def message(self, name: str, message: str) -> of.Quarantined:
+        """Return a message of the quarantine, by its id, with all the bytes that were kept."""
+        return self._get(_message_path(name, message), of.Quarantined)
+
+    def replay(
+        self, name: str, message: str, fixed: str | bytes | None = None, *, again: bool = False
+    ) -> of.Operation:
         """Send a message of the quarantine, by its id, to its topic again."""
-        place = f"{_job(name)}/quarantine/{quote(message, safe='')}/replay"
-        return self._ask("POST", place, of.Operation, {"message": fixed})
+        body: dict[str, Any] = {"message": fixed, "again": again}
+        if isinstance(fixed, bytes):
+            body = {"message_base64": b64encode(fixed).decode(), "again": again}
+        return self._request("POST", f"{_message_path(name, message)}/replay", of.Operation, body)
 
     def audit(self, name: str) -> of.Operation:
-        return self._ask("POST", f"{_job(name)}/audit", of.Operation)
+        return self._request("POST", f"{_job_path(name)}/audit", of.Operation)
 
     def rewind(self, name: str, to: str | int) -> of.Operation:
-        return self._ask("POST", f"{_job(name)}/rewind", of.Operation, {"to": to})
+        return self._request("POST", f"{_job_path(name)}/rewind", of.Operation, {"to": to})
 
     def clone(self, name: str, new: str, to: str | int | None = None) -> of.Operation:
         body = {"name": new, "to": to}
-        return self._ask("POST", f"{_job(name)}/clone", of.Operation, body)
+        return self._request("POST", f"{_job_path(name)}/clone", of.Operation, body)
 
     def operation(self, identity: str) -> of.Operation:
         return self._get(f"/v1/operations/{quote(identity, safe='')}", of.Operation)
 
     def ended(self, operation: of.Operation, seconds: float = 600.0) -> of.Operation:
-        """The operation once it is DONE or FAILED."""
+        """Wait until an operation is DONE or FAILED and return it; raise TimeoutError."""
         deadline = time.monotonic() + seconds
         while operation.state not in _ENDED:
             if time.monotonic() > deadline:
@@ -311,18 +340,18 @@ class Client:
 
     # --- HTTP -----------------------------------------------------------------------------------
 
-    def _get(self, path: str, form: type[Answer], **parameters: Any) -> Answer:
-        query = _query(parameters)
-        return self._ask("GET", f"{path}?{query}" if query else path, form)
+    def _get(self, path: str, form: type[Document], **parameters: Any) -> Document:
+        query = _encode_query(parameters)
+        return self._request("GET", f"{path}?{query}" if query else path, form)
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
-        form: type[Answer],
+        form: type[Document],
         body: bytes | Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Document:
         given = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         return msgspec.json.decode(self._send(method, path, given, headers), type=form)
 
@@ -333,15 +362,18 @@ class Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The body of an answer. A kept connection that the service has closed meanwhile is made
-        anew for looks; a change is never sent twice."""
+        """Send a request and return the body of the response.
+
+        The service may have closed the kept connection. Then a read is sent again on a new
+        connection; a change uses a new one from the start, so that it is never sent twice.
+        """
         sent = {**self._headers, **(headers or {}), "Accept": "application/json"}
         with self._lock:
             kept, self._kept = self._kept, None
-        if kept is not None and method not in _LOOKS:
+        if kept is not None and method not in _READ_METHODS:
             kept.close()
             kept = None
-        for connection in ([kept] if kept is not None else []) + [self._connection()]:
+        for connection in ([kept] if kept is not None else []) + [self._connect()]:
             try:
                 connection.request(method, self._prefix + path, body, sent)
                 answer = connection.getresponse()
@@ -353,22 +385,22 @@ class Client:
                 raise
             self._keep(connection)
             if answer.status >= 400:
-                raise _refused(answer.status, text)
+                raise _make_refused(answer.status, text)
             return text
-        raise AssertionError("the last connection either answers or raises")
+        raise AssertionError("the last connection either returns or raises")
 
-    def _events(
+    def _read_events(
         self, path: str, parameters: Mapping[str, Any]
     ) -> Iterator[tuple[str, str | None, str]]:
-        """Server-sent events as kind, id and data, until the connection ends."""
-        connection = self._connection()
+        """Yield server-sent events as kind, id and data, until the connection ends."""
+        connection = self._connect()
         try:
-            query = _query(parameters)
+            query = _encode_query(parameters)
             sent = {**self._headers, "Accept": "text/event-stream"}
             connection.request("GET", f"{self._prefix}{path}?{query}", headers=sent)
             answer = connection.getresponse()
             if answer.status != 200:
-                raise _refused(answer.status, answer.read())
+                raise _make_refused(answer.status, answer.read())
             kind: str = "message"
             identity: str | None = None
             data = ""
@@ -386,7 +418,7 @@ class Client:
         finally:
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         if self._secure:
             return http.client.HTTPSConnection(
                 self._host, self._port, timeout=self._seconds, context=ssl.create_default_context()
@@ -400,34 +432,38 @@ class Client:
             spare.close()
 
 
-def _job(name: str) -> str:
+def _job_path(name: str) -> str:
     return f"/v1/jobs/{quote(name, safe='')}"
 
 
-def _group(name: str, key: Key) -> str:
-    return f"{_job(name)}/results/{quote(_key(key), safe='')}"
+def _message_path(name: str, message: str) -> str:
+    return f"{_job_path(name)}/quarantine/{quote(message, safe='')}"
 
 
-def _key(key: Key) -> str:
-    """A group as addresses name it: a text as it is, what could be misread as an object."""
+def _group_path(name: str, key: Key) -> str:
+    return f"{_job_path(name)}/results/{quote(_format_key(key), safe='')}"
+
+
+def _format_key(key: Key) -> str:
+    """Return a key as addresses write it: a single value as text, or an object as JSON."""
     if isinstance(key, Mapping):
         return msgspec.json.encode(key).decode()
     return "true" if key is True else "false" if key is False else str(key)
 
 
-def _text(spec: Spec) -> bytes:
+def _encode_spec(spec: Spec) -> bytes:
     if isinstance(spec, bytes):
         return spec
     return spec.encode() if isinstance(spec, str) else msgspec.json.encode(spec)
 
 
-def _query(parameters: Mapping[str, Any]) -> str:
-    """Parameters that are None are not given; lists are given several times."""
+def _encode_query(parameters: Mapping[str, Any]) -> str:
+    """Encode a query: omit None, repeat the name for each item of a list."""
     return urlencode({k: v for k, v in parameters.items() if v is not None}, doseq=True)
 
 
-def _refused(status: int, text: bytes) -> Refused:
+def _make_refused(status: int, text: bytes) -> Refused:
     try:
         return Refused(msgspec.json.decode(text, type=dict[str, Any]))
-    except msgspec.DecodeError:  # a proxy's word
+    except msgspec.DecodeError:  # from a proxy
         return Refused({"status": status, "detail": text[:200].decode("utf-8", "replace")})

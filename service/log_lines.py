@@ -1,4 +1,4 @@
-"""Lines of a log file, the newest first."""
+"""The lines of a log file, newest first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 _BLOCK_BYTES = 64 * 1024
 
 
-def lines_backwards(log: Path) -> Iterator[str]:
-    """The lines of a file that may be long, the last one first."""
+def read_lines_backwards(log: Path) -> Iterator[str]:
+    """Yield the lines of a long file, the last one first."""
     try:
         file = log.open("rb")
     except FileNotFoundError:
@@ -23,7 +23,7 @@ def lines_backwards(log: Path) -> Iterator[str]:
             lines = (file.read(end - start) + rest).split(b"\n")
             end = start
             rest = lines.pop(0) if start else b""
-            if start and len(rest) > 16 * _BLOCK_BYTES:  # one endless line: let go of it
+            if start and len(rest) > 16 * _BLOCK_BYTES:  # an endless line: drop it
                 rest = b""
             for line in reversed(lines):
                 if line:

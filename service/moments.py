@@ -1,4 +1,4 @@
-"""Moments: the time now, and how answers write one."""
+"""Times: the current time, and the format of times in responses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def instant(milliseconds: int) -> str:
+def format_instant(milliseconds: int) -> str:
     moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""Probe: whether something answers 200, for health checks in images that have no curl.
+"""Probe: check that an address answers 200, for health checks in images without curl.
 
 python -m service.probe http://127.0.0.1:8080/readyz
 
-Only the standard library and no proxy: a probe is of this very machine, and costs little.
+It uses only the standard library and no proxy, because it checks this machine and must be cheap.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ SECONDS_MAX = 4.0
 
 
 def main(address: str) -> int:
-    """0 where it answers 200, else 1 and why."""
-    place = urlsplit(address)
-    connection = HTTPConnection(place.hostname or "", place.port, timeout=SECONDS_MAX)
+    """Return 0 if the address answers 200, otherwise 1; print the reason."""
+    parts = urlsplit(address)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS_MAX)
     try:
-        connection.request("GET", place.path or "/")
-        answer = connection.getresponse()
+        connection.request("GET", parts.path or "/")
+        response = connection.getresponse()
     except (OSError, HTTPException) as error:
         print(f"{address}: {error}", file=sys.stderr)
         return 1
     finally:
         connection.close()
-    if answer.status != 200:
-        print(f"{address}: {answer.status}", file=sys.stderr)
+    if response.status != 200:
+        print(f"{address}: {response.status}", file=sys.stderr)
         return 1
     return 0
 

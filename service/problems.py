@@ -1,10 +1,10 @@
-"""Problems: every refusal of the service as RFC 9457 problem+json, with a code that stays.
+"""Problems: every error response as RFC 9457 problem+json, with a stable code.
 
     raise Problem("job-unknown", 404, "there is no job 'x'") ──► application/problem+json
-    anything else that is raised ──► code "internal", an incident number here and in the log
+    any other exception ──► code "internal" with an incident number, which is also in the log
 
-The code is for programs and never changes; title and detail are for people. No answer holds a
-stack, a path of this machine or a value of a secret.
+Programs decide by the code, which never changes; title and detail are for people. A response never
+contains a stack trace, a path of this machine or a secret.
 """
 
 from __future__ import annotations
@@ -29,62 +29,62 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-# What each code means, in the words that never change with the case.
+# The meaning of each code.
 TITLES = {
-    "accept-unsupported": "None of the accepted media types is served here",
-    "address-refused": "The brokers send clients to an address that is not allowed",
-    "approval-needed": "A pending spec has to be approved first",
-    "attempt-too-large": "What was to be tried takes too much time or memory",
-    "body-invalid": "The body is not what is expected here",
+    "accept-unsupported": "The resource has none of the accepted media types",
+    "address-refused": "The brokers advertise an address that is not allowed",
+    "approval-needed": "The pending spec must be approved first",
+    "attempt-too-large": "The attempt needs too much time or memory",
+    "body-invalid": "The body is invalid",
     "body-too-large": "The body is too large",
-    "broker-silent": "The brokers gave no answer",
+    "broker-silent": "The brokers do not respond",
     "column-unknown": "The results have no such column",
-    "csrf-refused": "A change by a browser's session needs its word",
-    "cursor-invalid": "The cursor is not one of this listing",
+    "csrf-refused": "A change by a browser requires the CSRF token of its session",
+    "cursor-invalid": "The cursor belongs to another listing",
     "epoch-moved": "The job is at another epoch",
     "epoch-not-reached": "The epoch was not reached in time",
     "epoch-unknown": "There is no such epoch",
     "forbidden": "The token's role does not allow this",
     "group-unknown": "There is no such group",
-    "history-gone": "That history has been cleaned up",
-    "host-refused": "The request came by a name or a page that is not this service's",
+    "history-gone": "Retention has removed this history",
+    "host-refused": "The request has a foreign host name or origin",
     "internal": "Something failed inside the service",
-    "job-exists": "The job exists already",
-    "job-has-no-table": "The job has not begun yet",
+    "job-exists": "The job already exists",
+    "job-has-no-table": "The job has no epoch yet",
     "job-not-ready": "The job's results are not ready yet",
     "job-not-stopped": "The job must be stopped first",
     "job-unknown": "There is no such job",
-    "key-invalid": "The key does not name a group of this job",
-    "message-refused": "The job would refuse that message",
-    "message-replayed": "The message was sent again already",
-    "method-not-allowed": "The resource does not take this method",
+    "key-invalid": "The key is not valid for this job",
+    "message-refused": "The job cannot process this message",
+    "message-replayed": "The message was already resent",
+    "method-not-allowed": "The resource does not support this method",
     "not-found": "There is no such resource",
-    "nothing-pending": "There is nothing to approve",
+    "nothing-pending": "No spec is pending approval",
     "operation-failed": "The operation failed",
-    "operation-unfinished": "Another operation is at work on the job",
+    "operation-unfinished": "Another operation of the job is running",
     "operation-unknown": "There is no such operation",
-    "parameter-invalid": "A parameter is not what is expected here",
+    "parameter-invalid": "A parameter is invalid",
     "parameter-unknown": "The resource has no such parameter",
-    "query-fixed": "The query of a job that has begun is fixed",
-    "query-too-slow": "The question took too long",
+    "query-fixed": "The query of a started job cannot change",
+    "query-too-slow": "The query took too long",
     "revision-mismatch": "The job is at another revision",
-    "savepoint-exists": "The savepoint exists already",
+    "savepoint-exists": "The savepoint already exists",
     "savepoint-unknown": "There is no such savepoint",
-    "state-insufficient": "The job's state does not answer the changed query",
-    "spec-invalid": "The job spec cannot be taken",
-    "table-unreadable": "The job's table cannot be read by this version",
+    "state-insufficient": "The job's state cannot answer the changed query",
+    "spec-invalid": "The job spec is invalid",
+    "table-unreadable": "This version cannot read the job's table",
     "topic-unknown": "There is no such topic",
-    "too-busy": "The service has too many requests at work",
-    "too-many-followers": "Too many followers at once",
+    "too-busy": "Too many requests are in progress",
+    "too-many-followers": "Too many clients follow changes",
     "too-many-jobs": "There are too many jobs",
-    "too-many-requests": "Too many such requests at once",
-    "too-many-running": "There are as many running jobs as there may be",
-    "unauthorized": "A valid bearer token is needed",
+    "too-many-requests": "Too many requests of this kind at once",
+    "too-many-running": "The maximum number of jobs is running",
+    "unauthorized": "A valid bearer token is required",
 }
 
 
 class Problem(Exception):
-    """A refusal, as the client is told of it."""
+    """An error response; `extensions` are additional members of its document."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Problem(Exception):
         *,
         errors: Sequence[Mapping[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
-        **further: Any,
+        **extensions: Any,
     ) -> None:
         super().__init__(detail)
         self.code = code
@@ -102,7 +102,7 @@ class Problem(Exception):
         self.detail = detail
         self.errors = list(errors)
         self.headers = dict(headers or {})
-        self.further = further
+        self.extensions = extensions
 
     def document(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -114,7 +114,7 @@ class Problem(Exception):
         }
         if self.errors:
             document["errors"] = self.errors
-        return document | self.further
+        return document | self.extensions
 
     def response(self) -> Response:
         return Response(
@@ -125,22 +125,22 @@ class Problem(Exception):
         )
 
 
-def spec_problem(error: spec_file.SpecError) -> Problem:
-    """Everything that is wrong with a spec, each with its key and its place in the body."""
+def make_spec_problem(error: spec_file.SpecError) -> Problem:
+    """Return all errors of a spec, each with its key and its position in the body."""
     errors = [
         {"path": each.path, "message": each.reason, "line": each.line, "column": each.column}
         for each in error.problems
     ]
     count = len(errors)
-    detail = f"{count} {'thing is' if count == 1 else 'things are'} wrong with the spec"
+    detail = f"the spec has {count} {'error' if count == 1 else 'errors'}"
     return Problem("spec-invalid", 422, detail, errors=errors)
 
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 400: "body-invalid"}
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
-    """What a path takes; a route knows only its own method."""
+def _find_methods(app: FastAPI, path: str) -> list[str]:
+    """Return all methods of a path; a route knows only its own."""
     found: set[str] = set()
     for pattern, methods in app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(pattern)), path):
@@ -148,8 +148,8 @@ def _methods(app: FastAPI, path: str) -> list[str]:
     return sorted(found)
 
 
-def install(app: FastAPI) -> None:
-    """Whatever a handler raises becomes a problem."""
+def install_handlers(app: FastAPI) -> None:
+    """Answer every exception of a handler with a problem."""
 
     async def on_problem(_: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
@@ -160,12 +160,12 @@ def install(app: FastAPI) -> None:
         code = _BY_STATUS.get(error.status_code, "body-invalid")
         path = request.url.path[:200]
         detail = {
-            "not-found": f"there is nothing at {path}",
-            "method-not-allowed": f"{path} does not take {request.method[:20]}",
-        }.get(code, "the request cannot be read")
+            "not-found": f"there is no resource at {path}",
+            "method-not-allowed": f"{path} does not support {request.method[:20]}",
+        }.get(code, "the request cannot be parsed")
         headers = dict(error.headers or {})
         if code == "method-not-allowed":
-            headers["Allow"] = ", ".join(_methods(app, request.url.path))
+            headers["Allow"] = ", ".join(_find_methods(app, request.url.path))
         return Problem(code, error.status_code, detail, headers=headers).response()
 
     async def on_parameters(_: Request, error: Exception) -> Response:
@@ -177,20 +177,20 @@ def install(app: FastAPI) -> None:
         of_body = any(str(each["path"]).startswith("body") for each in errors)
         code = "body-invalid" if of_body else "parameter-invalid"
         named = ", ".join(dict.fromkeys(str(each["path"]) for each in errors))
-        return Problem(code, 422, f"see {named}", errors=errors).response()
+        return Problem(code, 422, f"invalid: {named}", errors=errors).response()
 
     async def on_spec(_: Request, error: Exception) -> Response:
         assert isinstance(error, spec_file.SpecError)
-        return spec_problem(error).response()
+        return make_spec_problem(error).response()
 
     async def on_anything(_: Request, error: Exception) -> Response:
         incident = uuid4().hex[:12]
         log.error("incident %s", incident, exc_info=error)
-        detail = f"see incident {incident} in the service's log"
+        detail = f"the service's log has the details of incident {incident}"
         return Problem("internal", 500, detail, incident=incident).response()
 
     async def on_gone(_: Request, _error: Exception) -> Response:
-        """The client went away before it had asked: nobody reads this, and it is no incident."""
+        """Answer a client that closed the connection while it sent its request."""
         return Response(status_code=400)
 
     app.add_exception_handler(Problem, on_problem)

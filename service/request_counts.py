@@ -1,9 +1,9 @@
-"""Request counts: how often each route was asked, how it answered, and how long that took.
+"""Request counts: requests of each route by status, and their durations.
 
-    gate ──► note(route, method, status, seconds) ──► /metrics
+    gate ──► count(route, method, status, seconds) ──► /metrics
 
-A route is counted under its template, and what no route takes under `other`, so that no client can
-make new series. The time is that until the answer begins: a stream of changes has no end.
+A request counts under the template of its route, or under `other` without a route, so that clients
+cannot create new series. Durations end when the response starts, because streams do not end.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ OTHER = "other"
 
 
 @dataclass(slots=True)
-class Durations:
-    """A histogram; `counts` has one more for what is beyond the last bound."""
+class Histogram:
+    """Durations by bucket; the last count is for durations beyond the last bound."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
 
 
 class RequestCounts:
-    """Written on the event loop, by one request after the other; read by anybody."""
+    """The counts since the service started. Count on the event loop; read in any thread."""
 
     def __init__(self) -> None:
         self.answered: dict[tuple[str, str, int], int] = {}
-        self.durations: dict[tuple[str, str], Durations] = {}
+        self.durations: dict[tuple[str, str], Histogram] = {}
 
-    def note(self, route: str | None, method: str, status: int, seconds: float) -> None:
-        """`status` 0 is a request whose client was gone before it was answered."""
+    def count(self, route: str | None, method: str, status: int, seconds: float) -> None:
+        """Count one request; status 0 if the client closed the connection first."""
         route = OTHER if route is None else route
         method = method if method in METHODS else OTHER
         answered = (route, method, status)
         self.answered[answered] = self.answered.get(answered, 0) + 1
         durations = self.durations.get((route, method))
         if durations is None:
-            durations = self.durations[route, method] = Durations()
+            durations = self.durations[route, method] = Histogram()
         durations.counts[bisect_left(BOUNDS, seconds)] += 1
         durations.seconds += seconds

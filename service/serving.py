@@ -1,4 +1,4 @@
-"""Serving: one service process, from its arguments to its end.
+"""Serving: run one service process until SIGTERM.
 
 lock of the data directory ──► tokens or loopback ──► application ──► uvicorn ──► SIGTERM
 """
@@ -21,12 +21,12 @@ import uvicorn
 
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
-from service.access.requirements import loopback
+from service.access.requirements import is_loopback
 from service.access.tokens import Tokens
 from service.limits.bounded_protocol import BoundedProtocol
-from service.limits.capacity import own_capacity
-from service.live.reader_process import LOG_FORMAT, Nursery
-from service.places import ServicePlaces
+from service.limits.capacity import determine_capacity
+from service.live.reader_process import LOG_FORMAT, ReaderSpawner
+from service.paths import ServicePaths
 from service.runtime import Runtime
 from service.settings import Settings
 
@@ -39,52 +39,51 @@ _SEND_BUFFER_BYTES = 128 * 1024
 
 
 class CannotServe(Exception):
-    """The service cannot start; the message says why and what to do."""
+    """The service cannot start; the message gives the reason and what to do."""
 
 
 class AlreadyServed(CannotServe):
     """Another service owns the data directory."""
 
 
-def new_token(data: Path, name: str, role: str, seconds: int | None = None) -> str:
-    return Tokens(ServicePlaces(data.absolute()).tokens).add(name, role, seconds)
+def create_token(data: Path, name: str, role: str, seconds: int | None = None) -> str:
+    return Tokens(ServicePaths(data.absolute()).tokens).add(name, role, seconds)
 
 
-def tokens_listed(data: Path) -> list[tuple[str, str, int | None]]:
+def list_tokens(data: Path) -> list[tuple[str, str, int | None]]:
     """Return name, role and end (seconds since 1970) of each token."""
-    found = Tokens(ServicePlaces(data.absolute()).tokens).listed()
+    found = Tokens(ServicePaths(data.absolute()).tokens).list_valid()
     return [(each.name, each.role, each.ends_at) for each in found]
 
 
 def revoke_token(data: Path, name: str) -> None:
-    Tokens(ServicePlaces(data.absolute()).tokens).revoke(name)
+    Tokens(ServicePaths(data.absolute()).tokens).revoke(name)
 
 
 def serve(settings: Settings, *, verbose: bool = False) -> None:
-    """Serve until SIGTERM or SIGINT. The jobs go on; the next service finds them."""
+    """Serve until SIGTERM or SIGINT. Jobs keep running; the next service finds them."""
     os.umask(0o077)
-    # Followers of tables compute in threads of their own; a request should not wait for the
-    # interpreter for Python's usual 5 ms each time.
+    # Other threads compute too; a request should not wait 5 ms for the interpreter each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    _log_to_standard_error(verbose)
-    settings = replace(settings, capacity=own_capacity())
+    _configure_logging(verbose)
+    settings = replace(settings, capacity=determine_capacity())
     BoundedProtocol.capacity = settings.capacity
-    tokens = Tokens(settings.places.tokens)
-    if not tokens.wanted and not loopback(settings.host):
+    tokens = Tokens(settings.paths.tokens)
+    if not tokens.required and not is_loopback(settings.host):
         raise CannotServe(
-            f"there are no tokens, and {settings.host} is not only this machine; make one with "
+            f"there are no tokens, and {settings.host} accepts other machines; create a token with "
             f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
         )
-    # Before the lock, which nobody else may hold when we are gone.
-    nursery = Nursery()
-    with _only_service(settings.places.lock):
-        application, gated = app.create(settings, nursery)
+    # Fork before taking the lock, so that no child keeps it.
+    spawner = ReaderSpawner.start()
+    with _lock_data(settings.paths.lock):
+        application, gated = app.create(settings, spawner)
         if application.state.access.admits_everybody():
-            log.warning("there are no tokens: whoever reaches %s is admin", settings.host)
-        elif not tokens.any:
-            log.error("no token in %s is valid: nobody is let in", settings.places.tokens)
+            log.warning("there are no tokens: everyone who reaches %s is admin", settings.host)
+        elif not tokens.has_valid:
+            log.error("no token in %s is valid: all requests are refused", settings.paths.tokens)
         else:
-            log.info("requests need a token")
+            log.info("requests require a token")
         server = _Server(
             uvicorn.Config(
                 gated,
@@ -100,10 +99,10 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
             ),
             application.state.runtime,
         )
-        listener = _listening(settings.host, settings.port)
+        listener = _listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
-        # What was imported stays: a search of the collector through all of it would stop every
-        # request for a tenth of a second.
+        # Imported modules stay alive. Without this, each full garbage collection would stop all
+        # requests for a tenth of a second.
         gc.collect()
         gc.freeze()
         print(f"ready http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
@@ -111,15 +110,17 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Lets go of streams first, and ends with exit code 0; uvicorn's own waits for them, and dies
-    by the signal again."""
+    """A server that ends its streams first and exits with 0.
+
+    uvicorn's own server waits for streams and raises the signal again.
+    """
 
     def __init__(self, config: uvicorn.Config, runtime: Runtime) -> None:
         super().__init__(config)
         self._runtime = runtime
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._runtime.release()
+        self._runtime.end_streams()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -135,17 +136,17 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens already, so that `ready` is true when it is said."""
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket, so that the service is ready when it prints `ready`."""
     try:
-        # With its protocol by name, or asyncio does not know it for TCP and leaves Nagle's delay
-        # of 40 ms on in every connection.
+        # With an explicit protocol. Otherwise asyncio does not recognize TCP and leaves Nagle's
+        # algorithm on, which delays responses by 40 ms.
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bound_stalls(listener)
+        _limit_stalls(listener)
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
@@ -153,9 +154,11 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _bound_stalls(listener: socket.socket) -> None:
-    """What every connection inherits: a small buffer for a client that does not read, and its end
-    by the kernel when it goes on so; a server in user space cannot end what it cannot write to."""
+def _limit_stalls(listener: socket.socket) -> None:
+    """Limit connections whose client does not read: a small buffer and a timeout of the kernel.
+
+    Every connection inherits both. The server itself cannot close what it cannot write to.
+    """
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         stalled = int(2 * FOLLOWER_STALL_SECONDS_MAX * 1_000)
@@ -163,8 +166,8 @@ def _bound_stalls(listener: socket.socket) -> None:
 
 
 @contextmanager
-def _only_service(path: Path) -> Iterator[None]:
-    """One service a data directory: two supervisors would fight over the jobs."""
+def _lock_data(path: Path) -> Iterator[None]:
+    """Lock the data directory: two supervisors would fight over its jobs."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -177,7 +180,7 @@ def _only_service(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _log_to_standard_error(verbose: bool) -> None:
+def _configure_logging(verbose: bool) -> None:
     level = logging.DEBUG if verbose else logging.INFO
     for name in ("service", "uvicorn.error"):
         logging.getLogger(name).setLevel(level)

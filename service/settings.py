@@ -1,4 +1,4 @@
-"""Settings: what the operator says when the service starts. A request can change none of it."""
+"""Settings: the operator's options of a service. Requests cannot change them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from schemas.limits import JOBS_RUNNING_MAX
 from schemas.spec.connections import Connections
 from service.limits.capacity import Capacity
-from service.places import ServicePlaces
+from service.paths import ServicePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,18 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8080
     master: str = "local[2]"
-    brokers: str | None = None  # as given, for the jobs' own command line
+    brokers: str | None = None  # as given, for the command line of jobs
     connections_file: Path | None = None
     running_max: int = JOBS_RUNNING_MAX
     capacity: Capacity = field(default_factory=Capacity)
 
     @property
-    def places(self) -> ServicePlaces:
-        return ServicePlaces(self.data.absolute())
+    def paths(self) -> ServicePaths:
+        return ServicePaths(self.data.absolute())
 
     @property
     def kafka_arguments(self) -> list[str]:
-        """For the commands that the service starts. Secrets are in the file, not in here."""
+        """The Kafka options of commands that the service starts; the file has the secrets."""
         arguments = []
         if self.brokers is not None:
             arguments += ["--brokers", self.brokers]

@@ -1,4 +1,4 @@
-"""A transaction of SQLite that writes: it has the file from its beginning, or waits for it."""
+"""A write transaction of SQLite, which locks the file from its start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it, or nothing."""
+    """Commit the statements within, or roll all of them back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

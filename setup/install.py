@@ -1,15 +1,16 @@
-"""Makes the checkout ready to run; nothing is done twice, and nothing when all is there.
+"""Set up the checkout; each step runs only if its result is missing or outdated.
 
     requirements.lock ──► pip ──► .venv            stamp: .venv/setup.stamp
-    no Java 17+       ──► pip ──► .java            none: it is there or not
+    no Java 17+       ──► pip ──► .java            no stamp: it exists or not
     setup/ivy.xml     ──► Ivy (from pyspark) ──► .jars   stamp: the key in .jars/manifest.json
     Java and jars     ──► a short session of Spark ──► .jars/spark.jsa   stamp: .jars/spark.jsa.key
+    jobs/core/kernels ──► numba ──► .jars/kernels   stamp: the fingerprint of the sources
 
-A package or jar whose SHA-256 is not the one in its lock file is not installed (setup/locked.py).
+Packages and jars are installed only if their SHA-256 is in the lock file (setup/locked.py).
 
-Run by setup.sh with the Python that the virtual environment is to be made of. Only the standard
-library and the files of ours that need no more: nothing else is installed yet.
-`--runtime` is for an image: neither the tools of the tests nor the jars of the embedded broker.
+setup.sh runs this file with the Python for the virtual environment. It may import only the standard
+library, and our files that need no more, because nothing else is installed yet. `--runtime` is for
+an image: it installs neither test tools nor the jars of the embedded broker.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from jobs.edge.process import jars  # noqa: E402
+from jobs.edge.process import jars, kernel_cache  # noqa: E402
 from jobs.edge.process.java import (  # noqa: E402
     INSTALL,
     JavaMissing,
-    build_of,
     install_launcher,
     java,
     own_home,
+    read_build,
 )
 from setup import locked  # noqa: E402
-from setup.java_trust import trust_the_machine  # noqa: E402
+from setup.java_trust import import_machine_certificates  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -50,7 +51,7 @@ VERSION_IN_NAME = re.compile(r"-\d.*$")
 
 
 class SetupFailed(RuntimeError):
-    """Carries what went wrong and what to do about it."""
+    """A step of the set-up failed; the text says what to do."""
 
 
 def main(runtime: bool = False) -> int:
@@ -58,17 +59,18 @@ def main(runtime: bool = False) -> int:
     try:
         locked.check_packages()
         packages = packages_key(runtime)
-        if in_place(packages, runtime):
+        if is_set_up(packages, runtime):
             print("setup: everything is in place", flush=True)
             return 0
-        installed = packages_in_place(packages)
+        installed = has_packages(packages)
         if not installed:
             make_environment()
-        install_java()  # before the packages: nobody should wait a minute to hear of a problem
+        install_java()  # before the packages, so that a problem is reported within seconds
         if not installed:
             install_packages(packages, runtime)
         fetch_jars(runtime)
         archive_classes()
+        compile_kernels()
     except (JavaMissing, SetupFailed, locked.LockStale) as problem:
         print(f"setup: {problem}", file=sys.stderr)
         return 1
@@ -76,53 +78,56 @@ def main(runtime: bool = False) -> int:
     return 0
 
 
-def in_place(packages: str, runtime: bool) -> bool:
-    """Whether an earlier set-up has done everything that this one would do."""
+def is_set_up(packages: str, runtime: bool) -> bool:
+    """Return whether an earlier set-up did everything that this one would do."""
     try:
         java()
     except JavaMissing:
         return False
-    if not packages_in_place(packages) or not jars_in_place(runtime):
+    if not has_packages(packages) or not has_jars(runtime):
         return False
-    return archived_key() == classes_key()
+    return class_archive_key() == classes_key() and kernel_cache.has_kernels()
 
 
 # --- packages ---------------------------------------------------------------------------------
 
 
-def packages_in_place(key: str) -> bool:
+def has_packages(key: str) -> bool:
+    """Return whether the packages of this key are installed."""
     return STAMP.exists() and STAMP.read_text() == key
 
 
 def packages_key(runtime: bool = False) -> str:
-    """Changes with the locked packages, the interpreter, and the place of the checkout."""
-    place = sys.version, sys.base_prefix, str(ROOT)
+    """Return a key of the locked packages, the interpreter, and the path of the checkout."""
+    environment = sys.version, sys.base_prefix, str(ROOT)
     wanted = locked.PACKAGES.read_bytes(), locked.project_metadata()
-    return locked.digest(*wanted, *place, *_kind(runtime))
+    return locked.digest(*wanted, *environment, *_key_suffix(runtime))
 
 
-def _kind(runtime: bool) -> list[str]:
-    """Of a set-up: what tells its keys from those of the whole."""
+def _key_suffix(runtime: bool) -> list[str]:
+    """Return the part of a key that distinguishes a runtime set-up from a full one."""
     return ["runtime"] if runtime else []
 
 
 def make_environment() -> None:
-    if VENV.is_symlink():  # to set it up anew would empty what somebody else works with
-        raise SetupFailed(f".venv is a link to {VENV.resolve()}: remove it, or set that one up")
+    if VENV.is_symlink():  # replacing it would break the environment of another checkout
+        raise SetupFailed(
+            f".venv is a link to {VENV.resolve()}: remove the link, or run make setup there"
+        )
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupFailed(
-            f"{sys.executable} cannot make virtual environments: install its venv module "
+            f"{sys.executable} cannot create virtual environments: install its venv module "
             "(Debian and Ubuntu: apt install python3-venv)"
         )
-    say("virtual environment in .venv")
-    # The real interpreter, so that a setup started from inside .venv can replace it.
+    report("virtual environment in .venv")
+    # Use the real interpreter, so that a set-up started inside of .venv can replace it.
     base = str(Path(sys.executable).resolve())
     run([base, "-m", "venv", "--clear", str(VENV)], "virtual environment")
 
 
 def install_packages(key: str, runtime: bool) -> None:
-    say("packages (1 to 2 minutes when nothing is in pip's cache)")
-    # The build backend first: it builds pyspark, and ourselves.
+    report("packages (1 to 2 minutes if pip's cache is empty)")
+    # The build backend comes first, because it builds pyspark and retally itself.
     install_locked("build", what="build backend")
     install_locked("runtime", *([] if runtime else ["dev"]), what="packages")
     pip_install("--no-deps", "--no-build-isolation", "-e", str(ROOT), what="retally itself")
@@ -132,10 +137,10 @@ def install_packages(key: str, runtime: bool) -> None:
 def install_locked(
     *sections: str, what: str, options: Sequence[str] = (), advice: str = "", python: str = ""
 ) -> None:
-    """Install these sections of the lock; pip refuses every file of another SHA-256.
+    """Install these sections of the lock; pip refuses files with another SHA-256.
 
-    Only wheels, which run no code when they are installed: pyspark alone has none, and is built
-    by the locked backend. Nothing is resolved, so nothing is installed that is not in the lock.
+    It installs only wheels, which run no code at installation. Only pyspark has no wheel; the
+    locked backend builds it. pip resolves nothing, so it installs only packages of the lock.
     """
     wheels = ["--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation"]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -155,12 +160,14 @@ def pip_install(*arguments: str, what: str, advice: str = "", python: str = "") 
 
 
 def install_java() -> None:
-    """Install a Java beside the jars if the machine has none that is new enough."""
+    """Install Java next to the jars if the machine has no Java 17 or newer."""
     try:
         java()
         return
     except JavaMissing as missing:
-        say(f"{str(missing).removesuffix(f': {INSTALL}')}: installing one (38 MB) in {own_home()}")
+        report(
+            f"{str(missing).removesuffix(f': {INSTALL}')}: installing one (38 MB) in {own_home()}"
+        )
     home = own_home()
     partial = home.with_name(f"{home.name}.partial")
     for left in (partial, home):
@@ -168,58 +175,58 @@ def install_java() -> None:
     install_locked("java", options=["--target", str(partial)], what="Java", advice=f"; {INSTALL}")
     (runtime,) = partial.glob("*/java-runtime")
     install_launcher(partial, runtime)
-    trust_the_machine(runtime)
-    # The wheel comes without an archive of Java's own classes, which that of Spark's classes adds
-    # to; with it every start is some tenths of a second sooner as well.
+    import_machine_certificates(runtime)
+    # The wheel lacks the archive of Java's own classes. The archive of Spark's classes needs it,
+    # and every start is some tenths of a second faster with it.
     run([str(partial / "bin" / "java"), "-Xshare:dump"], "Java's own classes")
     partial.rename(home)
     java.cache_clear()
-    say(f"  {build_of(java()).splitlines()[0]}")
+    report(f"  {read_build(java()).splitlines()[0]}")
 
 
 # --- jars -------------------------------------------------------------------------------------
 
 
 def pyspark_jars() -> Path | None:
-    """The directory of jars that pyspark ships, when it is installed."""
-    found = sorted(VENV.glob("lib/python3*/site-packages/pyspark/jars"))
-    return found[-1] if found else None
+    """Return the directory of the jars in pyspark, or None if it is not installed."""
+    directories = sorted(VENV.glob("lib/python3*/site-packages/pyspark/jars"))
+    return directories[-1] if directories else None
 
 
 def jars_key(runtime: bool = False) -> str:
-    """Changes with the wanted jars and with what pyspark ships already."""
+    """Return a key of the wanted jars and of the jars in pyspark."""
     shipped = pyspark_jars()
     names = sorted(os.listdir(shipped)) if shipped else []
     wanted = locked.IVY_XML.read_bytes(), locked.JARS.read_bytes()
-    return locked.digest(*wanted, *names, *_kind(runtime))
+    return locked.digest(*wanted, *names, *_key_suffix(runtime))
 
 
-def jars_in_place(runtime: bool) -> bool:
-    """Whether the wanted jars are there, each with the SHA-256 of the lock."""
+def has_jars(runtime: bool) -> bool:
+    """Return whether all wanted jars exist with the SHA-256 of the lock."""
     if jars.fetched_key() != jars_key(runtime):
         return False
     return not locked.differing_jars(jars.directory(), runtime)
 
 
 def fetch_jars(runtime: bool) -> None:
-    if jars_in_place(runtime):
+    if has_jars(runtime):
         return
     locked.check_jars()
     shipped = pyspark_jars()
     if shipped is None:
         raise SetupFailed("pyspark is not in .venv: remove .venv and run make setup again")
-    say("JVM jars for Spark and the broker (about 1 minute when nothing is in Ivy's cache)")
+    report("JVM jars for Spark and the broker (about 1 minute if Ivy's cache is empty)")
     target = jars.directory()
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     only = ["-confs", "spark"] if runtime else []
     retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
-    leave_out_shipped(partial / "spark", shipped)
+    remove_shipped(partial / "spark", shipped)
     if differing := locked.differing_jars(partial, runtime):
         shutil.rmtree(partial)
         raise SetupFailed(
-            f"not what {locked.JARS.name} has: {', '.join(differing)}. Nothing was installed; "
-            "remove these from Ivy's cache (~/.ivy2) and look at the mirror, if there is one"
+            f"these jars differ from {locked.JARS.name}: {', '.join(differing)}; no jar was "
+            "installed; remove them from Ivy's cache (~/.ivy2), and check your mirror if any"
         )
     jars.write_manifest(partial, jars_key(runtime))
     shutil.rmtree(target, ignore_errors=True)
@@ -227,7 +234,7 @@ def fetch_jars(runtime: bool) -> None:
 
 
 def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = ()) -> None:
-    """Have Ivy fetch the jars of setup/ivy.xml into a directory."""
+    """Fetch the jars of setup/ivy.xml with Ivy into a directory."""
     ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
     if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
         ivy += ["-settings", settings]
@@ -238,8 +245,8 @@ def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = 
     )
 
 
-def leave_out_shipped(fetched: Path, shipped: Path) -> None:
-    """A second version of a jar that pyspark ships would fight with the first in one JVM."""
+def remove_shipped(fetched: Path, shipped: Path) -> None:
+    """Remove jars that pyspark has too: two versions of a jar would conflict in one JVM."""
     known = {module_name(name) for name in os.listdir(shipped)}
     for jar in fetched.iterdir():
         if module_name(jar.name) in known:
@@ -247,11 +254,12 @@ def leave_out_shipped(fetched: Path, shipped: Path) -> None:
 
 
 def module_name(jar: str) -> str:
+    """Return the name of a jar without its version."""
     return VERSION_IN_NAME.sub("", jar)
 
 
 def proxy_options() -> list[str]:
-    """pip follows https_proxy, Java does not: hand it over."""
+    """Return https_proxy as options of Java, which ignores the variable itself."""
     proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
     if not proxy.hostname:
         return []
@@ -262,14 +270,14 @@ def proxy_options() -> list[str]:
 
 
 def classes_key() -> str:
-    """Changes with Java, and with the jars and where they are."""
+    """Return a key of Java, and of the jars and their directory."""
     return locked.digest(
-        build_of(java()), jars.fetched_key() or "", str(jars.directory().resolve())
+        read_build(java()), jars.fetched_key() or "", str(jars.directory().resolve())
     )
 
 
-def archived_key() -> str | None:
-    """The key of the last attempt, whatever came of it."""
+def class_archive_key() -> str | None:
+    """Return the key of the last attempt, successful or not."""
     stamp = _classes_stamp()
     return stamp.read_text() if stamp.exists() else None
 
@@ -279,26 +287,40 @@ def _classes_stamp() -> Path:
 
 
 def archive_classes() -> None:
-    """Jobs start sooner with it; they start without it too."""
-    if archived_key() == classes_key():
+    """Create the archive of Spark's classes; without it jobs only start more slowly."""
+    if class_archive_key() == classes_key():
         return
-    say("archive of Spark's classes, with which jobs start sooner")
+    report("archive of Spark's classes, for faster starts of jobs")
     try:
         run([str(VENV_PYTHON), "-m", "jobs.edge.spark.class_archive"], "archive of classes")
     except SetupFailed as problem:
-        say(f"  {problem}; jobs start without it, some seconds later")
+        report(f"  {problem}; jobs start without it, some seconds more slowly")
     _classes_stamp().write_text(classes_key())
 
 
-# --- telling and running ----------------------------------------------------------------------
+# --- compiled kernels -------------------------------------------------------------------------
 
 
-def say(text: str) -> None:
+def compile_kernels() -> None:
+    """Compile the kernels; without this the first job of a host does it, some seconds long."""
+    if kernel_cache.has_kernels():
+        return
+    report("compiled loops of the decoder")
+    try:
+        run([str(VENV_PYTHON), "-m", "jobs.edge.process.kernel_cache"], "compiled loops")
+    except SetupFailed as problem:
+        report(f"  {problem}; jobs decode without them, more slowly")
+
+
+# --- output and commands ----------------------------------------------------------------------
+
+
+def report(text: str) -> None:
     print(f"setup: {text}", flush=True)
 
 
 def run(command: list[str], what: str, advice: str = "") -> None:
-    """Run a command, say every few seconds how far it is, show its last lines if it fails."""
+    """Run a command; print its progress every few seconds, and its last lines if it fails."""
     began = time.monotonic()
     lines: list[str] = []
     with subprocess.Popen(
@@ -310,11 +332,11 @@ def run(command: list[str], what: str, advice: str = "") -> None:
             reader.join(NARRATION_SECONDS)
             if reader.is_alive():
                 now = lines[-1][:60] if lines else "starting"
-                say(f"  {time.monotonic() - began:.0f} s: {now}")
+                report(f"  {time.monotonic() - began:.0f} s: {now}")
     if process.returncode != 0:
         print(*lines[-25:], sep="\n", file=sys.stderr)
         raise SetupFailed(f"{what} failed with exit code {process.returncode}, see above{advice}")
-    say(f"  {what}: {time.monotonic() - began:.0f} s")
+    report(f"  {what}: {time.monotonic() - began:.0f} s")
 
 
 def collect(process: subprocess.Popen[str], lines: list[str]) -> None:

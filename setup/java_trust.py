@@ -1,9 +1,9 @@
-"""Lets a Java that came in a wheel trust whom this machine trusts.
+"""Make a Java that was installed from a wheel trust the certificates of this machine.
 
     the machine's certificate bundle (PEM) ──► lib/security/cacerts (Java's own JKS format)
 
-A distribution's Java does so by itself. Without it, everything behind a company's own certificate
-authority, the registry of the jars first of all, is a stranger to that Java.
+The Java of a distribution does so by itself. Otherwise Java could not connect to servers with a
+certificate of a company's own authority, above all to the registry of the jars.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-# Where distributions keep the bundle, beside what OpenSSL was told.
+# The paths of the bundle in distributions, after the settings of OpenSSL.
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora
@@ -24,31 +24,31 @@ BUNDLES = (
     "/etc/ssl/cert.pem",  # macOS
 )
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_PASSWORD = "changeit"  # that of every cacerts; it guards against damage, not against people
+_PASSWORD = "changeit"  # the same for every cacerts; it only detects damage
 
 
-def trust_the_machine(runtime: Path) -> None:
-    """Replace the trusted certificates of a Java runtime by the machine's, if there are any."""
-    bundle = machine_bundle()
+def import_machine_certificates(runtime: Path) -> None:
+    """Replace the trusted certificates of a Java runtime with the machine's, if it has any."""
+    bundle = find_machine_bundle()
     if bundle is not None:
-        found = [ssl.PEM_cert_to_DER_cert(each) for each in _PEM.findall(bundle.read_text())]
-        (runtime / "lib" / "security" / "cacerts").write_bytes(key_store(found))
+        texts = _PEM.findall(bundle.read_text())
+        store = make_key_store(map(ssl.PEM_cert_to_DER_cert, texts))
+        (runtime / "lib" / "security" / "cacerts").write_bytes(store)
 
 
-def machine_bundle() -> Path | None:
-    """Return the file of certificates that programs here trust."""
-    named = os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile
-    places = [Path(name) for name in (*named, *BUNDLES) if name]
-    return next((place for place in places if place.is_file()), None)
+def find_machine_bundle() -> Path | None:
+    """Return the file of certificates that programs on this machine trust, or None."""
+    configured = os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile
+    paths = [Path(name) for name in (*configured, *BUNDLES) if name]
+    return next((path for path in paths if path.is_file()), None)
 
 
-def key_store(certificates: Iterable[bytes]) -> bytes:
-    """Return a Java key store that holds these certificates (DER) as trusted ones."""
-    entries = [
-        struct.pack(">I", 2) + _text(f"ca-{number}") + struct.pack(">Q", 0) + _text("X.509")
-        + struct.pack(">I", len(each)) + each
-        for number, each in enumerate(certificates)
-    ]  # fmt: skip
+def make_key_store(certificates: Iterable[bytes]) -> bytes:
+    """Return a Java key store with these certificates (DER) as trusted ones."""
+    entries = []
+    for number, certificate in enumerate(certificates):
+        head = struct.pack(">I", 2) + _text(f"ca-{number}") + struct.pack(">Q", 0) + _text("X.509")
+        entries.append(head + struct.pack(">I", len(certificate)) + certificate)
     store = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
     digest = hashlib.sha1(_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + store).digest()
     return store + digest

@@ -1,10 +1,10 @@
-"""Writes the two lock files anew: `make lock`, after a change of pyproject.toml or setup/ivy.xml.
+"""Write the two lock files: `make lock`, after a change of pyproject.toml or setup/ivy.xml.
 
     pyproject.toml ──► uv ──► setup/requirements.lock   for every Python and platform at once
-    setup/ivy.xml  ──► Ivy ──► setup/jars.lock          only where it is stale: jars never change
+    setup/ivy.xml  ──► Ivy ──► setup/jars.lock          only if it is stale: jars never change
 
-Versions stay as they are in the lock unless pyproject.toml wants others; `--upgrade` takes the
-newest. uv is a package of the lock too: the old lock installs the uv that writes the new one.
+Versions of the lock stay unless pyproject.toml wants others; `--upgrade` uses the newest ones. uv
+is a package of the lock too: the old lock installs the uv that writes the new lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from setup.install import SetupFailed
 
 _NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
-# Of no platform that is promised.
+# A platform that retally does not support.
 _ELSEWHERE = "sys_platform == 'win32'"
 
 
@@ -43,7 +43,7 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
     uv = install_uv(directory)
     wanted = locked.wanted_packages()
     everything = directory / "everything.txt"
-    everything.write_text(locked.PACKAGES.read_text())  # uv keeps the versions that it finds there
+    everything.write_text(locked.PACKAGES.read_text())  # uv keeps the versions in this file
     every = [each for section in wanted.values() for each in section]
     newest = ["--upgrade"] if upgrade else []
     resolve(uv, every, "--generate-hashes", "-o", str(everything), *newest)
@@ -64,7 +64,7 @@ def install_uv(directory: Path) -> str:
 
 
 def resolve(uv: str, wanted: list[str], *options: str) -> str:
-    """Return the versions of what is wanted and of what that needs, for all platforms."""
+    """Return the versions of the wanted packages and their dependencies, for all platforms."""
     fixed = ["--universal", "--python-version", locked.python_min(), "--no-header", "--no-annotate"]
     command = [uv, "pip", "compile", "-", "--quiet", *fixed, *options]
     return subprocess.run(
@@ -86,32 +86,32 @@ def lock_jars(directory: Path) -> None:
     except locked.LockStale:
         pass
     shipped = install.pyspark_jars()
-    if shipped is None or not installed_as_wanted(shipped):
-        raise SetupFailed("jars.lock needs the pyspark of the lock: run make setup, make lock")
+    if shipped is None or not has_locked_pyspark(shipped):
+        raise SetupFailed("jars.lock needs the locked pyspark: run make setup, then make lock")
     retrieved = directory / "jars"
     install.retrieve(retrieved, "[conf]/[organisation]/[artifact]/[revision].[ext]", shipped)
-    found = without_shipped(read_jars(retrieved), shipped)
+    found = remove_shipped(read_jars(retrieved), shipped)
     locked.write_jars(found)
     print(f"lock: {locked.JARS} has {len(found)} jars")
 
 
-def without_shipped(found: list[locked.Jar], shipped: Path) -> list[locked.Jar]:
-    """Leave out the jars of Spark's configuration that the set-up leaves out too."""
+def remove_shipped(found: list[locked.Jar], shipped: Path) -> list[locked.Jar]:
+    """Return the jars without those of Spark's configuration that pyspark has too."""
     known = {install.module_name(jar.name) for jar in shipped.iterdir()}
     return [
         jar for jar in found if jar.conf != "spark" or install.module_name(jar.file) not in known
     ]
 
 
-def installed_as_wanted(shipped: Path) -> bool:
-    """Whether the pyspark of these jars is the version that pyproject.toml names."""
+def has_locked_pyspark(shipped: Path) -> bool:
+    """Return whether the pyspark of these jars has the version in pyproject.toml."""
     site = shipped.parents[1]
     wanted = [each for each in locked.packages("runtime") if each.name == "pyspark"]
     return all((site / f"pyspark-{each.version}.dist-info").exists() for each in wanted)
 
 
 def read_jars(retrieved: Path) -> list[locked.Jar]:
-    """Return the jars of a directory that is laid out by coordinates."""
+    """Return the jars of a directory whose paths are coordinates."""
     found: list[locked.Jar] = []
     for jar in sorted(retrieved.glob("*/*/*/*.jar")):
         conf, group, artifact, _ = jar.relative_to(retrieved).parts

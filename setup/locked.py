@@ -1,10 +1,10 @@
-"""The two lock files: every package and every jar that the set-up installs, with its SHA-256.
+"""The two lock files: all packages and jars that the set-up installs, with their SHA-256.
 
     setup/requirements.lock   packages, in pip's format, in sections (--- runtime, --- dev, ...)
     setup/jars.lock           jars: SHA-256, configuration, Maven coordinates
 
-`make lock` writes them (setup/lock.py). Each begins with a digest of what it was made from, so
-that a stale lock is noticed without a network. Standard library only, as in install.py.
+`make lock` writes them (setup/lock.py). Each starts with a digest of its sources, which shows
+without a network that a lock is stale. Only the standard library is available, as in install.py.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ IVY_XML = ROOT / "setup" / "ivy.xml"
 PACKAGES = ROOT / "setup" / "requirements.lock"
 JARS = ROOT / "setup" / "jars.lock"
 
-# A section has the packages that those before it do not have. Only these two are in an image.
+# A section has the packages that earlier sections lack. An image has only these two.
 RUNTIME = ("build", "runtime")
 SECTIONS = (*RUNTIME, "dev", "java", "lock")
 
-_ADVICE = "run make lock, and commit what it changes"
+_ADVICE = "run make lock, and commit its changes"
 _MADE_FROM = "# made from: "
 _SECTION = re.compile(r"^# --- (\w+)\n", re.MULTILINE)
 _REQUIREMENT = re.compile(r"^([a-z0-9-]+)==([^ ]+)( ; .*)? \\\n", re.MULTILINE)
@@ -35,7 +35,7 @@ _HASH = re.compile(r"--hash=sha256:(\w+)")
 
 
 class LockStale(RuntimeError):
-    """A lock file was made from something else than the checkout has now."""
+    """A lock file does not belong to the current checkout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Jar:
 
     @property
     def file(self) -> str:
+        """The name of the file."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
@@ -70,6 +71,7 @@ class Jar:
 
 
 def digest(*parts: bytes | str) -> str:
+    """Return the SHA-256 of a list of parts."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part if isinstance(part, bytes) else part.encode())
@@ -94,9 +96,9 @@ def python_min() -> str:
 
 
 def project_metadata() -> str:
-    """Return what the project's own installation is made of: its scripts, its files of data.
+    """Return the metadata of the project's own installation, with its scripts and data files.
 
-    The settings of ruff, mypy and pytest, which are in the same file, are no part of it.
+    It excludes the settings of ruff, mypy and pytest in the same file.
     """
     project = tomllib.loads(PYPROJECT.read_text())
     return json.dumps([project["project"], project["tool"]["setuptools"]])
@@ -107,9 +109,9 @@ def packages_source() -> str:
 
 
 def check_packages() -> None:
-    """Raise LockStale unless the lock of the packages is that of pyproject.toml."""
-    if not _made_from(PACKAGES, packages_source()):
-        raise LockStale(f"{PACKAGES.name} is not that of pyproject.toml's dependencies: {_ADVICE}")
+    """Raise LockStale unless the lock of the packages belongs to pyproject.toml."""
+    if not _is_current(PACKAGES, packages_source()):
+        raise LockStale(f"{PACKAGES.name} is not current for pyproject.toml: {_ADVICE}")
 
 
 def requirements(*sections: str) -> str:
@@ -140,19 +142,19 @@ def write_packages(by_section: dict[str, str]) -> None:
 
 
 def jars_source() -> str:
-    """Changes with the wanted jars, and with pyspark, whose own jars are left out of them."""
+    """Return a digest of the wanted jars and of pyspark, whose jars are excluded."""
     pyspark = [each for each in wanted_packages()["runtime"] if each.startswith("pyspark==")]
     return digest(IVY_XML.read_bytes(), *pyspark)
 
 
 def check_jars() -> None:
-    """Raise LockStale unless the lock of the jars is that of setup/ivy.xml."""
-    if not _made_from(JARS, jars_source()):
-        raise LockStale(f"{JARS.name} is not that of setup/ivy.xml and pyspark: {_ADVICE}")
+    """Raise LockStale unless the lock of the jars belongs to setup/ivy.xml."""
+    if not _is_current(JARS, jars_source()):
+        raise LockStale(f"{JARS.name} is not current for setup/ivy.xml and pyspark: {_ADVICE}")
 
 
 def jars(runtime: bool = False) -> list[Jar]:
-    """Return the locked jars; for an image without those of the embedded broker."""
+    """Return the locked jars; with `runtime` without the jars of the embedded broker."""
     found: list[Jar] = []
     for line in JARS.read_text().splitlines():
         if not line.startswith("#"):
@@ -169,16 +171,17 @@ def write_jars(found: list[Jar]) -> None:
 
 
 def differing_jars(where: Path, runtime: bool = False) -> list[str]:
-    """Return the paths in a directory of jars that are not what the lock has, in order."""
+    """Return the paths in a directory of jars that differ from the lock, sorted."""
     locked = {jar.path: jar.sha256 for jar in jars(runtime)}
-    there = {str(jar.relative_to(where)): sha256(jar) for jar in where.glob("*/*.jar")}
-    return sorted({path for path, _ in locked.items() ^ there.items()})
+    present = {str(jar.relative_to(where)): sha256(jar) for jar in where.glob("*/*.jar")}
+    return sorted({path for path, _ in locked.items() ^ present.items()})
 
 
 def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _made_from(lock: Path, source: str) -> bool:
+def _is_current(lock: Path, source: str) -> bool:
     return f"{_MADE_FROM}{source}\n" in lock.read_text()

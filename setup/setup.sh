@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds a Python that is new enough and hands over to install.py; PYTHON=... names one.
+# Finds a Python that is new enough and runs install.py with it; PYTHON=... names one.
 set -eu
 for python in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14 python}; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then

@@ -1,1 +1,1 @@
-"""Change a stopped job's table by one epoch: rewind, savepoint, clone, evolve, offsets, replay."""
+"""Change a stopped job by one epoch: rewind, clone, evolve, offsets, savepoint, replay."""

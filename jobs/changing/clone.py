@@ -1,12 +1,12 @@
-"""Clone: a new job that begins with the state of another, as it is or as it was at a savepoint.
+"""Clone: create a job with the state of another, at its newest epoch or at an earlier one.
 
-    epoch N of the one ──► epoch 0 of the other   the same start: the topic's offsets it began at
-                      └──► epoch 1, kind "clone"  state of N, offsets of N, every result as +I
+    epoch N of the old job ──► epoch 0 of the new one   the same start, with the same first offsets
+                          └──► epoch 1, kind "clone"    state and offsets of N, every result as +I
 
-So the new job's changelog is whole, its audit goes from its start to now as every job's does, and
-nothing of it hangs on the old one, which may run, change and go away. It is built beside the place
-of its table and put there in one step, under the new job's writer lock: a clone that was killed
-has made no job.
+The new job's changelog is complete, and its audit starts at the same offsets as that of the old
+job. It does not depend on the old job, which may run, change or be deleted. The clone is built
+beside its table's path and moved there in one step, under the new job's writer lock. So a killed
+clone has created no job.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
-from jobs.changing.rewind import target_of, way_back
-from jobs.changing.savepoint import keep_newest
-from jobs.core.job.cloning import misfits
+from jobs.changing.rewind import build_table_changelog, find_target
+from jobs.changing.savepoint import create_savepoint
+from jobs.core.job.cloning import clone_problems
 from jobs.core.job.job_plan import plan_of
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
-from jobs.edge.table.delta_epochs import EpochTable, LiveFile, start_row
+from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
-    CHANGELOG,
-    STATE,
     AddedFile,
     FileWriter,
     by_part,
@@ -39,7 +37,10 @@ from jobs.edge.table.epoch_files import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
-from jobs.edge.table.table_place import building_site
+from jobs.edge.table.table_location import prepare_new_table
+from jobs.table.epoch_rows import start_row
+from jobs.table.files import LiveFile, live_files
+from jobs.table.parts import CHANGELOG, STATE
 from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -47,13 +48,13 @@ from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.places import JobDirectory
 
-# What the source did wrong stays known: an audit has to say what it cannot decide.
+# Errors of the source: an audit of the clone must report them too.
 _CARRIED = ("dropped_retractions", "unmatched_retractions")
 _EPOCH = 1
 
 
 class CannotClone(Exception):
-    """There is no such clone to be made; nothing was made."""
+    """The job cannot be cloned; nothing was created."""
 
 
 def clone(
@@ -63,30 +64,32 @@ def clone(
     to: str | None,
     tables: ObjectPath | None = None,
 ) -> EpochRow:
-    """Make the job `new` of a job's newest epoch, or of a savepoint's name or an epoch's number;
-    its table is below `tables`, or in the data directory."""
+    """Create the job `new` from a job's newest epoch, or from a savepoint or epoch in `to`.
+
+    Its table is below `tables`, or in the data directory.
+    """
     lock = WriterLock(new.lock, new.name)
     try:
-        if new.begun:
-            raise CannotClone(f"there is a job {new.name!r} already; choose another name")
-        with _pinned(place, to) as (reader, target):
+        if new.has_table:
+            raise CannotClone(f"job {new.name!r} exists already; choose another name")
+        with _pin_epoch(place, to) as (reader, target):
             _check(reader, spec)
             beside = None if tables is None else tables / new.name
-            return _made(reader, target, new, spec, beside)
+            return _build_clone(reader, target, new, spec, beside)
     finally:
         lock.release()
 
 
 @contextmanager
-def _pinned(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, Savepoint]]:
-    """The epoch to begin with, whose files stay until we have read them."""
-    pins.forget_dead(place.home)
+def _pin_epoch(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, Savepoint]]:
+    """Yield the epoch to clone; its files are pinned until the clone has read them."""
+    pins.delete_dead_pins(place.home)
     name = f"clone-{uuid4().hex[:12]}"
-    with pins.held(place.home, name):
+    with pins.hold_pin(place.home, name):
         if to is None:
-            target = keep_newest(place, name)
+            target = create_savepoint(place, name)
         else:
-            found = target_of(TableReader.open(place), to)
+            found = find_target(TableReader.open(place), to)
             target = msgspec.structs.replace(found, name=name)
             write_savepoint(place.home, target)
         failpoint("clone_pinned")
@@ -102,49 +105,55 @@ def _pinned(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, 
 
 def _check(reader: TableReader, spec: JobSpec) -> None:
     plan = plan_of(spec)
-    wrong = misfits(spec, plan, reader.spec, reader.plan)
+    wrong = clone_problems(spec, plan, reader.spec, reader.plan)
     if wrong:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
 
 
-def _made(
+def _build_clone(
     reader: TableReader,
     target: Savepoint,
     new: JobDirectory,
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
-    first = start_row(reader.root, reader.handle)
+    first = start_row(reader.root, live_files(reader.handle))
     if first is None:
-        raise CannotClone(f"job {reader.place.name!r} no longer knows where it began")
-    building = building_site(new, beside)
+        raise CannotClone(f"the table of job {reader.place.name!r} has no start row")
+    building = prepare_new_table(new, beside)
     table = EpochTable.create(building.table, reader.layout)
     durable = spec.durable
     start = msgspec.structs.replace(
-        first, epoch=0, uuid=uuid4().hex, generation=now_ms(), committed_at=now_ms() * 1_000,
-        watermarks={}, counters={"groups": 0}, files={},
-    )  # fmt: skip
+        first,
+        epoch=0,
+        uuid=uuid4().hex,
+        generation=now_ms(),
+        committed_at=now_ms() * 1_000,
+        watermarks={},
+        counters={"groups": 0},
+        files={},
+    )
     table.commit_epoch(start, (), durable=durable)
-    row = _copied(reader, target, table, start, durable=durable)
+    row = _commit_copy(reader, target, table, start, durable=durable)
     write_spec(new.spec, spec)
     failpoint("before_clone")
-    building.moves_in()
+    building.activate()
     return row
 
 
-def _copied(
+def _commit_copy(
     reader: TableReader, target: Savepoint, table: EpochTable, start: EpochRow, *, durable: bool
 ) -> EpochRow:
-    """The epoch that has everything."""
+    """Commit epoch 1 with state, results and offsets of the target."""
     uuid, root, layout = uuid4().hex, table.root, reader.layout
     files: list[AddedFile] = []
     for part in RESTORED:
         mine = [file for file in target.files if file.part == part]
         name = file_name(part, _EPOCH, uuid, "clone")
-        tables = rows_of_part(reader, part, mine)
-        files += as_rows_of(_EPOCH, root, name, layout.schema(part), tables, durable)
+        tables = read_part(reader, part, mine)
+        files += write_part(_EPOCH, root, name, layout.schema(part), tables, durable)
     results = reader.results_in(target.files)
-    changelog, seqs = way_back(reader, {}, results)
+    changelog, seqs = build_table_changelog(reader, {}, results)
     if changelog:
         rows = layout.changelog_table(_EPOCH, seqs, changelog)
         name = file_name(CHANGELOG, _EPOCH, uuid, "clone")
@@ -158,22 +167,28 @@ def _copied(
         committed_at=now_ms() * 1_000,
         plan=target.row.plan,
         offsets=target.row.offsets,
-        topics={name: target.row.topics[name] for name in target.row.offsets
-                if name in target.row.topics},
+        topics={
+            name: target.row.topics[name]
+            for name in target.row.offsets
+            if name in target.row.topics
+        },
         watermarks=target.row.watermarks,
         counters={
-            "groups": len(results), "changelog_rows": len(changelog), "cloned": target.row.epoch,
-            **{name: sum(row.counters.get(name, 0) for row in until) for name in _CARRIED},
-            **target.row.standing, **({} if target.row.moved is None else {"moved": _EPOCH}),
+            "groups": len(results),
+            "changelog_rows": len(changelog),
+            "cloned": target.row.epoch,
+            **{name: sum(getattr(row.counts, name) for row in until) for name in _CARRIED},
+            **target.row.state_counters,
+            **({} if target.row.moved is None else {"moved": _EPOCH}),
         },
         files=by_part(files),
-    )  # fmt: skip
+    )
     table.commit_epoch(row, files, durable=durable)
     return row
 
 
-def rows_of_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
-    """What files of a part say: of state the newest row of each key."""
+def read_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:
+    """Return the rows of files of a part; of a state part the newest row of each key."""
     if not files:
         return ()
     if part in STATE:
@@ -181,7 +196,7 @@ def rows_of_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> I
     return (rows_in(reader.root / file.path) for file in files)
 
 
-def as_rows_of(
+def write_part(
     epoch: int,
     root: TablePath,
     name: str,
@@ -189,7 +204,7 @@ def as_rows_of(
     tables: Iterable[pa.Table],
     durable: bool,
 ) -> list[AddedFile]:
-    """The rows as rows of one epoch, in a file."""
+    """Write the rows as rows of one epoch to a file; return it, or nothing for no rows."""
     writer: FileWriter | None = None
     at = schema.get_field_index("epoch")
     try:

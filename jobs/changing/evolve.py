@@ -1,16 +1,16 @@
-"""Evolve: a job goes on under a changed query, in the same table and the same topic.
+"""Evolve: a job continues with a changed query, with the same table and the same topics.
 
     epoch E, old query ──► epoch E+1, kind "evolve"
-                           state      the kept one under the new query; or, where that does not
-                                      do, one made anew from the topic's beginning
-                           offsets    those of E; or how far the topic was read again
-                           changelog  what turns the results of E into the new ones
+                           state      the old state under the new query; or, if it does not fit,
+                                      a new state from a replay of the topic
+                           offsets    those of E; or the end offsets of the replay
+                           changelog  the changes from the results of E to the new results
 
-Consumers of the changelog stay right without knowing of it: a column that is new was NULL until
-now, one that is gone is in older records only. It is one commit like every other, after which the
-columns of older changelog rows are those of the new query as well. Where groups are named by other
-columns no changelog leads from the old ones to the new: history begins with that epoch. Reading the
-topic again is done beside the job, which may run meanwhile, and taken up where it was left.
+Consumers of the changelog stay correct without any action: a new column was NULL until now, and
+only older records have a removed column. It is one commit, which also rewrites older changelog rows
+with the new columns. If the group columns change, no changelog leads from old groups to new ones,
+so history starts with this epoch. A replay runs in a shadow job, while the job itself may run; an
+interrupted replay continues.
 """
 
 from __future__ import annotations
@@ -27,33 +27,21 @@ import msgspec
 import pyarrow as pa
 from deltalake import Schema
 
-from jobs.changing.clone import as_rows_of, rows_of_part
-from jobs.changing.rewind import way
-from jobs.core.fold.fold import ChangelogRow, fold
+from jobs.changing.clone import read_part, write_part
+from jobs.changing.rewind import build_changelog
+from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
-from jobs.core.job.evolution import Carried, Evolution, Planned, Reshaped
-from jobs.core.job.evolution import compared as differences
+from jobs.core.job.evolution import Evolution, GroupConverter, Planned, RowConverter
+from jobs.core.job.evolution import compare_jobs as find_differences
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.state.bucket_states import StateFiles, hot_state_of
-from jobs.edge.table.delta_epochs import (
-    QUIET,
-    EpochTable,
-    LiveFile,
-    newest_epoch,
-    opened,
-    start_row,
-)
+from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    GROUP_STATE,
-    MULTISETS,
-    TIMERS,
     AddedFile,
     FileWriter,
     TableLayout,
@@ -64,7 +52,10 @@ from jobs.edge.table.epoch_files import (
 )
 from jobs.edge.table.reading import TableReader, take_next_spec
 from jobs.edge.table.savepoints import RESTORED
-from jobs.edge.table.table_place import building_site
+from jobs.edge.table.table_location import prepare_new_table
+from jobs.table.epoch_rows import newest_epoch, start_row
+from jobs.table.files import LiveFile, live_files, open_table
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -73,79 +64,86 @@ from schemas.table.places import JobDirectory, discard
 
 
 class CannotEvolve(Exception):
-    """The job cannot go on under this spec; nothing has been changed."""
+    """The job cannot continue with this spec; nothing has been changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """What was done; without a row there was nothing to do."""
+    """The result; without a row the job already had this query."""
 
     evolution: Evolution
     row: EpochRow | None
 
 
-def compared(place: JobDirectory, spec: JobSpec) -> Evolution:
-    """What a spec would make of a job."""
+def compare(place: JobDirectory, spec: JobSpec) -> Evolution:
+    """Return the effect of a spec on a job's state."""
     reader = TableReader.open(place)
-    return _compared(reader, spec, plan_of(spec))
+    return _require_same_job(reader, spec, plan_of(spec))
 
 
 def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
-    """Go on with the state that a stopped job has; where it has this query, nothing is done."""
+    """Continue a stopped job's state under a spec; do nothing if it has this query."""
     lock = WriterLock(place.lock, place.name)
     try:
         reader, plan = TableReader.open(place), plan_of(spec)
-        if reader.newest.plan == plan.fingerprint:  # done, but for what a kill may have left
+        if reader.newest.plan == plan.fingerprint:  # done, except steps that a kill interrupted
             write_spec(place.spec, spec)
             _discard_shadow(place)
             return Evolved(_differences(reader, spec, plan), None)
-        found = _compared(reader, spec, plan)
+        found = _require_same_job(reader, spec, plan)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
-        kept = _Kept(reader, plan, found)
-        row = _Commit(reader, spec, plan).of(kept, reader.newest, GROUP_STATE)
+        state = _KeptState(reader, plan, found)
+        row = _Commit(reader, spec, plan).write(state, reader.newest, GROUP_STATE)
         return Evolved(found, row)
     finally:
         lock.release()
 
 
-def begin_again(place: JobDirectory, spec: JobSpec) -> JobDirectory:
-    """A job beside the job, at the offsets where that one began; one that was left goes on."""
+def prepare_replay(place: JobDirectory, spec: JobSpec) -> JobDirectory:
+    """Return the shadow job, which starts at the job's first offsets; create it if needed."""
     shadow, plan = place.shadow, plan_of(spec)
-    if shadow.begun:
-        begun = newest_epoch(shadow.table, opened(shadow.table))
-        if begun is None or begun.plan != plan.fingerprint:  # for a query of before
+    if shadow.has_table:
+        begun = newest_epoch(shadow.table, live_files(open_table(shadow.table)))
+        if begun is None or begun.plan != plan.fingerprint:  # of an earlier query
             _discard_shadow(place)
-    if shadow.begun:
+    if shadow.has_table:
         return shadow
     reader = TableReader.open(place)
-    first = start_row(reader.root, reader.handle)
+    first = start_row(reader.root, live_files(reader.handle))
     if first is None:
-        raise CannotEvolve(f"job {place.name!r} no longer knows where it began")
+        raise CannotEvolve(f"the table of job {place.name!r} has no start row, so no first offsets")
     _discard_shadow(place)
     beside = None if isinstance(place.table, Path) else place.table.parent
-    building = building_site(shadow, beside)
+    building = prepare_new_table(shadow, beside)
     table = EpochTable.create(building.table, TableLayout(Program(plan)))
     start = msgspec.structs.replace(
-        first, epoch=0, uuid=uuid4().hex, generation=now_ms(), committed_at=now_ms() * 1_000,
-        plan=plan.fingerprint, watermarks={}, counters={"groups": 0}, files={},
+        first,
+        epoch=0,
+        uuid=uuid4().hex,
+        generation=now_ms(),
+        committed_at=now_ms() * 1_000,
+        plan=plan.fingerprint,
+        watermarks={},
+        counters={"groups": 0},
+        files={},
         topics={name: known for name, known in first.topics.items() if name in first.offsets},
-    )  # fmt: skip
+    )
     table.commit_epoch(start, (), durable=spec.durable)
-    building.moves_in()
+    building.activate()
     return shadow
 
 
-def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
-    """Put the state that was made anew in the place of a stopped job's."""
+def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
+    """Replace a stopped job's state by that of its shadow job."""
     lock = WriterLock(place.lock, place.name)
     try:
         reader, plan = TableReader.open(place), plan_of(spec)
-        found = _compared(reader, spec, plan)
+        found = _require_same_job(reader, spec, plan)
         shadow = TableReader.open(place.shadow)
-        _not_behind(reader.newest, shadow.newest)
-        made = _MadeAnew(shadow)
-        row = _Commit(reader, spec, plan, found.begins).of(made, shadow.newest, RESTORED)
+        _require_caught_up(reader.newest, shadow.newest)
+        state = _ReplayedState(shadow)
+        row = _Commit(reader, spec, plan, found.begins).write(state, shadow.newest, RESTORED)
     finally:
         lock.release()
     _discard_shadow(place)
@@ -153,19 +151,19 @@ def take_over(place: JobDirectory, spec: JobSpec) -> Evolved:
 
 
 def _discard_shadow(place: JobDirectory) -> None:
-    """Remove the job beside the job, with its hot state on this host."""
+    """Delete the shadow job with its hot state on this host."""
     shadow = place.shadow
-    if shadow.begun:
+    if shadow.has_table:
         with suppress(FileNotFoundError):
-            shutil.rmtree(hot_state_of(shadow, opened(shadow.table)), ignore_errors=True)
+            shutil.rmtree(hot_state_of(shadow, open_table(shadow.table)), ignore_errors=True)
     discard(shadow.data)
 
 
-# --- what is there ----------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------
 
 
-def _compared(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
-    """What is to become of the job; CannotEvolve where it would be another job."""
+def _require_same_job(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
+    """Return the effect of a spec; raise CannotEvolve if it needs a new job name."""
     found = _differences(reader, spec, plan)
     if found.fixed:
         raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")
@@ -173,11 +171,11 @@ def _compared(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
 
 
 def _differences(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
-    return differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
+    return find_differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
 
 
-def _not_behind(newest: EpochRow, shadow: EpochRow) -> None:
-    """Nothing that the job has told may be forgotten, for however short."""
+def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
+    """Raise CannotEvolve if the replay is behind the job: its results must not go back."""
     for topic, partitions in newest.offsets.items():
         for partition, offset in partitions.items():
             reached = shadow.offsets.get(topic, {}).get(partition, 0)
@@ -194,13 +192,13 @@ def _not_behind(newest: EpochRow, shadow: EpochRow) -> None:
 class _State(Protocol):
     """The state under the new query."""
 
-    results: dict[Key, Row]  # what it shows, once it is written
+    results: dict[Key, Row]  # of the new query; set by `write`
 
     def write(self, commit: _Commit) -> list[AddedFile]: ...
 
 
-class _Kept:
-    """The kept state, put under the new query bucket by bucket."""
+class _KeptState:
+    """The job's own state, converted to the new query bucket by bucket."""
 
     def __init__(self, reader: TableReader, plan: Plan, found: Evolution) -> None:
         self.results: dict[Key, Row] = {}
@@ -210,7 +208,7 @@ class _Kept:
 
     def write(self, commit: _Commit) -> list[AddedFile]:
         reader, layout, epoch = self._reader, commit.layout, commit.epoch
-        carried = Carried(reader.layout.program, layout.program, self._sources)
+        carried = GroupConverter(reader.layout.program, layout.program, self._sources)
         order = encoder(tuple(named.type for named in self._plan.group))
         state = StateFiles(reader.root, reader.layout, GROUP_STATE)
         named = [(file.part, file.path) for file in reader.files]
@@ -218,16 +216,16 @@ class _Kept:
             writers = {part: open_files.enter_context(commit.writer(part)) for part in GROUP_STATE}
             for bucket in range(reader.spec.state.buckets):
                 upserts = state.of_bucket(bucket, named)
-                groups, entries = _at_last(upserts)
+                groups, entries = _collapse(upserts)
                 deltas = {
                     key: carried.delta(key, group, entries.get(key, {}))
                     for key, group in groups.items()
                 }
-                folded = fold(layout.program, MemoryState(), deltas, order=order)
+                folded = fold(layout.program, MemoryState(), deltas, FoldContext(order))
                 self.results.update((key, row) for _, key, row in folded.changelog)
                 made = folded.upserts
                 written = [
-                    (key, group and _as_written(group, groups[key])) for key, group in made.groups
+                    (key, group and _keep_times(group, groups[key])) for key, group in made.groups
                 ]
                 timers = [each for each in dict(upserts.timers).items() if each[1]]
                 tables = {
@@ -245,8 +243,8 @@ class _Kept:
         return [writer.added for writer in writers.values() if writer.rows]
 
 
-class _MadeAnew:
-    """The state that a topic read again has given."""
+class _ReplayedState:
+    """The state of the shadow job, which has read the topic again."""
 
     def __init__(self, shadow: TableReader) -> None:
         self.results: dict[Key, Row] = {}
@@ -258,14 +256,14 @@ class _MadeAnew:
         files: list[AddedFile] = []
         for part in RESTORED:
             mine = [file for file in shadow.files if file.part == part]
-            tables = rows_of_part(shadow, part, mine)
+            tables = read_part(shadow, part, mine)
             schema, name = commit.layout.schema(part), commit.name(part)
-            files += as_rows_of(commit.epoch, commit.root, name, schema, tables, commit.durable)
+            files += write_part(commit.epoch, commit.root, name, schema, tables, commit.durable)
         return files
 
 
-def _at_last(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:
-    """What upserts come to: the newest word on each group and entry."""
+def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:
+    """Return the newest value of each group, and its present multiset entries."""
     groups = dict(upserts.groups)
     counts: dict[tuple[int, Key], Counts] = {}
     for argument, key, changed in upserts.multisets:
@@ -277,8 +275,8 @@ def _at_last(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, An
     return {key: group for key, group in groups.items() if group is not None}, entries
 
 
-def _as_written(group: Group, old: Group) -> Group:
-    """Its time goes on as it was."""
+def _keep_times(group: Group, old: Group) -> Group:
+    """Return the group with the write time and the timer of the old one."""
     return msgspec.structs.replace(group, written=old.written, timer=old.timer)
 
 
@@ -286,7 +284,7 @@ def _as_written(group: Group, old: Group) -> Group:
 
 
 class _Commit:
-    """The epoch in which a job becomes another. With `begins` its history begins there."""
+    """The epoch that changes the query. With `begins`, history starts with it."""
 
     def __init__(
         self, reader: TableReader, spec: JobSpec, plan: Plan, begins: bool = False
@@ -301,19 +299,19 @@ class _Commit:
         self.uuid = uuid4().hex
         self.durable = spec.durable
 
-    def of(self, state: _State, at: EpochRow, parts: Collection[str]) -> EpochRow:
-        """Write everything, commit it, and let the spec follow."""
+    def write(self, state: _State, at: EpochRow, parts: Collection[str]) -> EpochRow:
+        """Write all files, commit them, and activate the spec."""
         reader, newest = self.reader, self.reader.newest
         _add_columns(reader, self.layout)
         before = {} if self.begins else dict(reader.results().rows)
         files = state.write(self)
-        changelog, seqs = self._way(before, state.results)
+        changelog, seqs = self._build_changelog(before, state.results)
         if changelog:
             rows = self.layout.changelog_table(self.epoch, seqs, changelog)
             files.append(write_file(self.root, self.name(CHANGELOG), rows, durable=self.durable))
         left = [*parts, CHANGELOG] if self.begins else parts
         removed = [file for file in reader.files if file.part in left]
-        older = {} if self.begins else self._older_changes()
+        older = {} if self.begins else self._rewrite_changelog()
         row = EpochRow(
             epoch=self.epoch,
             uuid=self.uuid,
@@ -328,7 +326,7 @@ class _Commit:
                 "groups": len(state.results),
                 "changelog_rows": len(changelog),
                 **({"begins": 1} if self.begins else {}),
-                **at.standing,
+                **at.state_counters,
             },
             files=by_part(files),
         )
@@ -343,20 +341,20 @@ class _Commit:
         return file_name(part, self.epoch, self.uuid, "evolve")
 
     def writer(self, part: str) -> FileWriter:
-        return FileWriter(self.root, self.name(part), self.layout.schema(part),
-                          durable=self.durable)  # fmt: skip
+        return FileWriter(
+            self.root, self.name(part), self.layout.schema(part), durable=self.durable
+        )
 
-    def _way(
+    def _build_changelog(
         self, before: Mapping[Key, Row], after: Mapping[Key, Row]
     ) -> tuple[list[ChangelogRow], list[int]]:
-        """The changelog rows that lead from the old results to the new ones."""
-        reshaped = Reshaped(self.reader.plan, self.plan)
+        """Return the changelog rows from the old results to the new ones, with their seqs."""
+        reshaped = RowConverter(self.reader.plan, self.plan)
         then = {key: reshaped.row(row) for key, row in before.items()}
-        return way(self.plan, self.spec.state.buckets, then, after)
+        return build_changelog(self.plan, self.spec.state.buckets, then, after)
 
-    def _older_changes(self) -> dict[LiveFile, AddedFile]:
-        """Older rows of the changelog with the columns that it has now, file by file; none where
-        the columns are the same."""
+    def _rewrite_changelog(self) -> dict[LiveFile, AddedFile]:
+        """Rewrite older changelog files with the new columns; none if the columns are the same."""
         old, new = (layout.schema(CHANGELOG) for layout in (self.reader.layout, self.layout))
         if old == new:
             return {}
@@ -369,12 +367,12 @@ class _Commit:
                 for group in range(rows.num_row_groups):
                     with naming(path):
                         piece = rows.read_row_group(group)
-                    writer.write(_shaped(piece, new))
+                    writer.write(_conform(piece, new))
             found[file] = writer.added
         return found
 
 
-def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
@@ -383,8 +381,10 @@ def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _add_columns(reader: TableReader, layout: TableLayout) -> None:
-    """Columns that the table has not had yet. They are a commit of their own, which says nothing
-    about rows; a column keeps its type for good."""
+    """Add missing columns to the table, in a commit without rows.
+
+    Raise CannotEvolve if a column exists with another type, because a column keeps its type.
+    """
     have = pa.schema(reader.handle.schema().to_arrow())
     missing = []
     for field in layout.table_schema:
@@ -392,10 +392,10 @@ def _add_columns(reader: TableReader, layout: TableLayout) -> None:
             missing.append(field)
         elif have.field(field.name).type != field.type:
             raise CannotEvolve(
-                f"column {field.name} of the table is {have.field(field.name).type} and would be "
-                f"{field.type}; give it another name with AS"
+                f"column {field.name} of the table is {have.field(field.name).type}, but the new "
+                f"query needs {field.type}; give the column another name with AS"
             )
     if missing:
-        opened(reader.root).alter.add_columns(
+        open_table(reader.root).alter.add_columns(
             Schema.from_arrow(pa.schema(missing)).fields, post_commithook_properties=QUIET
         )

@@ -1,33 +1,34 @@
-"""Savepoint: the newest epoch of a job, named, so that it can be gone back to.
+"""Create a savepoint: keep the newest epoch of a job under a name, to restore it later.
 
-Works while the job runs: it only reads the table and writes one small file beside it.
+The job may run. This only reads its table and writes one small file beside it.
 """
 
 from __future__ import annotations
 
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.table.delta_epochs import live_files, newest_epoch, opened
 from jobs.edge.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
+from jobs.table.epoch_rows import newest_epoch
+from jobs.table.files import live_files, open_table
 from schemas.table.epoch import EpochRow
 
-_LOOKS_MAX = 5
+_TRIES_MAX = 5
 
 
 class SavepointExists(ValueError):
     """The name is taken; a savepoint is never overwritten."""
 
 
-class NothingToKeep(LookupError):
+class NothingToSave(LookupError):
     """The table has no epoch yet."""
 
 
-def keep_newest(place: JobDirectory, name: str | None = None) -> Savepoint:
-    """Name the newest epoch; `epoch-N` without a name, and that again is the same savepoint."""
-    for _ in range(_LOOKS_MAX):
-        handle = opened(place.table)
-        row = newest_epoch(place.table, handle)
+def create_savepoint(place: JobDirectory, name: str | None = None) -> Savepoint:
+    """Name the newest epoch; without a name, return `epoch-N`, which may exist already."""
+    for _ in range(_TRIES_MAX):
+        handle = open_table(place.table)
+        row = newest_epoch(place.table, live_files(handle))
         if row is None:
-            raise NothingToKeep(f"the table of job {place.name!r} has no epoch yet")
+            raise NothingToSave(f"the table of job {place.name!r} has no epoch yet")
         files = [file for file in live_files(handle) if file.part in RESTORED]
         savepoint = Savepoint(name=name or default_name(row), row=row, files=files)
         try:
@@ -37,14 +38,14 @@ def keep_newest(place: JobDirectory, name: str | None = None) -> Savepoint:
                 return savepoint
             raise SavepointExists(
                 f"job {place.name!r} has a savepoint {savepoint.name!r} already; choose another "
-                "name, or delete that one"
+                "name, or delete the savepoint"
             ) from None
-        # The sweep may have taken files that were compacted away between the two looks; from now
-        # on they are pinned, so one check is enough.
+        # Before the savepoint was written, the sweep may have deleted files that compaction had
+        # replaced. Now they are pinned, so one check is enough.
         if all((place.table / file.path).exists() for file in files):
             return savepoint
         delete_savepoint(place.home, savepoint.name)
-    raise NothingToKeep(f"the files of job {place.name!r} change faster than they can be named")
+    raise NothingToSave(f"the files of job {place.name!r} change too fast; try again")
 
 
 def default_name(row: EpochRow) -> str:

@@ -1,17 +1,17 @@
-"""Audit: a job's results recomputed from its topic, and compared with what the table says.
+"""Audit: recompute a job's results from its topic, and compare them with its table.
 
     topic, from the job's first offsets to those of the newest epoch
         │ the same decoding, the same row expressions
         ▼
-    signed rows ──► plain Spark SQL: SUM of signs, of signed values, MAX over what is left
+    signed rows ──► plain Spark SQL: SUM of signs, of signed values, MAX of present values
         │                                                        │
         ▼                                                        ▼
-    nothing of the fold, of the hot state or of the bundles      compare, group by group
+    no code of the fold, the hot state or the bundles            compare, group by group
 
-So everything between the decoder and the table is checked: consolidation, fold, hot state, files,
-commits, compaction, rewinds. One thing cannot be recomputed without knowing the bundles: what
-became of retractions of rows that were never given. Where a job has seen such rows, differences
-are shown but decide nothing.
+This checks everything between the decoder and the table: consolidation, fold, hot state, files,
+commits, compaction, rewinds. One thing depends on the bundles, so it cannot be recomputed: the
+effect of retractions of rows that were never inserted. If a job has seen such retractions, the
+report shows differences, but its verdict is `undecided`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs.checking.dedupe_audit import PLACE, keys_that_move, last_images, place_of
-from jobs.checking.recomputation import of_total, recomputed
-from jobs.checking.window_audit import LateRowsGone, in_sessions, told, without_late
+from jobs.checking.dedupe_audit import (
+    POSITION,
+    count_moving_keys,
+    format_position,
+    select_last_images,
+)
+from jobs.checking.recomputation import recompute, recompute_total
+from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
@@ -38,19 +43,20 @@ from jobs.core.plan.tree import Aggregate, Named, Plan
 from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import Json
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.source import topic_identities
+from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
 from jobs.edge.spark.session import session
-from jobs.edge.table.delta_epochs import start_row
-from jobs.edge.table.epoch_files import QUARANTINE
 from jobs.edge.table.reading import TableReader
 from jobs.edge.tasks.range_reading import FUTURE
+from jobs.table.epoch_rows import start_row
+from jobs.table.files import live_files
+from jobs.table.parts import QUARANTINE
 from schemas.spec.connections import Connection, spark_options
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow, listed
+from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
 MESSAGE, SIGN = "__message", "__sign"
@@ -62,12 +68,12 @@ Verdict = Literal["equal", "different", "undecided"]
 
 
 class CannotAudit(Exception):
-    """The results cannot be recomputed; the message says why."""
+    """The results cannot be recomputed; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A group of which table and recomputation say different things; None: not there."""
+    """A group whose row differs between table and recomputation; None if it is missing."""
 
     group: dict[str, Json]
     table: dict[str, Json] | None
@@ -80,96 +86,96 @@ class AuditReport:
     epoch: int
     verdict: Verdict
     groups: int
-    not_compared: int  # groups whose recomputation is beyond Spark's decimals
+    not_compared: int  # groups with a sum beyond Spark's decimals
     differing: int
-    differences: list[Difference]  # the first of them
-    odd: dict[str, int]  # retractions of what was never given, by what became of them
+    differences: list[Difference]  # the first ones
+    odd: dict[str, int]  # retractions of rows that were never inserted, by the counter
     offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
 
 
 def audit(
     place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
 ) -> AuditReport:
-    """Recompute the newest epoch of a job. It may be running: what it commits meanwhile is not
-    looked at."""
+    """Audit the newest epoch of a job; the job may run, later epochs are ignored."""
     reader = TableReader.open(place)
-    first, newest = start_row(reader.root, reader.handle), _shown(reader)
+    first, newest = start_row(reader.root, live_files(reader.handle)), _find_shown_epoch(reader)
     if first is None:
-        raise CannotAudit(f"job {place.name!r} no longer knows where it began")
+        raise CannotAudit(f"the table of job {place.name!r} has no start row, so no first offsets")
     if newest.moved is not None:
         raise CannotAudit(
-            f"the offsets of job {place.name!r} were moved by hand at epoch {newest.moved}: since "
-            "then its results are not the query over its topic, so there is nothing to compare "
-            "them with. Set it back to before that (retally rewind), or read the topic again "
-            "(retally evolve --replay)"
+            f"the offsets of job {place.name!r} were moved by hand at epoch {newest.moved}, so its "
+            "results are not the query over its topic; restore an earlier epoch (retally rewind) "
+            "or read the topic again (retally evolve --replay)"
         )
     if reader.spec.state.ttl_ms:
-        raise CannotAudit("groups of this job expire as time goes by; a topic cannot tell when")
-    starts, ends = _range(admin, reader, first, newest)
+        raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
+    starts, ends = _find_range(admin, reader, first, newest)
     stored = dict(reader.results().rows)
     spark = session(f"audit-{place.name}", master)
     try:
         read = _read_rows(spark, reader, connection, starts, ends)
-        moving = keys_that_move(read, reader.plan) if reader.plan.primary_key else 0
-        signed = _signed_rows(read, reader.plan)
-        signed = without_late(spark, reader, signed, MESSAGE)
-        signed = in_sessions(signed, reader.plan, SIGN)
-        recomputed, beyond = _recomputed(signed, reader.plan)
-        recomputed = told(reader, recomputed, stored)
+        moving = count_moving_keys(read, reader.plan) if reader.plan.primary_key else 0
+        signed = _select_rows(read, reader.plan)
+        signed = exclude_late(spark, reader, signed, MESSAGE)
+        signed = assign_sessions(signed, reader.plan, SIGN)
+        recomputed, beyond = _recompute_results(signed, reader.plan)
+        recomputed = exclude_withheld(reader, recomputed, stored)
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
     finally:
         spark.stop()
-    return _report(reader, stored, recomputed, beyond, moving, _ranges(starts, ends))
+    return _make_report(reader, stored, recomputed, beyond, moving, _pair_offsets(starts, ends))
 
 
-def _shown(reader: TableReader) -> EpochRow:
-    """The epoch whose results the table shows: under the event clock those after it are withheld
-    until their bundle ends."""
+def _find_shown_epoch(reader: TableReader) -> EpochRow:
+    """Return the newest epoch that does not withhold results; raise CannotAudit without one.
+
+    Under the event clock, results are withheld until the watermark ends their bundle.
+    """
     for row in reversed(reader.epochs):
-        if not row.watermarks.get("agenda", {}).get("withheld"):
+        if not row.withholds:
             return row
     raise CannotAudit(
-        f"what job {reader.place.name!r} shows is older than the epochs that retention has left; "
+        f"the results of job {reader.place.name!r} are older than the epochs that retention kept; "
         "audit it again when the watermark has ended its bundle"
     )
 
 
-# --- what is read -----------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------
 
 
-def _range(
+def _find_range(
     admin: KafkaAdmin, reader: TableReader, first: EpochRow, newest: EpochRow
 ) -> tuple[Offsets, Offsets]:
-    """The offsets from the job's first to those of the epoch; CannotAudit where they are gone."""
+    """Return the job's first offsets and those of the epoch; raise CannotAudit if any are gone."""
     starts: Offsets = {}
     ends: Offsets = {}
-    for topic, identity in topic_identities(admin, reader.spec.source.topics).items():
+    for topic, identity in find_topics(admin, reader.spec.source.topics).items():
         known = newest.topics.get(topic)
         if known is not None and known.id != identity.id:
             raise CannotAudit(
-                f"topic {topic!r} was deleted and made again; the job has read another one"
+                f"topic {topic!r} was deleted and created again; the job has read the old one"
             )
         starts[topic], ends[topic] = {}, {}
         for number, beginning in admin.beginning_offsets(topic).items():
             partition = str(number)
-            # A partition that came after the job's start was read from its first record.
+            # A partition that was added after the job's start was read from its first record.
             end = newest.offsets.get(topic, {}).get(partition, beginning)
             start = first.offsets.get(topic, {}).get(partition, 0)
             if start >= end:
                 start = end = max(beginning, end)
             elif start < beginning:
                 raise CannotAudit(
-                    f"{topic}/{partition} begins at offset {beginning} now, but the job read it "
-                    f"from {start} on; without the {beginning - start} offsets in between the "
-                    "results cannot be recomputed"
+                    f"{topic}/{partition} now starts at offset {beginning}, but the job has read "
+                    f"it from offset {start}; without the {beginning - start} offsets in between "
+                    "the results cannot be recomputed"
                 )
             starts[topic][partition] = start
             ends[topic][partition] = end
     return starts, ends
 
 
-def _ranges(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
+def _pair_offsets(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
     return {
         topic: {p: [starts[topic][p], end] for p, end in partitions.items()}
         for topic, partitions in ends.items()
@@ -177,12 +183,12 @@ def _ranges(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[int]]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Signed:
-    """Records to signed rows, one by one; messages that decoding rejects have none."""
+class _SignedRows:
+    """Decodes records to signed rows, one by one; a rejected message has no rows."""
 
     plan: Plan
     rules: MessageRules
-    left_out: frozenset[str]  # in quarantine for what cannot be told from the message
+    left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decode = self._decoding()
@@ -198,7 +204,7 @@ class _Signed:
                 if isinstance(decoded, Changes) and name not in self.left_out:
                     count = len(decoded.changes)
                     messages += [name] * count
-                    places += [place_of(*at, index) for index in range(count)]
+                    places += [format_position(*at, index) for index in range(count)]
                     signs += [sign for sign, _ in decoded.changes]
                     rows += [row for _, row in decoded.changes]
             yield self._batch(messages, places, signs, rows)
@@ -221,7 +227,7 @@ class _Signed:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
         arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
         fields = [(column.name, arrow_type(column.type)) for column in image]
-        own = [(MESSAGE, pa.string()), (PLACE, pa.string()), (SIGN, pa.int64())]
+        own = [(MESSAGE, pa.string()), (POSITION, pa.string()), (SIGN, pa.int64())]
         values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
         values.append(pa.array(signs, pa.int64()))
         return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
@@ -234,7 +240,7 @@ def _read_rows(
     starts: Offsets,
     ends: Offsets,
 ) -> DataFrame:
-    """Every row that the source gave or took away, with the message that it came in."""
+    """Return every inserted or deleted row of the source, with its message and position."""
     spec, plan = reader.spec, reader.plan
     records = (
         spark.read.format("kafka")
@@ -249,24 +255,24 @@ def _read_rows(
     schema = StructType()
     for column in plan.image:
         schema = schema.add(column.name, spark_type(column.type))
-    schema = schema.add(MESSAGE, "string").add(PLACE, "string").add(SIGN, "long")
+    schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
     left_out = frozenset(
         f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
         for reject in reader.part(QUARANTINE)
         if plan.primary_key or reject["reason"].startswith(FUTURE)
     )
     read = records.select("key", "value", "topic", "partition", "offset")
-    return read.mapInArrow(_Signed(plan, MessageRules.of(spec), left_out), schema)
+    return read.mapInArrow(_SignedRows(plan, MessageRules.of(spec), left_out), schema)
 
 
-def _signed_rows(rows: DataFrame, plan: Plan) -> DataFrame:
-    """The rows that count, with group and argument columns."""
+def _select_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows that count, with group and argument columns."""
     if plan.primary_key:
-        rows = last_images(rows, plan, SIGN)
+        rows = select_last_images(rows, plan, SIGN)
     projected = project(rows, plan, (MESSAGE, SIGN))
     if "failure" not in projected.columns:
         return projected
-    # A message with a row on which an expression fails is in quarantine, whole.
+    # If an expression fails on one row, the whole message is in quarantine.
     failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
     return projected.join(failing, MESSAGE, "left_anti")
 
@@ -276,26 +282,26 @@ def _signed_rows(rows: DataFrame, plan: Plan) -> DataFrame:
 
 @dataclass(slots=True)
 class _Argument:
-    """What Spark found of one argument in one group."""
+    """Count, sum and values of one argument in one group, from Spark."""
 
     count: int = 0
-    total: int | None = 0  # in units of the type; None: beyond DECIMAL(38)
+    total: int | None = 0  # in units of the type; None if beyond DECIMAL(38)
     largest: Any = None
     smallest: Any = None
-    values: Sequence[tuple[Any, int]] = ()  # where they are needed: each, and how often
+    values: Sequence[tuple[Any, int]] = ()  # with multiplicities, if the aggregate needs them
 
 
-def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
-    """The results of all groups, and the groups where a sum is beyond Spark's decimals."""
+def _recompute_results(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
+    """Return the results of all groups, and the groups with a sum beyond Spark's decimals."""
     rows = rows.persist()
     keys = [f"g{index}" for index in range(len(plan.group))]
-    counts = _counts_and_sums(rows, plan, keys)
+    counts = _count_and_sum(rows, plan, keys)
     found: dict[Key, tuple[int, list[_Argument]]] = {}
     for key, row_count, arguments in counts:
         if row_count:
             found[key] = (row_count, arguments)
-    for index, function in _value_arguments(plan):
-        for key, *values in _values(rows, plan, keys, index, function):
+    for index, function in _list_value_arguments(plan):
+        for key, *values in _collect_values(rows, plan, keys, index, function):
             if key not in found:
                 continue
             argument = found[key][1][index]
@@ -303,26 +309,28 @@ def _recomputed(rows: DataFrame, plan: Plan) -> tuple[dict[Key, Row], set[Key]]:
                 argument.largest, argument.smallest = values
             else:
                 (argument.values,) = values
-    rows_of_groups = GroupRows(plan) if plan.computes else None
+    rows_of_groups = GroupRows(plan) if plan.has_computed else None
     results: dict[Key, Row] = {}
     for key, (row_count, arguments) in found.items():
-        result: Row = tuple(_result(plan, each, row_count, arguments) for each in plan.aggregates)
+        result: Row = tuple(
+            _recompute_result(plan, each, row_count, arguments) for each in plan.aggregates
+        )
         if rows_of_groups is None:
             results[key] = result
             continue
-        stored, passes = rows_of_groups.stored(key, result, [0])
+        stored, passes = rows_of_groups.compute(key, result, [0])
         if passes:
-            results[key] = rows_of_groups.row(stored)
+            results[key] = rows_of_groups.select(stored)
     beyond = {
         key for key, (_, kept) in found.items() if any(argument.total is None for argument in kept)
     }
     return results, beyond
 
 
-def _counts_and_sums(
+def _count_and_sum(
     rows: DataFrame, plan: Plan, keys: Sequence[str]
 ) -> Iterator[tuple[Key, int, list[_Argument]]]:
-    """One pass: the sum of signs, and of each argument count and, where it is exact, sum."""
+    """Yield for each group the sum of signs, and the count and exact sum of each argument."""
     sign = F.col(SIGN)
     columns: list[Column] = [F.sum(sign).alias("rows")]
     shapes: list[SqlType | None] = []
@@ -337,12 +345,12 @@ def _counts_and_sums(
             columns.append(F.try_sum(signed).alias(f"sum{index}"))
         shapes.append(shape)
     table = rows.groupBy(*keys).agg(*columns).toArrow()
-    found = [from_arrow(table[name], named.type) for name, named in _named(keys, plan)]
+    found = [from_arrow(table[name], named.type) for name, named in _zip_named(keys, plan)]
     group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
-    row_counts = listed(table["rows"])
+    row_counts = to_list(table["rows"])
     arguments: list[list[_Argument]] = [[] for _ in group_keys]
     for index, shape in enumerate(shapes):
-        counted = listed(table[f"count{index}"])
+        counted = to_list(table[f"count{index}"])
         totals: list[Any] = [0] * len(counted)
         if shape is not None:
             totals = from_arrow(table[f"sum{index}"], shape)
@@ -351,12 +359,12 @@ def _counts_and_sums(
     yield from zip(group_keys, (count or 0 for count in row_counts), arguments, strict=True)
 
 
-def _named(keys: Sequence[str], plan: Plan) -> Iterator[tuple[str, Named]]:
+def _zip_named(keys: Sequence[str], plan: Plan) -> Iterator[tuple[str, Named]]:
     return zip(keys, plan.group, strict=True)
 
 
-def _value_arguments(plan: Plan) -> list[tuple[int, str]]:
-    """The arguments of which the values themselves are needed, and for what."""
+def _list_value_arguments(plan: Plan) -> list[tuple[int, str]]:
+    """Return the arguments whose values are needed, each with its purpose."""
     needed: dict[tuple[int, str], None] = {}
     for each in plan.aggregates:
         if each.argument is None:
@@ -369,17 +377,16 @@ def _value_arguments(plan: Plan) -> list[tuple[int, str]]:
 
 
 def _needs_values(aggregate: Aggregate, argument: SqlType) -> bool:
-    """Counts and sums of anything but floats are exact in Spark; nothing else is."""
+    """Return whether Spark has no exact result; it has for counts, and for sums except floats."""
     if aggregate.distinct or aggregate.function not in ("COUNT", "SUM", "AVG"):
         return True
     return aggregate.function != "COUNT" and argument.floating
 
 
-def _values(
+def _collect_values(
     rows: DataFrame, plan: Plan, keys: Sequence[str], index: int, purpose: str
 ) -> Iterator[tuple[Any, ...]]:
-    """Per group the extremes of what is left of an argument's values, or all of them with their
-    multiplicities."""
+    """Yield for each group the extremes of an argument, or all values with multiplicities."""
     name, kind = f"a{index}", plan.arguments[index].type
     left = (
         rows.where(F.col(name).isNotNull())
@@ -395,42 +402,46 @@ def _values(
     else:
         pairs = F.collect_list(F.struct(F.col(name).alias("value"), F.col("times")))
         table = left.groupBy(*keys).agg(pairs.alias("pairs")).toArrow()
-        values = [_listed(table["pairs"].combine_chunks(), kind)]
-    found = [from_arrow(table[each], named.type) for each, named in _named(keys, plan)]
+        values = [_read_pairs(table["pairs"].combine_chunks(), kind)]
+    found = [from_arrow(table[each], named.type) for each, named in _zip_named(keys, plan)]
     group_keys = list(zip(*found, strict=True)) if keys else [()] * table.num_rows
     yield from zip(group_keys, *values, strict=True)
 
 
-def _listed(lists: pa.ListArray, kind: SqlType) -> list[list[tuple[Any, int]]]:
-    """Lists of a value and its times."""
+def _read_pairs(lists: pa.ListArray, kind: SqlType) -> list[list[tuple[Any, int]]]:
+    """Return lists of pairs: a value and its multiplicity."""
     pairs = lists.values
     flat = list(zip(from_arrow(pairs.field(0), kind), pairs.field(1).to_pylist(), strict=True))
     return [flat[start:end] for start, end in pairwise(lists.offsets.to_pylist())]
 
 
-def _result(plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]) -> Any:
-    """The value of one aggregate, from numbers alone."""
+def _recompute_result(
+    plan: Plan, each: Aggregate, row_count: int, arguments: Sequence[_Argument]
+) -> Any:
+    """Return the value of one aggregate."""
     if each.argument is None:
         return row_count
     argument, kind = arguments[each.argument], plan.arguments[each.argument].type
     if each.function in EXTREMES:
         return argument.largest if each.function == "MAX" else argument.smallest
     if _needs_values(each, kind):
-        return recomputed(each, kind, argument.values)
+        return recompute(each, kind, argument.values)
     if each.function == "COUNT":
         return argument.count
-    return None if argument.total is None else of_total(each, kind, argument.total, argument.count)
+    if argument.total is None:
+        return None
+    return recompute_total(each, kind, argument.total, argument.count)
 
 
 # --- comparing --------------------------------------------------------------------------------
 
 
-def _report(
+def _make_report(
     reader: TableReader,
     stored: Mapping[Key, Row],
     recomputed: Mapping[Key, Row],
     beyond: set[Key],
-    moving: int,  # keys of rows that come in several partitions
+    moving: int,  # keys that occur in several partitions
     offsets: dict[str, dict[str, list[int]]],
 ) -> AuditReport:
     differing = [
@@ -443,13 +454,13 @@ def _report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
-    # What retention has removed is added up in the start row.
-    start = start_row(reader.root, reader.handle)
+    # The start row has the sums of the epoch rows that retention has removed.
+    start = start_row(reader.root, live_files(reader.handle))
     kept = [] if start is None or start in reader.epochs else [start]
     odd = {
         name: total
         for name in _ODD
-        if (total := sum(row.counters.get(name, 0) for row in (*kept, *reader.epochs)))
+        if (total := sum(getattr(row.counts, name) for row in (*kept, *reader.epochs)))
     }
     if moving:
         odd["keys_in_several_partitions"] = moving

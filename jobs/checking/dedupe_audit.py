@@ -1,11 +1,11 @@
-"""What an audit has to know of dedupe: of each row only its last image counts.
+"""Dedupe in an audit: only the last image of each source row counts.
 
     every signed row ──► the last one of each key, by (topic, partition, offset, index)
-                     ──► without those that take a row away ──► projected, as rows of any job are
+                     ──► without deletions ──► projected, as rows of any job are
 
-Expressions are evaluated on the images that are last when an epoch ends, so which messages went to
-quarantine for failing depends on the bundles: the job wrote that down, and it is not recomputed.
-Where a key is in several partitions the job went by arrival, which the topic no longer tells.
+The job evaluates expressions on the images that are last when an epoch ends. So the bundles decide
+which messages failed and are in quarantine; the audit takes these from the table. If a key is in
+several partitions, the job used the order of arrival, which the topic does not contain.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pyspark.sql import functions as F
 
 from jobs.core.plan.tree import Plan
 
-PLACE = "__place"
+POSITION = "__place"
 _LAST, _PARTITIONS = "__last", "__partitions"
 
 
-def place_of(topic: str, partition: int, offset: int, index: int) -> str:
-    """Where a signed row stands, as text that sorts as places do."""
+def format_position(topic: str, partition: int, offset: int, index: int) -> str:
+    """Return the position of a signed row as text that sorts like positions."""
     return f"{topic}/{partition:010d}/{offset:020d}/{index:08d}"
 
 
-def last_images(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
-    """The rows that are live in the end, of signed rows with their places."""
+def select_last_images(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
+    """Return the live rows: of each key the last image, unless it is a deletion."""
     keys = [column.name for column in plan.primary_key]
     whole = F.struct(*(F.col(name) for name in rows.columns))
-    newest = rows.groupBy(*keys).agg(F.max_by(whole, F.col(PLACE)).alias(_LAST))
+    newest = rows.groupBy(*keys).agg(F.max_by(whole, F.col(POSITION)).alias(_LAST))
     columns = [F.col(_LAST)[name].alias(name) for name in rows.columns]
     return newest.select(*columns).where(F.col(sign) > 0)
 
 
-def keys_that_move(rows: DataFrame, plan: Plan) -> int:
-    """How many keys come in more than one partition."""
+def count_moving_keys(rows: DataFrame, plan: Plan) -> int:
+    """Return the number of keys that occur in more than one partition."""
     keys = [column.name for column in plan.primary_key]
-    partition = F.substring_index(F.col(PLACE), "/", 2)
+    partition = F.substring_index(F.col(POSITION), "/", 2)
     counted = rows.groupBy(*keys).agg(F.count_distinct(partition).alias(_PARTITIONS))
     return counted.where(F.col(_PARTITIONS) > 1).count()

@@ -1,10 +1,9 @@
-"""Recomputation: what an aggregate is, from the values that are there, in the plainest way.
+"""Recompute an aggregate from all of its values, straight from its definition.
 
-    values with the times they are there ──► all of them in a list, sorted ──► the definition
+    values with multiplicities ──► all of them in a sorted list ──► the definition
 
-Of the fold it shares the arithmetic of floats (exact integers, rounded once), and nothing else: no
-cells, no merging, no looking for a rank. It is for the audit, which must not repeat the mistakes
-that it looks for.
+It shares only the arithmetic of floats with the fold (exact integers, rounded once): no cells, no
+merging, no search by rank. The audit uses it, and must not repeat the mistakes that it looks for.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 from jobs.core.fold.state import rank
 from jobs.core.plan.tree import Aggregate
-from jobs.core.values.exact_numbers import exact_float, float_total
+from jobs.core.values.exact_numbers import float_result, float_to_units
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
@@ -27,13 +26,13 @@ Values = Sequence[tuple[Any, int]]
 _DIGITS = Context(prec=800, Emax=999_999, Emin=-999_999)  # far more than a root of doubles needs
 
 
-def recomputed(aggregate: Aggregate, argument: SqlType, values: Values) -> Any:
-    """The value of an aggregate whose argument's values are all known."""
-    return _RECOMPUTED[aggregate.function](aggregate, argument, _all(aggregate, values))
+def recompute(aggregate: Aggregate, argument: SqlType, values: Values) -> Any:
+    """Return the value of an aggregate over values with their multiplicities."""
+    return RECOMPUTATIONS[aggregate.function](aggregate, argument, _list_values(aggregate, values))
 
 
-def of_total(aggregate: Aggregate, argument: SqlType, total: int, count: int) -> int | None:
-    """SUM or AVG of integers or decimals."""
+def recompute_total(aggregate: Aggregate, argument: SqlType, total: int, count: int) -> int | None:
+    """Return SUM or AVG of integers or decimals, from their total and count."""
     if count == 0:
         return None
     result = aggregate.type
@@ -49,20 +48,22 @@ def of_total(aggregate: Aggregate, argument: SqlType, total: int, count: int) ->
     return rounded if low <= rounded <= high else None
 
 
-def _all(aggregate: Aggregate, values: Values) -> list[Any]:
-    """Every value as often as it is there, or once, the least first."""
-    there = [(value, 1 if aggregate.distinct else times) for value, times in values if times > 0]
-    return sorted((value for value, times in there for _ in range(times)), key=rank)
+def _list_values(aggregate: Aggregate, values: Values) -> list[Any]:
+    """Return every value as often as it occurs, once with DISTINCT; smallest first."""
+    present = [(value, 1 if aggregate.distinct else times) for value, times in values if times > 0]
+    return sorted((value for value, times in present for _ in range(times)), key=rank)
 
 
-def _total(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> int | float | None:
+def _recompute_sum(
+    aggregate: Aggregate, argument: SqlType, values: list[Any]
+) -> int | float | None:
     if not argument.floating:
-        return of_total(aggregate, argument, sum(values), len(values))
+        return recompute_total(aggregate, argument, sum(values), len(values))
     if not values:
         return None
     count = len(values) if aggregate.function == "AVG" else 1
-    return float_total(
-        sum(exact_float(value) for value in values if math.isfinite(value)),
+    return float_result(
+        sum(float_to_units(value) for value in values if math.isfinite(value)),
         sum(value != value for value in values),
         values.count(math.inf),
         values.count(-math.inf),
@@ -71,7 +72,7 @@ def _total(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> int | 
     )
 
 
-def _spread(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
+def _recompute_variance(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
     root, sample = aggregate.function.split("_")
     count = len(values) - (sample == "SAMP")
     if count <= 0:
@@ -91,8 +92,8 @@ def _spread(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float
         return math.inf
 
 
-def _ordered(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[Any]:
-    """The values as ORDER BY has them, without what they are ordered by."""
+def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[Any]:
+    """Return the values in the order of ORDER BY, without the columns that only order them."""
     rows = [value if argument.kind is Kind.ROW else (value,) for value in values]
     order = [(each.descending, each.nulls_first) for each in aggregate.order]
 
@@ -110,40 +111,40 @@ def _ordered(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list
     return [row[-1] for row in rows]
 
 
-def _edge(*, last: bool) -> Callable[[Aggregate, SqlType, list[Any]], Any]:
+def _make_edge(*, last: bool) -> Callable[[Aggregate, SqlType, list[Any]], Any]:
     def edge(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
-        found = _ordered(aggregate, argument, values)
+        found = _order(aggregate, argument, values)
         return found[-1 if last else 0] if found else None
 
     return edge
 
 
-def _string_agg(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> str | None:
-    texts = _ordered(aggregate, argument, values)
+def _join(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> str | None:
+    texts = _order(aggregate, argument, values)
     joined = str(aggregate.parameters[0]).join(texts)
     fits = len(texts) <= LIST_VALUES_MAX and len(joined) <= LIST_CHARACTERS_MAX
     return joined if texts and fits else None
 
 
-def _array_agg(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
-    return _fitting(_ordered(aggregate, argument, values))
+def _collect(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
+    return _fit(_order(aggregate, argument, values))
 
 
-def _top_k(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
-    return _fitting(values[::-1][: int(aggregate.parameters[0])])
+def _take_top(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
+    return _fit(values[::-1][: int(aggregate.parameters[0])])
 
 
-def _fitting(values: list[Any]) -> tuple[Any, ...] | None:
+def _fit(values: list[Any]) -> tuple[Any, ...] | None:
     characters = sum(len(value) for value in values if isinstance(value, str | bytes))
     fits = len(values) <= LIST_VALUES_MAX and characters <= LIST_CHARACTERS_MAX
     return tuple(values) if values and fits else None
 
 
-def _continuous(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
+def _interpolate(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> float | None:
     if not values:
         return None
     part = Fraction(str(aggregate.parameters[0])) if aggregate.parameters else Fraction(1, 2)
-    values = _ordered(aggregate, argument, values)
+    values = _order(aggregate, argument, values)
     at = part * (len(values) - 1)
     low, high = values[math.floor(at)], values[math.ceil(at)]
     between = at - math.floor(at)
@@ -155,39 +156,40 @@ def _continuous(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> f
     return float((Fraction(low) * (1 - between) + Fraction(high) * between) / unit)
 
 
-def _discrete(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
-    values = _ordered(aggregate, argument, values)
+def _pick_percentile(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
+    values = _order(aggregate, argument, values)
     wanted = Fraction(str(aggregate.parameters[0])) * len(values)
     return next((v for place, v in enumerate(values, 1) if place >= wanted), None)
 
 
-def _mode(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
+def _find_mode(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
     times = Counter(map(rank, values))
-    return max(values, key=lambda value: times[rank(value)], default=None)  # the first, so least
+    # Of several such values, max returns the first, which is the smallest.
+    return max(values, key=lambda value: times[rank(value)], default=None)
 
 
-_RECOMPUTED: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
+RECOMPUTATIONS: dict[str, Callable[[Aggregate, SqlType, list[Any]], Any]] = {
     "COUNT": lambda _, __, values: len(values),
-    "SUM": _total,
-    "AVG": _total,
+    "SUM": _recompute_sum,
+    "AVG": _recompute_sum,
     "MIN": lambda _, __, values: values[0] if values else None,
     "MAX": lambda _, __, values: values[-1] if values else None,
     "ANY_VALUE": lambda _, __, values: values[0] if values else None,
     "BOOL_AND": lambda _, __, values: all(values) if values else None,
     "BOOL_OR": lambda _, __, values: any(values) if values else None,
-    "VAR_POP": _spread,
-    "VAR_SAMP": _spread,
-    "STDDEV_POP": _spread,
-    "STDDEV_SAMP": _spread,
-    "FIRST_VALUE": _edge(last=False),
-    "LAST_VALUE": _edge(last=True),
-    "ARG_MIN": _edge(last=False),
-    "ARG_MAX": _edge(last=True),
-    "STRING_AGG": _string_agg,
-    "ARRAY_AGG": _array_agg,
-    "TOP_K": _top_k,
-    "MEDIAN": _continuous,
-    "PERCENTILE_CONT": _continuous,
-    "PERCENTILE_DISC": _discrete,
-    "MODE": _mode,
+    "VAR_POP": _recompute_variance,
+    "VAR_SAMP": _recompute_variance,
+    "STDDEV_POP": _recompute_variance,
+    "STDDEV_SAMP": _recompute_variance,
+    "FIRST_VALUE": _make_edge(last=False),
+    "LAST_VALUE": _make_edge(last=True),
+    "ARG_MIN": _make_edge(last=False),
+    "ARG_MAX": _make_edge(last=True),
+    "STRING_AGG": _join,
+    "ARRAY_AGG": _collect,
+    "TOP_K": _take_top,
+    "MEDIAN": _interpolate,
+    "PERCENTILE_CONT": _interpolate,
+    "PERCENTILE_DISC": _pick_percentile,
+    "MODE": _find_mode,
 }

@@ -1,10 +1,10 @@
-"""What an audit has to know of windows: rows that came too late, and windows that wait.
+"""Windows in an audit: exclude late rows and withheld windows, and find sessions.
 
     recomputed rows ──► without the rows and windows of the part `late` ──► groups
-                    ──► in sessions, where the query has some
-    groups          ──► without those of windows that are not told yet  ──► compared
+                    ──► in sessions, if the query has some
+    groups          ──► without those of windows that are not emitted yet ──► compared
 
-Which rows were late depends on the bundles, so it is not recomputed: the job wrote it down.
+The bundles decide which rows are late. So the audit takes late rows from the table.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.table.delta_epochs import start_row
-from jobs.edge.table.epoch_files import LATE
 from jobs.edge.table.reading import TableReader
+from jobs.table.epoch_rows import start_row
+from jobs.table.files import live_files
+from jobs.table.parts import LATE
 from schemas.table.epoch import EpochRow
-from schemas.types.arrow_values import listed
+from schemas.types.arrow_values import to_list
 
 
 class LateRowsGone(Exception):
-    """Retention has removed late rows, so nobody knows what the results are without."""
+    """Retention has removed late rows, so the results cannot be recomputed."""
 
 
-def without_late(
+def exclude_late(
     spark: SparkSession, reader: TableReader, rows: DataFrame, message: str
 ) -> DataFrame:
-    """Projected rows, without those that came too late for their group's window."""
+    """Return projected rows without those that were too late for their group's window."""
     if closing_of(reader.spec, reader.plan) is None:
         return rows
     late = pa.concat_tables([reader.layout.schema(LATE).empty_table(), *reader.tables(LATE)])
-    counted = [row.counters.get("late_windows", 0) for row in _all_epochs(reader)]
+    counted = [row.counts.late_windows for row in _list_epochs(reader)]
     if sum(counted) != late.num_rows:
         raise LateRowsGone(
-            f"{sum(counted)} rows were too late for a window, and the table has {late.num_rows} of "
-            "them; without the others the results cannot be recomputed"
+            f"{sum(counted)} rows were too late for a window, but the table still has only "
+            f"{late.num_rows} of them; without the others the results cannot be recomputed"
         )
     if not late.num_rows:
         return rows
     names = [f"g{index}" for index in range(len(reader.plan.group))]
     places = zip(
-        listed(late["topic"]),
-        listed(late["partition"]),
-        listed(late["offset"]),
+        to_list(late["topic"]),
+        to_list(late["partition"]),
+        to_list(late["offset"]),
         strict=True,
     )
     keys = zip(*reader.layout.keys(late), strict=True)
@@ -65,10 +66,13 @@ def without_late(
     return rows.alias("row").join(F.broadcast(gone), same, "left_anti")
 
 
-def in_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
-    """Projected rows under the bounds of their session, which Spark finds by its own means: a new
-    one begins where the instant before, of those with rows left, is further than the gap."""
-    if plan.instants is None or plan.window is None:
+def assign_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
+    """Return projected rows with the bounds of their session.
+
+    Spark finds the sessions without the job's code: a new one starts after each gap between
+    instants that have rows left.
+    """
+    if plan.instants_argument is None or plan.window is None:
         return rows
     bounds = {
         each.expression.end: f"g{index}"
@@ -101,14 +105,19 @@ def in_sessions(rows: DataFrame, plan: Plan, sign: str) -> DataFrame:
     )
 
 
-def told(reader: TableReader, groups: dict[Key, Row], stored: Mapping[Key, Row]) -> dict[Key, Row]:
-    """The groups that the job has told results of: with `emit: final` those of a window wait for
-    it to be complete at the watermark of the epoch before the newest one."""
+def exclude_withheld(
+    reader: TableReader, groups: dict[Key, Row], stored: Mapping[Key, Row]
+) -> dict[Key, Row]:
+    """Return the groups that the job has emitted.
+
+    With `emit: final`, it emits the groups of a window once the watermark of the epoch before the
+    newest one has passed the window.
+    """
     closing = closing_of(reader.spec, reader.plan)
     if closing is None or not closing.final:
         return groups
     before = [row for row in reader.epochs[-2:-1] if reader.newest.kind != "rewind"]
-    watermark = before[0].watermarks.get("combined") if before else None
+    watermark = before[0].watermark if before else None
     return {
         key: row
         for key, row in groups.items()
@@ -116,7 +125,7 @@ def told(reader: TableReader, groups: dict[Key, Row], stored: Mapping[Key, Row])
     }
 
 
-def _all_epochs(reader: TableReader) -> list[EpochRow]:
-    """Every epoch row, and the start with the counters of those that are gone."""
-    start = start_row(reader.root, reader.handle)
+def _list_epochs(reader: TableReader) -> list[EpochRow]:
+    """Return all epoch rows, and the start row with the counters of removed ones."""
+    start = start_row(reader.root, live_files(reader.handle))
     return reader.epochs if start is None or start in reader.epochs else [start, *reader.epochs]

@@ -5,8 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.cli.output import OP_STYLES, console, moved_note, print_table, safe, shown
-from jobs.core.explain.explanation import negative
+from jobs.cli.output import (
+    OP_STYLES,
+    describe_moved,
+    escape_controls,
+    open_console,
+    print_table,
+    render_cell,
+)
+from jobs.core.explain.explanation import has_negative
 
 ENTRIES_SHOWN = 20
 EPOCHS_SHOWN = 20
@@ -14,52 +21,54 @@ LATE_SHOWN = 20
 
 
 def print_explanation(document: dict[str, Any]) -> None:
-    group, row = _text(document["group"]), document["row"]
+    group, row = _to_text(document["group"]), document["row"]
     print(f"{document['job']} {group} at epoch {document['epoch']}")
     if document["moved"] is not None:
-        print(moved_note(document["moved"]))
+        print(describe_moved(document["moved"]))
     if document["row_count"] is None:
-        print("The group is gone: its last row was taken away, or it expired.")
+        print("The group is gone: its last row was retracted, or it expired.")
     elif row is None:
-        print(f"made of {document['row_count']} rows; it has no result yet")
+        print(f"{document['row_count']} live rows; it has no result yet")
     else:
-        print(f"row  {_text(row)}")
-        print(f"made of {document['row_count']} rows, last changed in epoch {document['changed']}")
-    for sentence in document.get("why", ()):  # a service of before does not say it
-        print(safe(sentence))
+        print(f"row  {_to_text(row)}")
+        print(f"{document['row_count']} live rows, last changed in epoch {document['changed']}")
+    for sentence in document.get("why", ()):  # an older service does not send it
+        print(escape_controls(sentence))
     if document["withheld"]:
         print("Changes since then are withheld until the watermark ends their bundle.")
     if document["closed"]:
-        print("Its window has closed: this stays its result.")
+        print("Its window has closed: this is its final result.")
     _print_late(document["late"])
     for argument in document["arguments"]:
         _print_argument(argument)
-    if negative(document):
-        print("\nA value with a negative multiplicity was taken away and never given; MAX and MIN")
-        print("do not show it.")
-    print("\nhow it came about")
+    if has_negative(document):
+        print(
+            "\nThe source retracted values with a negative multiplicity, and never inserted them."
+        )
+        print("MAX and MIN ignore these values.")
+    print("\nhistory")
     if not document["history_complete"]:
-        print("(the changelog before this has been cleaned up)")
+        print("(the changelog before this has been removed)")
     epochs = document["epochs"]
     if len(epochs) > EPOCHS_SHOWN:
         print(f"({len(epochs) - EPOCHS_SHOWN} earlier epochs left out; --json has all)")
-    screen = console()
+    screen = open_console()
     for epoch in epochs[-EPOCHS_SHOWN:]:
-        print(f"epoch {epoch['epoch']}, {_offsets(epoch['offsets'])}")
+        print(f"epoch {epoch['epoch']}, {_describe_ranges(epoch['offsets'])}")
         for change in epoch["changes"]:
-            line = f"  {change['op']} {_text(change['row'])}"
+            line = f"  {change['op']} {_to_text(change['row'])}"
             screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
 
 
 def _print_late(late: list[dict[str, Any]]) -> None:
-    """What the result is without, because it came when the window had closed."""
+    """Print the changes that arrived after the window had closed."""
     if not late:
         return
-    print(f"\n{len(late)} changes came too late for this window; the result is without them")
+    print(f"\n{len(late)} changes came too late for this window; the result does not include them")
     for each in late[:LATE_SHOWN]:
         place = f"{each['topic']}/{each['partition']} offset {each['offset']}"
-        became = "" if each["became"] is None else f", now {_text(each['became'])}"
-        print(f"  {each['weight']:+} {_text(each['row'])}{became} ({place})")
+        became = "" if each["became"] is None else f", now {_to_text(each['became'])}"
+        print(f"  {each['weight']:+} {_to_text(each['row'])}{became} ({place})")
     if len(late) > LATE_SHOWN:
         print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
 
@@ -70,25 +79,28 @@ def _print_argument(argument: dict[str, Any]) -> None:
         for name, value in argument.items()
         if name not in ("argument", "used_by", "multiset")
     ]
-    print(f"\n{safe(argument['argument'])}: {', '.join(numbers) or 'its values'}")
+    print(f"\n{escape_controls(argument['argument'])}: {', '.join(numbers) or 'its values'}")
     print(f"for {', '.join(argument['used_by'])}")
     entries = argument.get("multiset")
     if entries is None:
         return
     cut = entries
-    if len(entries) > ENTRIES_SHOWN:  # both ends: one is behind MIN, the other behind MAX
+    if len(entries) > ENTRIES_SHOWN:  # both ends: MIN is at one, MAX at the other
         half = ENTRIES_SHOWN // 2
         cut = [*entries[:half], *entries[-half:]]
         print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; --json has all)")
-    rows = [[shown(e["value"]), e["multiplicity"], _mark(e["multiplicity"])] for e in cut]
+    rows = [
+        [render_cell(e["value"]), e["multiplicity"], _describe_multiplicity(e["multiplicity"])]
+        for e in cut
+    ]
     print_table([("value", True), ("times", True), ("", False)], rows)
 
 
-def _mark(multiplicity: int) -> str:
-    return "never given" if multiplicity < 0 else ""
+def _describe_multiplicity(multiplicity: int) -> str:
+    return "never inserted" if multiplicity < 0 else ""
 
 
-def _offsets(offsets: dict[str, dict[str, list[int]]] | None) -> str:
+def _describe_ranges(offsets: dict[str, dict[str, list[int]]] | None) -> str:
     if not offsets:
         return "read from no new offsets" if offsets is not None else "no offsets of its own"
     parts = [
@@ -99,5 +111,5 @@ def _offsets(offsets: dict[str, dict[str, list[int]]] | None) -> str:
     return "read from " + ", ".join(parts)
 
 
-def _text(row: object) -> str:
-    return safe(json.dumps(row, ensure_ascii=False))
+def _to_text(row: object) -> str:
+    return escape_controls(json.dumps(row, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""A group as the command line names it: the value of its column, or an object of its columns."""
+"""Group keys on the command line: the value of one column, or an object of all columns."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from jobs.core.values.json_values import parser
 from schemas.types.sql_types import Kind
 
 
-def group_key(text: str | None, plan: Plan) -> Key:
-    """The key that `text` names. Without GROUP BY there is one group, which needs no name.
+def parse_group_key(text: str | None, plan: Plan) -> Key:
+    """Return the key that `text` names. Without GROUP BY the one group needs no name.
 
-    A group of one column is its value: JSON, or for text also the bare text. Several columns,
-    and a text that begins with `{`, are an object: {"name": "a", "day": null}.
+    A group of one column is its value as JSON; a STRING needs no quotes. A group of several
+    columns is an object: {"name": "a", "day": null}. So is a text that begins with `{`.
     """
     columns = plan.group
     if text is None or text.lstrip().startswith("{"):
-        return _of_object({} if text is None else _json(text), columns)
+        return _parse_object({} if text is None else _load_json(text), columns)
     if len(columns) != 1:
-        raise UsageError(f"name the group as an object of its columns, {_example(columns)}")
-    return (_value(_scalar(text, columns[0]), columns[0]),)
+        raise UsageError(f"write the group as an object of its columns, {_write_example(columns)}")
+    return (_convert(_parse_scalar(text, columns[0]), columns[0]),)
 
 
-def _of_object(given: Any, columns: tuple[Named, ...]) -> Key:
+def _parse_object(given: Any, columns: tuple[Named, ...]) -> Key:
     known = {named.name for named in columns}
     unknown = [name for name in given if name not in known]
     missing = [named.name for named in columns if named.name not in given]
     if unknown:
         raise UsageError(
-            f"{unknown[0]!r} is no group column; a group is named like {_example(columns)}"
+            f"{unknown[0]!r} is not a group column; write the group as {_write_example(columns)}"
         )
     if missing:
         raise UsageError(
-            f"the group's column {missing[0]!r} is not given; a group is named like "
-            f"{_example(columns)}"
+            f"the group column {missing[0]!r} is missing; write the group as "
+            f"{_write_example(columns)}"
         )
-    return tuple(_value(given[named.name], named) for named in columns)
+    return tuple(_convert(given[named.name], named) for named in columns)
 
 
-def _scalar(text: str, column: Named) -> Any:
+def _parse_scalar(text: str, column: Named) -> Any:
     if column.type.kind is Kind.STRING and text != "null" and not text.startswith('"'):
         return text
     try:
-        return _json(text)
+        return _load_json(text)
     except UsageError:
         if column.type.kind is Kind.STRING or not text.startswith('"'):
             return text
         raise
 
 
-def _json(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{text[:80]!r} is not JSON: {error}") from None
 
 
-def _value(field: Any, column: Named) -> Any:
+def _convert(field: Any, column: Named) -> Any:
     try:
         return parser(column.type)(field)
     except (ValueError, TypeError) as error:
         raise UsageError(f"group column {column.name!r} is {column.type}: {error}") from None
 
 
-def _example(columns: tuple[Named, ...]) -> str:
+def _write_example(columns: tuple[Named, ...]) -> str:
     if not columns:
-        return "{}, for there is no GROUP BY"
+        return "{}, because there is no GROUP BY"
     return "{" + ", ".join(f'"{named.name}": ...' for named in columns) + "}"

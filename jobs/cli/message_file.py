@@ -1,4 +1,4 @@
-"""A message given on the command line: a file's bytes, or standard input."""
+"""The message of `quarantine --message`: the bytes of a file, or of standard input."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jobs.cli.errors import UsageError
 from schemas.limits import MESSAGE_BYTES_MAX
 
 
-def message_of(named: str) -> bytes:
-    """A file's bytes, or standard input for `-`; not more than a job would read."""
+def read_message(name: str) -> bytes:
+    """Return the bytes of a file (`-`: standard input), at most as many as a job reads."""
     try:
-        stream = sys.stdin.buffer if named == "-" else Path(named).open("rb")  # noqa: SIM115
+        stream = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115
         with stream:
             text = stream.read(MESSAGE_BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"--message {named}: {error.strerror}") from None
+        raise UsageError(f"--message {name}: {error.strerror}") from None
     if len(text) > MESSAGE_BYTES_MAX:
-        raise UsageError(f"--message: a message has at most {MESSAGE_BYTES_MAX} bytes")
+        raise UsageError(f"--message {name}: a message has at most {MESSAGE_BYTES_MAX} bytes")
     return text

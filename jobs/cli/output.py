@@ -1,7 +1,7 @@
-"""What commands print: JSON lines for programs, tables for people.
+"""Output of commands: JSON lines for programs, tables for people.
 
-Values come from other people's data: they are never read as markup, and control characters in
-them never reach the terminal.
+Values come from other people's data. So rich never parses them as markup, and control characters
+in them never reach the terminal.
 """
 
 from __future__ import annotations
@@ -9,30 +9,32 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.core.values.json_values import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPE_COLUMNS = 10_000  # what is piped is not cut to a screen
+PIPE_COLUMNS = 10_000  # output to a pipe is not cut to the width of a screen
 OP_STYLES = {"+I": "green", "+U": "cyan", "-U": "dim cyan", "-D": "red"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def moved_note(epoch: int) -> str:
-    """What has to be said of a job whose offsets were moved by hand."""
+def describe_moved(epoch: int) -> str:
+    """Return the note for results of a job whose offsets somebody moved by hand."""
     return f"Offsets were moved by hand at epoch {epoch}: this is not the query over the topic."
 
 
-def print_json(document: object) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+def print_json(*documents: object) -> None:
+    """Print documents, one a line."""
+    for document in documents:
+        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def console(*, errors: bool = False) -> Console:
+def open_console(*, errors: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if errors else sys.stdout
@@ -41,29 +43,29 @@ def console(*, errors: bool = False) -> Console:
     )
 
 
-def note(text: str) -> None:
-    """Something beside the answer; on standard error, so that the answer can be piped."""
+def print_note(text: str) -> None:
+    """Print a note beside the answer, on standard error, so that the answer can be piped."""
     print(text, file=sys.stderr)
 
 
-def shown(value: Json) -> str:
-    """A value in a table."""
+def render_cell(value: Json) -> str:
+    """Return a value as the text of a table cell."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return safe(str(value))
+    return escape_controls(str(value))
 
 
-def safe(text: str) -> str:
-    """Text that cannot move a terminal's cursor or turn its line around."""
+def escape_controls(text: str) -> str:
+    """Escape the characters that move a cursor or change the direction of text."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(
     columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Json]], *, title: str | None = None
 ) -> None:
-    """A table of named columns; the flag says whether a column is of numbers."""
+    """Print a table. A column is its name, and whether its values are numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -73,40 +75,21 @@ def print_table(
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         cells = [
-            Text(shown(value), style="dim" if value is None else OP_STYLES.get(str(value), ""))
+            Text(
+                render_cell(value), style="dim" if value is None else OP_STYLES.get(str(value), "")
+            )
             for value in row
         ]
         table.add_row(*cells)
-    console().print(table)
-
-
-def print_change(document: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-        return
-    text = safe(json.dumps(document["row"], ensure_ascii=False))
-    line = f"{document['epoch']:>6} {document['op']} {text}"
-    console().print(line, style=OP_STYLES[document["op"]], soft_wrap=True)
-
-
-def print_messages(documents: Iterable[Mapping[str, Any]]) -> None:
-    """Messages of a quarantine."""
-    columns = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
-    print_table(
-        columns,
-        [
-            [each["id"], each["reason"], each["path"], (each["replayed"] or {}).get("offset")]
-            for each in documents
-        ],
-    )
+    open_console().print(table)
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """A sign of life for people while something takes its time."""
-    screen = console(errors=True)
+def show_waiting(text: str) -> Iterator[None]:
+    """Show a spinner on a terminal until the block ends."""
+    screen = open_console(errors=True)
     if not screen.is_terminal:
         yield
         return
-    with screen.status(safe(text)):
+    with screen.status(escape_controls(text)):
         yield

@@ -1,8 +1,8 @@
-"""A spec file as a job: spec and plan, or every problem of both with its place in the file.
+"""Read a spec file: spec and plan, or every problem of both with its position in the file.
 
 file ──► keys (schemas.spec.file) ──► JobSpec ──► query (jobs.core.sql.select) ──► Plan
-                 └─ places of keys ─┐                  └─ line and column in the query
-                                    └──► FILE:LINE:COL: path: reason ◄──┘
+                 └─ positions of keys ─┐               └─ line and column in the query
+                                       └──► FILE:LINE:COL: path: reason ◄──┘
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError, parse_query
-from schemas.spec.file import Document, Place, Problem, SpecError, read_file, validated
+from schemas.spec.file import Document, Problem, SpecError, TextPosition, read_file, validate
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import SqlType
 
@@ -26,27 +26,27 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", " "
 
 
 def load_job(path: Path) -> tuple[JobSpec, Plan]:
-    """The spec in a file and the plan of its query; a SpecError has all that is wrong."""
+    """Return the spec in a file and the plan of its query; a SpecError has every problem."""
     document = read_file(path)
     try:
-        spec = validated(JobSpec, document)
+        spec = validate(JobSpec, document)
     except SpecError as error:
-        raise SpecError(error.source, _in_order(error.problems, document, path)) from None
-    problems = _marker_problems(spec, document)
+        raise SpecError(error.source, _add_query_problems(error.problems, document, path)) from None
+    problems = _find_marker_problems(spec, document)
     try:
         plan = plan_of(spec)
     except QueryError as error:
-        problems = [*_query_problems(error, document, path), *problems]
+        problems = [*_locate_problems(error, document, path), *problems]
     else:
         wrong = window_problems(spec, plan)
         problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
     if problems:
-        raise SpecError(document.name, _sorted(problems))
+        raise SpecError(document.name, _sort_problems(problems))
     return spec, plan
 
 
-def _in_order(problems: list[Problem], document: Document, path: Path) -> list[Problem]:
-    """Problems of the keys, and those of the query where its columns can be read."""
+def _add_query_problems(problems: list[Problem], document: Document, path: Path) -> list[Problem]:
+    """Add the problems of the query to those of the keys, if the columns can be read."""
     value = document.value
     query = value.get(QUERY) if isinstance(value, dict) else None
     if not isinstance(query, str) or any(problem.path == QUERY for problem in problems):
@@ -55,18 +55,18 @@ def _in_order(problems: list[Problem], document: Document, path: Path) -> list[P
         columns = {str(k): SqlType.parse(str(v)) for k, v in value["columns"].items()}
         parse_query(query, columns)
     except QueryError as error:
-        return _sorted([*problems, *_query_problems(error, document, path)])
-    except (AttributeError, KeyError, ValueError):  # the columns are wrong too, and said so
+        return _sort_problems([*problems, *_locate_problems(error, document, path)])
+    except (AttributeError, KeyError, ValueError):  # the problems name the columns already
         pass
     return problems
 
 
-def _sorted(problems: list[Problem]) -> list[Problem]:
+def _sort_problems(problems: list[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-def _marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
-    """What is wrong with the marker of a punctuated watermark, at the marker's own place."""
+def _find_marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
+    """Return the problems of the marker of a punctuated watermark."""
     try:
         if spec.watermark.marker is not None:
             Marker.of(spec.watermark.marker, spec.columns)
@@ -75,13 +75,13 @@ def _marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
     return []
 
 
-def _query_problems(error: QueryError, document: Document, path: Path) -> list[Problem]:
+def _locate_problems(error: QueryError, document: Document, path: Path) -> list[Problem]:
     text = path.read_text("utf-8-sig")
     found = []
     for problem in error.problems:
         hint = f" (try: {problem.hint})" if problem.hint else ""
-        place = _place_in_query(text, document.value[QUERY], problem.line, problem.column)
-        if place is None:  # a query in a form that cannot be walked: the place inside it, then
+        place = _locate_in_query(text, document.value[QUERY], problem.line, problem.column)
+        if place is None:  # the query is an alias or so: give the position inside it
             reason = f"line {problem.line}, column {problem.column}: {problem.message}{hint}"
             found.append(document.problem((QUERY,), reason))
         else:
@@ -89,26 +89,26 @@ def _query_problems(error: QueryError, document: Document, path: Path) -> list[P
     return found
 
 
-def _place_in_query(text: str, query: str, line: int, column: int) -> Place | None:
-    """Where in the file a place of the query stands, whatever the style of its scalar."""
-    event = _query_event(text)
+def _locate_in_query(text: str, query: str, line: int, column: int) -> TextPosition | None:
+    """Return the position in the file of a position in the query."""
+    event = _find_query_event(text)
     if event is None:
         return None
     lines = query.split("\n")
     wanted = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
-    at = _walked(text, event, query, min(wanted, len(query)))
+    at = _find_index(text, event, query, min(wanted, len(query)))
     if at is None:
         return None
-    return Place(text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1)
+    return TextPosition(text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1)
 
 
-def _query_event(text: str) -> Any:
-    """The parser's event of the value of the top-level key `query`."""
+def _find_query_event(text: str) -> Any:
+    """Return the parser's event of the value of the top-level key `query`."""
     depth, at_key, found = 0, True, False
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
-            at_key = True  # what begins inside the top mapping is a value; a key follows it
+            at_key = True  # a mapping or list here is a value; a key follows it
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
         elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)) and depth == 1:
@@ -119,16 +119,19 @@ def _query_event(text: str) -> Any:
     return None
 
 
-def _walked(text: str, event: Any, query: str, wanted: int) -> int | None:
-    """The index in the file of a character of the query: both are walked side by side, where any
-    white space of the one stands for any of the other (folding, indentation)."""
+def _find_index(text: str, event: Any, query: str, wanted: int) -> int | None:
+    """Return the index in the file of a character of the query.
+
+    Walk through both side by side. White space of the one matches any white space of the other, for
+    YAML folds and indents.
+    """
     at = event.start_mark.index
     if event.style in ("|", ">"):
         at = text.index("\n", at)
     elif event.style is not None:
         at += 1
     for character in query[:wanted]:
-        at = _past(text, at, character, event.style)
+        at = _skip_character(text, at, character, event.style)
         if at < 0:
             return None
     while at < len(text) and text[at].isspace() and not query[wanted : wanted + 1].isspace():
@@ -136,8 +139,8 @@ def _walked(text: str, event: Any, query: str, wanted: int) -> int | None:
     return int(at)
 
 
-def _past(text: str, at: int, character: str, style: str | None) -> int:
-    """The index behind one character of the query; -1 where the file says something else."""
+def _skip_character(text: str, at: int, character: str, style: str | None) -> int:
+    """Return the index behind one character of the query; -1 if the file differs."""
     escaped = style == '"' and text.startswith("\\", at)
     if character.isspace():
         if escaped and _ESCAPES.get(text[at + 1 : at + 2]) == character:

@@ -1,10 +1,10 @@
-"""The demo: a broker, a living source, the service with two jobs, results in terminal and browser.
+"""The demo: a broker, a changing source, the service with two jobs, results on a screen.
 
     Shop ─► Feed ─► shop.product ─► items ─► items-changes ─► ages (both jobs of the service)
       │                                        └─► Follower ─► screen, lines
       └─► truth ──────────── compared at the end ──┘
 
-`run` has the order of things; everything it starts, it ends.
+`run` has the steps in order; it stops everything that it starts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str]) -> int:
-    """`retally demo`; the exit code."""
+    """Run `retally demo`; return the exit code."""
     from jobs.demo.run import main as run
 
     return run(argv)

@@ -1,4 +1,4 @@
-"""Feed: sends a shop's changes to its topic, at an even rate, from a thread of its own."""
+"""Feed: a thread that sends a shop's changes to its topic at an even rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICK_SECONDS = 0.05
 
 
 class Feed:
-    """Nobody else writes to the topic, so the messages sent are its end offsets."""
+    """Sends changes; `sent` counts them, and is the end offsets, for nobody else writes."""
 
     def __init__(self, brokers: str, topic: str, shop: Shop, rate: int) -> None:
         self.sent = [0] * shop.partitions
@@ -29,7 +29,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more changes; all that were made are in the topic when this returns."""
+        """Stop making changes, and wait until all of them are in the topic."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -41,7 +41,7 @@ class Feed:
 
     def _run(self) -> None:
         try:
-            for message in self._shop.stock(_now_ms()):
+            for message in self._shop.insert_stock(_now_ms()):
                 self._send(message)
             began, made = time.monotonic(), 0
             while not self._ended.wait(_TICK_SECONDS):

@@ -1,4 +1,4 @@
-"""Follower: what a consumer of the changelog has, and what the job's table says about itself.
+"""Follower: the results that a consumer of the changelog has, and the epochs of the table.
 
 items-changes (read_committed) ──► fold ──► results, latest rows
 jobs/items/epochs (Delta)      ──► epoch, offsets, counters
@@ -16,7 +16,8 @@ from typing import Any
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.edge.table.delta_epochs import epoch_rows, opened
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
 from schemas.table.changelog import ChangelogRecord
 from schemas.table.epoch import EpochRow
 
@@ -27,12 +28,12 @@ Row = dict[str, Any]
 
 
 class BrokenChangelog(Exception):
-    """The topic said something that a changelog cannot say."""
+    """A row of the topic does not fit the rows before it."""
 
 
 @dataclass(slots=True)
 class Fold:
-    """The changelog folded per key, strictly: every row has to follow from the ones before."""
+    """Folds the changelog by key; raises if a row does not fit the rows before it."""
 
     results: dict[str, Row] = field(default_factory=dict)
     rows: int = 0
@@ -43,7 +44,7 @@ class Fold:
         if retracts and before != record.row:
             raise BrokenChangelog(f"{record.op} of {key} retracts {record.row}, not {before}")
         if record.op == "+I" and before is not None:
-            raise BrokenChangelog(f"+I of {key}, which is there as {before}")
+            raise BrokenChangelog(f"+I of {key}, which already has {before}")
         if retracts:
             del self.results[key]
         else:
@@ -52,7 +53,7 @@ class Fold:
 
 
 class Topic:
-    """All partitions of a topic from the beginning, without a group, committed records only."""
+    """Reads all partitions of a topic from the beginning, committed records only."""
 
     def __init__(self, brokers: str, name: str, partitions: int) -> None:
         self._consumer = KafkaConsumer(
@@ -63,13 +64,13 @@ class Topic:
         self._places = [TopicPartition(name, number) for number in range(partitions)]
         self._consumer.assign(self._places)
 
-    def records(self, seconds: float) -> Iterator[tuple[str, ChangelogRecord]]:
-        """What has arrived, after waiting at most so long for something."""
+    def read_records(self, seconds: float) -> Iterator[tuple[str, ChangelogRecord]]:
+        """Yield new records; wait at most so long for the first."""
         for batch in self._consumer.poll(timeout_ms=int(seconds * 1_000)).values():
             for record in batch:
                 yield record.key.decode(), ChangelogRecord.decode(record.value)
 
-    def at_end(self) -> bool:
+    def is_at_end(self) -> bool:
         ends = self._consumer.end_offsets(self._places)
         return all(self._consumer.position(place) >= ends[place] for place in self._places)
 
@@ -79,7 +80,7 @@ class Topic:
 
 @dataclass(slots=True)
 class Epochs:
-    """The job's epochs as they are committed."""
+    """The epochs of a job; `update` reads those that were committed since the last call."""
 
     table: Path
     newest: EpochRow | None = None
@@ -88,19 +89,18 @@ class Epochs:
     _handle: DeltaTable | None = None
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS))
 
-    def look(self) -> None:
-        """Take in what was committed since the last look."""
+    def update(self) -> None:
         if self._handle is None:
             if not DeltaTable.is_deltatable(str(self.table)):
                 return
-            self._handle = opened(self.table)
+            self._handle = open_table(self.table)
         self._handle.update_incremental()
         since = -1 if self.newest is None else self.newest.epoch
-        for row in epoch_rows(self.table, self._handle, since):
+        for row in epoch_rows(self.table, live_files(self._handle), since):
             self.newest = row
-            self.quarantined += row.counters.get("quarantined", 0)
-            self.messages += row.counters.get("read", 0)
-            self._recent.append((row.committed_at / 1e6, row.counters.get("rows", 0)))
+            self.quarantined += row.counts.quarantined
+            self.messages += row.counts.read
+            self._recent.append((row.committed_at / 1e6, row.counts.rows))
 
     @property
     def number(self) -> int:
@@ -108,51 +108,52 @@ class Epochs:
 
     @property
     def groups(self) -> int:
-        return 0 if self.newest is None else int(self.newest.counters.get("groups", 0))
+        return 0 if self.newest is None else self.newest.groups
 
-    def rows_per_second(self) -> float:
-        """Over the newest epochs, between their commits; an UPDATE is two rows."""
+    def measure_rows_per_second(self) -> float:
+        """Return the rate of the newest epochs; an UPDATE is two rows."""
         if len(self._recent) < 2:
             return 0.0
         seconds = self._recent[-1][0] - self._recent[0][0]
         return sum(rows for _, rows in list(self._recent)[1:]) / max(seconds, 0.001)
 
-    def behind(self, topic: str, sent: list[int]) -> int:
-        """Messages that are in the topic and in no epoch yet."""
+    def count_unread(self, topic: str, sent: list[int]) -> int:
+        """Return the number of messages that are in the topic and in no epoch yet."""
         at = {} if self.newest is None else self.newest.offsets.get(topic, {})
         return sum(end - at.get(str(partition), 0) for partition, end in enumerate(sent))
 
 
 @dataclass(slots=True)
 class Follower:
-    """The state of the demo's screen."""
+    """The data of the demo's screen."""
 
     topic: Topic
     epochs: Epochs
     fold: Fold = field(default_factory=Fold)
     latest: deque[ChangelogRecord] = field(default_factory=lambda: deque(maxlen=LATEST_ROWS))
-    epoch: int = 0  # of the newest row that was seen
+    epoch: int = 0  # of the newest row
     changed: set[tuple[str, str]] = field(default_factory=set)  # (key, column) in that epoch
 
-    def look(self, seconds: float) -> None:
-        for key, record in self.topic.records(seconds):
+    def update(self, seconds: float) -> None:
+        """Read new records (wait at most so long for the first) and new epochs."""
+        for key, record in self.topic.read_records(seconds):
             if record.epoch > self.epoch:
                 self.epoch = record.epoch
                 self.changed.clear()
             if record.epoch == self.epoch and record.op in ("+I", "+U"):
-                before = self._before(record, key)
+                before = self._find_before(record)
                 self.changed.update(
                     (key, name) for name, value in record.row.items() if before.get(name) != value
                 )
             self.fold.apply(key, record)
             self.latest.append(record)
-        self.epochs.look()
+        self.epochs.update()
 
-    def _before(self, record: ChangelogRecord, key: str) -> Row:
-        """The row that a +U replaces: its -U stands directly before it."""
+    def _find_before(self, record: ChangelogRecord) -> Row:
+        """Return the row that a +U replaces: the row of the -U directly before it."""
         if record.op == "+U" and self.latest and self.latest[-1].op == "-U":
             return dict(self.latest[-1].row)
         return {}
 
-    def results(self) -> list[tuple[str, Row]]:
+    def list_results(self) -> list[tuple[str, Row]]:
         return sorted(self.fold.results.items(), key=lambda item: json.loads(item[0])["name"])

@@ -1,9 +1,9 @@
-"""Guard: ends what is left of a demo that was killed.
+"""Guard: kills the processes that a killed demo has left.
 
-    demo ──pipe──► guard     its end, however the demo ended ──► whoever works in the demo's data
+    demo ──pipe──► guard     the pipe ends with the demo ──► kill every process in the demo's data
 
-A job outlives the service that started it, as it should; the jobs of a demo that is gone must not.
-On Linux processes are found by the demo's directory in their arguments.
+A job survives the service that started it, but the jobs of a demo must not survive the demo. On
+Linux the guard finds processes by the demo's directory in their arguments.
 """
 
 from __future__ import annotations
@@ -16,38 +16,47 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_LOOKS, _PAUSE_SECONDS = 5, 0.5  # a job that was just being started is found by the second one
+_SCANS, _PAUSE_SECONDS = 5, 0.5  # a later scan finds a job that was starting at the first
 
 
 class Guard:
-    """For as long as the demo lives, and `stop` was not said."""
+    """The guard's process, from construction to `stop`."""
 
     def __init__(self, data: Path) -> None:
+        self._data = str(data)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jobs.demo.guard", str(data)],
             stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # so that Ctrl-C does not end it
         )
 
     def stop(self) -> None:
-        """All is ended already."""
+        """End the guard, and kill what the demo could not stop: a job that was still starting."""
         self._process.kill()
         self._process.wait()
+        kill_processes(self._data)
 
 
 def main(data: str) -> None:
+    """Wait until the pipe ends, then kill."""
     sys.stdin.buffer.read()
-    for _ in range(_LOOKS):
-        for pid in working_in(data):
-            with suppress(OSError):
-                if os.getpgid(pid) == pid:  # with its JVM and workers
-                    os.killpg(pid, signal.SIGKILL)
-                else:
-                    os.kill(pid, signal.SIGKILL)
+    for _ in range(_SCANS):
+        kill_processes(data)
         time.sleep(_PAUSE_SECONDS)
 
 
-def working_in(data: str) -> list[int]:
+def kill_processes(data: str) -> None:
+    """Kill our processes with `data` in their arguments."""
+    for pid in find_processes(data):
+        with suppress(OSError):
+            if os.getpgid(pid) == pid:  # with its JVM and workers
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
+
+
+def find_processes(data: str) -> list[int]:
+    """Return our processes with `data` in their arguments."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

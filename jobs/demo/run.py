@@ -1,12 +1,12 @@
-"""The demo, in order: start, show, and settle the account.
+"""The demo in order: start, show, compare, stop.
 
-1  broker, topic, service
-2  two jobs through the service, the shop's changes    every job has an epoch in .. s
-3  show, until Ctrl-C, --seconds, or a failure
-4  changes stop; the jobs take in the rest, are told to end, and publish all they committed
-5  the topic, folded from its beginning, is compared with the shop's own table; the second job's
-   results with what they must be for it
-6  everything that was started is ended, and the data is deleted unless --data named its place
+1  start the broker, create the topics, start the service
+2  put and start two jobs, start the shop's changes; wait until every job has an epoch
+3  show results, until Ctrl-C, --seconds, or a failure
+4  stop the changes; wait until the jobs have read all, stop them; they publish what they committed
+5  fold the topic from its beginning, and compare it with the shop's own table; compare the second
+   job's results with the same query over that table
+6  stop everything, and delete the data unless --data was given
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from jobs.demo.specs import (
     SINK_TOPIC,
     SOURCE_TOPIC,
     SPECS,
-    ages_of,
-    ages_told,
-    items_told,
+    compute_ages,
+    read_ages,
+    read_items,
 )
-from jobs.demo.tour import tour
+from jobs.demo.tour import list_stops
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker, BrokerFailed
 from jobs.edge.process.jars import JarsMissing
@@ -49,50 +49,60 @@ from jobs.edge.process.java import JavaMissing
 from schemas.table.object_path import TABLES_VARIABLE
 
 RATE_DEFAULT = 400
-FIRST_EPOCH_SECONDS_MAX = 180  # some twenty on an idle machine
+FIRST_EPOCH_SECONDS_MAX = 180  # it takes some 20 s on an idle machine
 CATCH_UP_SECONDS_MAX = 60
 
-_LOOK_SECONDS = 0.2
-_SETTLE_SECONDS = 0.05
+_UPDATE_SECONDS = 0.2
+_CATCH_UP_POLL_SECONDS = 0.05
 _CHECK_SECONDS = 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DemoFailed(Exception):
-    """Something that the demo needs did not work; the message says what."""
+    """The demo cannot continue; the message says why."""
 
 
 def main(argv: Sequence[str]) -> int:
-    wishes = arguments().parse_args(argv)
+    """Run the demo; return the exit code."""
+    options = build_parser().parse_args(argv)
     console = Console(highlight=False, markup=False)
-    if wishes.data is not None and wishes.data.exists() and any(wishes.data.iterdir()):
-        print(f"demo: {wishes.data} is not empty; name a directory of its own", file=sys.stderr)
+    if options.data is not None and options.data.exists() and any(options.data.iterdir()):
+        print(f"demo: {options.data} is not empty; choose an empty directory", file=sys.stderr)
         return 2
     for number in _ENDING:
         signal.signal(number, _interrupt)
     try:
-        with _directory(wishes.data) as data:
-            return _Demo(console, data.absolute(), wishes).run()
-    except BrokenPipeError:  # `| head` has seen enough
+        with _open_directory(options.data) as data:
+            return _Demo(console, data.absolute(), options).run()
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
     except (
-        DemoFailed, ServiceFailed, BrokerFailed, JarsMissing, JavaMissing, BrokenChangelog,
-    ) as problem:  # fmt: skip
+        DemoFailed,
+        ServiceFailed,
+        BrokerFailed,
+        JarsMissing,
+        JavaMissing,
+        BrokenChangelog,
+    ) as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 1
 
 
-def arguments() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="retally demo", description="A broker, a living source, the service, and two jobs."
+        prog="retally demo",
+        description="Runs a broker, a changing source, the service, and two jobs.",
     )
-    parser.add_argument("--data", type=Path, help="keep everything there (default: a temporary "
-                        "directory, deleted at the end)")  # fmt: skip
-    parser.add_argument("--seconds", type=float, help="end by itself after so long")
-    parser.add_argument("--seed", type=int, default=1, help="which changes the shop makes")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="keep all data there (default: a temporary directory, deleted at the end)",
+    )
+    parser.add_argument("--seconds", type=float, help="stop after so long")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the shop's changes (1)")
     parser.add_argument(
         "--rate", type=int, default=RATE_DEFAULT, help=f"changes a second ({RATE_DEFAULT})"
     )
@@ -102,57 +112,57 @@ def arguments() -> argparse.ArgumentParser:
 class _Demo:
     """One run of the demo in one data directory."""
 
-    def __init__(self, console: Console, data: Path, wishes: argparse.Namespace) -> None:
+    def __init__(self, console: Console, data: Path, options: argparse.Namespace) -> None:
         self.console = console
         self.data = data
-        self.wishes = wishes
-        self.shop = Shop(seed=wishes.seed, partitions=PARTITIONS)
+        self.options = options
+        self.shop = Shop(seed=options.seed, partitions=PARTITIONS)
 
     def run(self) -> int:
-        os.environ.pop(TABLES_VARIABLE, None)  # what it shows and removes lies on this disk
+        os.environ.pop(TABLES_VARIABLE, None)  # the demo shows and deletes tables on this disk
         with ExitStack() as running:
             try:
                 return self._run(running)
             finally:
-                for number in _ENDING:  # what was started is ended, however often one asks
+                for number in _ENDING:  # another Ctrl-C must not leave processes behind
                     signal.signal(number, signal.SIG_IGN)
 
     def _run(self, running: ExitStack) -> int:
         began = time.monotonic()
         guard = Guard(self.data)
         running.callback(guard.stop)
-        broker = self._broker(running)
+        broker = self._start_broker(running)
         service = Service(self.data, broker.address)
         running.callback(service.stop)
-        self._say(f"service   {service.address}, its log in {self.data}/service.log")
-        service.begin()
+        self._print(f"service   {service.address}, its log in {self.data}/service.log")
+        service.start_jobs()
         for spec in SPECS:
-            self._say(f"job       {spec['name']}: {spec['query']}")
-        feed = Feed(broker.address, SOURCE_TOPIC, self.shop, self.wishes.rate)
+            self._print(f"job       {spec['name']}: {spec['query']}")
+        feed = Feed(broker.address, SOURCE_TOPIC, self.shop, self.options.rate)
         running.callback(feed.close)
         feed.start()
-        self._say(
-            f"source    {SOURCE_TOPIC}, {PARTITIONS} partitions, {self.wishes.rate} changes/s, "
-            f"seed {self.wishes.seed}"
+        self._print(
+            f"source    {SOURCE_TOPIC}, {PARTITIONS} partitions, {self.options.rate} changes/s, "
+            f"seed {self.options.seed}"
         )
-        follower = self._first_epochs(running, broker.address, service, feed)
-        self._say(f"          all green after {time.monotonic() - began:.1f} s")
+        follower = self._await_first_epochs(running, broker.address, service, feed)
+        self._print(f"          every job has an epoch after {time.monotonic() - began:.1f} s")
         try:
-            with self._display(service.address) as display:
+            with self._open_display(service.address) as display:
                 self._show(display, follower, feed, service)
         except KeyboardInterrupt:
-            self._say("ending; Ctrl-C once more skips the comparison")
-        exact = self._settled(broker.address, follower, feed, service)
+            self._print("stopping; Ctrl-C again skips the comparison")
+        exact = self._compare(broker.address, follower, feed, service)
         return 0 if exact else 1
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
 
     # --- starting -----------------------------------------------------------------------------
 
-    def _broker(self, running: ExitStack) -> Broker:
+    def _start_broker(self, running: ExitStack) -> Broker:
         began = time.monotonic()
-        self._say(f"broker    a real Kafka broker, data in {self.data}/broker")
+        self._print(f"broker    a real Kafka broker, data in {self.data}/broker")
         broker = Broker(self.data / "broker")
         running.callback(broker.stop)
         broker.start()
@@ -160,110 +170,112 @@ class _Demo:
             admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
             admin.ensure_topic(SINK_TOPIC, PARTITIONS, {})  # the second job starts beside the first
         seconds = time.monotonic() - began
-        self._say(f"          ready in {seconds:.1f} s at {broker.address}")
+        self._print(f"          ready in {seconds:.1f} s at {broker.address}")
         return broker
 
-    def _first_epochs(
+    def _await_first_epochs(
         self, running: ExitStack, brokers: str, service: Service, feed: Feed
     ) -> Follower:
         began = time.monotonic()
-        while waiting := [name for name, epoch in service.epochs().items() if not epoch]:
+        while waiting := [name for name, epoch in service.read_epochs().items() if not epoch]:
             if time.monotonic() - began > FIRST_EPOCH_SECONDS_MAX:
                 raise DemoFailed(
                     f"no epoch of {', '.join(waiting)} after {FIRST_EPOCH_SECONDS_MAX} s"
                 )
             self._check(service, feed)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_UPDATE_SECONDS)
         topic = Topic(brokers, SINK_TOPIC, PARTITIONS)
         running.callback(topic.close)
         return Follower(topic, Epochs(self.data / "jobs" / "items" / "epochs"))
 
-    def _display(self, address: str) -> Display:
+    def _open_display(self, address: str) -> Display:
         hints = [f"open {address}/ or try in another terminal:"]
-        for number, stop in enumerate(tour(address), 1):
+        for number, stop in enumerate(list_stops(address), 1):
             hints += [f"{number}  {stop.title}", f"   {stop.line}"]
         if self.console.is_terminal:
             return Screen(self.console, hints)
         for hint in hints:
-            self._say(hint)
+            self._print(hint)
         return Lines(self.console)
 
     # --- showing ------------------------------------------------------------------------------
 
     def _show(self, display: Display, follower: Follower, feed: Feed, service: Service) -> None:
         began = checked = time.monotonic()
-        while self.wishes.seconds is None or time.monotonic() - began < self.wishes.seconds:
-            follower.look(_LOOK_SECONDS)
-            display.show(follower, follower.epochs.behind(SOURCE_TOPIC, feed.sent))
+        while self.options.seconds is None or time.monotonic() - began < self.options.seconds:
+            follower.update(_UPDATE_SECONDS)
+            display.show(follower, follower.epochs.count_unread(SOURCE_TOPIC, feed.sent))
             if time.monotonic() - checked > _CHECK_SECONDS:
                 self._check(service, feed)
                 checked = time.monotonic()
 
     def _check(self, service: Service, feed: Feed) -> None:
         if feed.failure is not None:
-            raise DemoFailed(f"the source could not go on: {feed.failure}")
+            raise DemoFailed(f"the source failed: {feed.failure}")
         service.check()
 
-    # --- settling -----------------------------------------------------------------------------
+    # --- comparing ----------------------------------------------------------------------------
 
-    def _settled(self, brokers: str, follower: Follower, feed: Feed, service: Service) -> bool:
-        """Whether topic and results say what the shop's own table says, at the last change."""
+    def _compare(self, brokers: str, follower: Follower, feed: Feed, service: Service) -> bool:
+        """Stop the changes; return whether topic and results equal the shop's own table."""
         feed.stop()
-        truth = self.shop.truth()
+        truth = self.shop.compute_truth()
         deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
-        while behind := follower.epochs.behind(SOURCE_TOPIC, feed.sent):
+        while behind := follower.epochs.count_unread(SOURCE_TOPIC, feed.sent):
             if time.monotonic() > deadline:
                 raise DemoFailed(f"the job is still {behind} messages behind")
             self._check(service, feed)
-            time.sleep(_SETTLE_SECONDS)
-            follower.epochs.look()
-        ages = ages_of(truth)
-        while ages_told(service.rows("ages")) != ages and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-        chained = ages_told(service.rows("ages"))
-        service.end_jobs()
-        fold = _folded(brokers)
-        told = items_told(list(fold.results.values()))
-        self._say(_verdict("groups", "the source's own table", told, truth))
-        self._say(_verdict("windows", "the same query over them", chained, ages))
-        self._say(
+            time.sleep(_CATCH_UP_POLL_SECONDS)
+            follower.epochs.update()
+        ages = compute_ages(truth)
+        while read_ages(service.read_rows("ages")) != ages and time.monotonic() < deadline:
+            time.sleep(_UPDATE_SECONDS)
+        chained = read_ages(service.read_rows("ages"))
+        service.stop_jobs()
+        fold = _fold_topic(brokers)
+        items = read_items(list(fold.results.values()))
+        self._print(_describe_verdict("groups", "the source's own table", items, truth))
+        self._print(_describe_verdict("windows", "the same query over them", chained, ages))
+        self._print(
             f"       {sum(feed.sent):,} messages, {follower.epochs.number} epochs, {fold.rows:,} "
             f"changelog rows, {follower.epochs.quarantined} messages in quarantine",
         )
-        if self.wishes.data is not None:
-            self._say(f"data   in {self.data}")
-        return told == truth and chained == ages
+        if self.options.data is not None:
+            self._print(f"data   in {self.data}")
+        return items == truth and chained == ages
 
 
-def _folded(brokers: str) -> Fold:
-    """The whole topic, read once more from its beginning, as a new consumer would."""
+def _fold_topic(brokers: str) -> Fold:
+    """Fold the whole topic from its beginning, as a new consumer would."""
     topic, fold = Topic(brokers, SINK_TOPIC, PARTITIONS), Fold()
     try:
-        while not topic.at_end():
-            for key, record in topic.records(_LOOK_SECONDS):
+        while not topic.is_at_end():
+            for key, record in topic.read_records(_UPDATE_SECONDS):
                 fold.apply(key, record)
     finally:
         topic.close()
     return fold
 
 
-def _verdict(kind: str, what: str, told: Mapping[str, Any], truth: Mapping[str, Any]) -> str:
-    if told == truth:
+def _describe_verdict(
+    kind: str, what: str, found: Mapping[str, Any], truth: Mapping[str, Any]
+) -> str:
+    if found == truth:
         return f"exact: {len(truth)} {kind} equal {what}"
-    names = sorted(set(told) | set(truth))
-    wrong = [name for name in names if told.get(name) != truth.get(name)]
+    names = sorted(set(found) | set(truth))
+    wrong = [name for name in names if found.get(name) != truth.get(name)]
     first = wrong[0]
     return (
         f"WRONG: {len(wrong)} of {len(names)} {kind} differ from {what}; "
-        f"{first} is {told.get(first)}, should be {truth.get(first)}"
+        f"{first} is {found.get(first)}, should be {truth.get(first)}"
     )
 
 
-# --- what is started is ended -------------------------------------------------------------------
+# --- the directory, and signals -----------------------------------------------------------------
 
 
 @contextmanager
-def _directory(wanted: Path | None) -> Iterator[Path]:
+def _open_directory(wanted: Path | None) -> Iterator[Path]:
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
         yield wanted

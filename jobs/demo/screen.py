@@ -1,4 +1,4 @@
-"""What the demo shows: a screen where there is a terminal, else a line every second."""
+"""The demo's display: a screen on a terminal, else a line every second."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Display(Protocol):
 
 
 class Screen:
-    """Results, newest changelog rows, and one line of figures, in place."""
+    """Redraws results, newest changelog rows, and one line of figures."""
 
     def __init__(self, console: Console, hints: Sequence[str]) -> None:
         self._console = console
@@ -45,14 +45,14 @@ class Screen:
         self._live = Live(console=console, refresh_per_second=FRAMES_PER_SECOND)
 
     def show(self, follower: Follower, behind: int) -> None:
-        """Side by side where there is room; as many changelog rows as there are results."""
+        """Show the tables side by side on a wide terminal, else one above the other."""
         wide = self._console.width >= WIDTH_SIDE_BY_SIDE
         rows = max(len(follower.fold.results), LATEST_ROWS_MIN) if wide else LATEST_ROWS_MIN
-        tables = [_results(follower), _changelog(follower, rows)]
+        tables = [_build_results(follower), _build_changelog(follower, rows)]
         self._live.update(
             Group(
                 Columns(tables, padding=(0, 3)) if wide else Group(*tables),
-                _figures(follower, behind),
+                _describe_figures(follower, behind),
                 Text("\n".join(["", *self._hints]), style="dim"),
             )
         )
@@ -71,7 +71,7 @@ class Screen:
 
 
 class Lines:
-    """The figures and the newest changelog row, for pipes and logs."""
+    """Prints the figures and the newest changelog row, for pipes and logs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -81,10 +81,10 @@ class Lines:
         if time.monotonic() - self._shown < LINE_SECONDS:
             return
         self._shown = time.monotonic()
-        line = _figures(follower, behind)
+        line = _describe_figures(follower, behind)
         if follower.latest:
             newest = follower.latest[-1]
-            line.append(f"   {newest.op} {_row_text(newest.row)}")
+            line.append(f"   {newest.op} {_write_row(newest.row)}")
         self._console.print(line, soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -99,39 +99,42 @@ class Lines:
         return None
 
 
-def _results(follower: Follower) -> RenderableType:
+def _build_results(follower: Follower) -> RenderableType:
     table = Table(title=f"results at epoch {follower.epoch}", title_justify="left")
     for name in _RESULT_COLUMNS:
         table.add_column(name, justify="left" if name == "name" else "right", min_width=7)
-    for key, row in follower.results():
+    for key, row in follower.list_results():
         cells = [
-            Text(str(row[name]), style="bold black on green" if (key, name) in follower.changed
-                 else "")
+            Text(
+                str(row[name]),
+                style="bold black on green" if (key, name) in follower.changed else "",
+            )
             for name in _RESULT_COLUMNS
-        ]  # fmt: skip
+        ]
         table.add_row(*cells)
     return table
 
 
-def _changelog(follower: Follower, rows: int) -> RenderableType:
+def _build_changelog(follower: Follower, rows: int) -> RenderableType:
     table = Table(title="newest changelog rows, as consumed", title_justify="left")
     table.add_column("epoch", justify="right")
     table.add_column("op")
     table.add_column("row", min_width=46, no_wrap=True)
     for record in list(follower.latest)[-rows:]:
         style = OP_STYLES[record.op]
-        table.add_row(str(record.epoch), record.op, _row_text(record.row), style=style)
+        table.add_row(str(record.epoch), record.op, _write_row(record.row), style=style)
     return table
 
 
-def _figures(follower: Follower, behind: int) -> Text:
+def _describe_figures(follower: Follower, behind: int) -> Text:
     epochs = follower.epochs
+    rate = epochs.measure_rows_per_second()
     return Text(
-        f"epoch {epochs.number} · {epochs.rows_per_second():,.0f} rows/s · lag {behind:,} · "
+        f"epoch {epochs.number} · {rate:,.0f} rows/s · lag {behind:,} · "
         f"{epochs.groups} groups · {epochs.quarantined} in quarantine"
     )
 
 
-def _row_text(row: object) -> str:
+def _write_row(row: object) -> str:
     assert isinstance(row, dict)
     return " ".join(f"{name}={value}" for name, value in row.items())

@@ -1,4 +1,4 @@
-"""Serving: the demo's service, and its two jobs as a client of the service sees them."""
+"""Serving: the demo's service and its two jobs, through the service's client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOG_LINES_SHOWN = 15
 
 
 class ServiceFailed(Exception):
-    """The service or one of its jobs did not work; the message says what it said last."""
+    """The service or one of its jobs failed; the message has the end of its log."""
 
 
-def free_port(first: int = PORT) -> int:
-    """The first port from here on that nobody listens at."""
+def find_free_port(first: int = PORT) -> int:
+    """Return the first free port from `first` on."""
     for port in range(first, first + PORTS_TRIED):
         with socket.socket() as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,11 +36,11 @@ def free_port(first: int = PORT) -> int:
 
 
 class Service:
-    """A service process with the demo's jobs; `stop` ends the jobs first."""
+    """A service process with the demo's jobs."""
 
     def __init__(self, data: Path, brokers: str) -> None:
         self._log = data / "service.log"
-        port = free_port()
+        port = find_free_port()
         command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -49,25 +49,25 @@ class Service:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is ours; the jobs are told when all is read
+                start_new_session=True,  # so that Ctrl-C ends the demo only, which stops the jobs
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):
-            raise ServiceFailed(f"the service did not start\n{self._last_words}")
+            raise ServiceFailed(f"the service did not start\n{self._log_end}")
         self.address = line.split()[1]
         self.client: Any = import_module("service.client").Client(self.address)
 
-    def begin(self) -> None:
+    def start_jobs(self) -> None:
         for spec in SPECS:
             self.client.put(spec["name"], spec)
             self.client.start(spec["name"])
 
     def check(self) -> None:
-        """Fails where the service has ended, or one of its jobs, or is about to be tried again."""
+        """Raise ServiceFailed if the service has ended or a job has failed."""
         if self._process.poll() is not None:
             raise ServiceFailed(
-                f"the service ended with status {self._process.returncode}\n{self._last_words}"
+                f"the service ended with status {self._process.returncode}\n{self._log_end}"
             )
         for job in self.client.jobs():
             if job.failures:
@@ -75,15 +75,15 @@ class Service:
                 text = "\n".join(["the end of its log:", *lines])
                 raise ServiceFailed(f"the job {job.name} failed: {job.reason}\n{text}")
 
-    def epochs(self) -> dict[str, int]:
-        """How far each job is."""
+    def read_epochs(self) -> dict[str, int]:
+        """Return the newest epoch of each job; 0 if it has none."""
         return {job.name: job.epoch or 0 for job in self.client.jobs()}
 
-    def rows(self, job: str) -> list[dict[str, Any]]:
+    def read_rows(self, job: str) -> list[dict[str, Any]]:
         return list(self.client.results(job))
 
-    def end_jobs(self) -> None:
-        """They publish what they have committed before they end."""
+    def stop_jobs(self) -> None:
+        """Stop the jobs; they publish what they have committed before they end."""
         names = [spec["name"] for spec in SPECS]
         for name in names:
             self.client.stop(name)
@@ -93,10 +93,10 @@ class Service:
                 raise ServiceFailed(f"the job {name} failed: {job.reason}")
 
     def stop(self) -> None:
-        """The service, and its jobs where they still run."""
+        """Stop the jobs that still run, then the service."""
         if self._process.poll() is None:
-            with suppress(Exception):  # what they do not do now, the guard does
-                self.end_jobs()
+            with suppress(Exception):  # the guard kills what is left
+                self.stop_jobs()
             self._process.terminate()
             try:
                 self._process.wait(STOP_SECONDS_MAX)
@@ -106,6 +106,6 @@ class Service:
         self.client.close()
 
     @property
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])

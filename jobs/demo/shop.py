@@ -1,10 +1,10 @@
-"""Shop: a table of products that keeps changing, and what canal would say about each change.
+"""Shop: a table of products that keeps changing, and canal's message for each change.
 
     Shop ──► messages   (partition, canal-json), the envelope as canal sends it
       └────► truth      name -> (SUM(cnt), MAX(cnt), COUNT(*), MIN(created)) of the rows left
 
-Equal seeds give equal changes: a shop has a clock of its own, which each message moves on. Bad
-messages are part of it, and no part of the truth.
+Equal seeds give equal changes: the shop has its own clock, and each message advances it. Some
+messages are bad; they are not in the truth.
 """
 
 from __future__ import annotations
@@ -16,17 +16,30 @@ from datetime import datetime, timedelta
 from typing import Any
 
 TABLE_COLUMNS = {
-    "id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(10, 2)",
+    "id": "BIGINT",
+    "name": "STRING",
+    "cnt": "INT",
+    "price": "DECIMAL(10, 2)",
     "created": "TIMESTAMP(3)",
-}  # fmt: skip
+}
 GROUPS = (
-    "bolt", "bracket", "chisel", "drill", "hammer", "hinge",
-    "nut", "pliers", "saw", "screw", "washer", "wrench",
-)  # fmt: skip
+    "bolt",
+    "bracket",
+    "chisel",
+    "drill",
+    "hammer",
+    "hinge",
+    "nut",
+    "pliers",
+    "saw",
+    "screw",
+    "washer",
+    "wrench",
+)
 RARE_GROUPS = ("anvil", "sundial")  # one row or none, so that results come and go
 
-# What happens next, out of a thousand: a shop that lives and stays at about its size.
-FATES = {
+# How often each change happens, in a thousand. The number of rows stays about the same.
+CHANGES = {
     "insert": 200,
     "recount": 420,
     "reprice": 90,  # changes no result: nothing is published for it
@@ -38,16 +51,20 @@ FATES = {
 }
 ROWS_AT_FIRST = 300
 ROWS_MAX = 900
-RARE_SHARE = 0.002  # of rows that come into a group
+RARE_SHARE = 0.002  # of the rows that get a group
 ROWS_IN_A_MESSAGE = 6
 CANAL_DELAY_MS = 12
 OPENS = datetime(2026, 1, 2, 9)
-MESSAGE_TAKES = timedelta(microseconds=2_500)  # as much as at the demo's usual rate
+MESSAGE_TAKES = timedelta(microseconds=2_500)  # as at the demo's default rate
 
 _MYSQL_TYPES = {
-    "id": "bigint", "name": "varchar(64)", "cnt": "int", "price": "decimal(10,2)",
-    "created": "datetime(3)", "shelf": "varchar(8)",
-}  # fmt: skip
+    "id": "bigint",
+    "name": "varchar(64)",
+    "cnt": "int",
+    "price": "decimal(10,2)",
+    "created": "datetime(3)",
+    "shelf": "varchar(8)",
+}
 _SQL_TYPES = {"id": -5, "name": 12, "cnt": 4, "price": 3, "created": 93, "shelf": 12}
 
 Message = tuple[int, bytes]
@@ -64,7 +81,7 @@ class Product:
 
 @dataclass(slots=True)
 class Shop:
-    """The table itself; a product's changes always go to the same partition, in order."""
+    """The table. All changes of a product go to one partition, in order."""
 
     seed: int
     partitions: int
@@ -78,8 +95,8 @@ class Shop:
         self._random = random.Random(self.seed)
         self._products = [{} for _ in range(self.partitions)]
 
-    def stock(self, now_ms: int) -> list[Message]:
-        """The first products, in messages of several rows, as a bulk INSERT makes them."""
+    def insert_stock(self, now_ms: int) -> list[Message]:
+        """Insert the first products, in messages of several rows, as a bulk INSERT does."""
         per_message = ROWS_AT_FIRST // (4 * self.partitions)
         return [
             self._insert(partition, per_message, now_ms)
@@ -88,24 +105,24 @@ class Shop:
         ]
 
     def change(self, now_ms: int) -> Message:
-        """Whatever happens next."""
+        """Make the next change, by chance."""
         partition = self._random.randrange(self.partitions)
         live = self._products[partition]
-        (fate,) = self._random.choices(list(FATES), list(FATES.values()))
-        if fate == "insert" and sum(map(len, self._products)) >= ROWS_MAX:
-            fate = "delete"
-        if fate == "insert" or (len(live) < ROWS_IN_A_MESSAGE and fate not in ("alter", "bad")):
+        (kind,) = self._random.choices(list(CHANGES), list(CHANGES.values()))
+        if kind == "insert" and sum(map(len, self._products)) >= ROWS_MAX:
+            kind = "delete"
+        if kind == "insert" or (len(live) < ROWS_IN_A_MESSAGE and kind not in ("alter", "bad")):
             return self._insert(partition, 1, now_ms)
-        if fate == "delete":
+        if kind == "delete":
             return self._delete(partition, now_ms)
-        if fate == "alter":
+        if kind == "alter":
             return self._alter(partition, now_ms)
-        if fate == "bad":
-            return self._bad(partition, now_ms)
-        return self._update(partition, fate, now_ms)
+        if kind == "bad":
+            return self._make_bad(partition, now_ms)
+        return self._update(partition, kind, now_ms)
 
-    def truth(self) -> Truth:
-        """What the query must give: computed from the rows, not from the changes."""
+    def compute_truth(self) -> Truth:
+        """Compute the results of the query from the rows, not from the changes."""
         groups: dict[str, list[Product]] = {}
         for live in self._products:
             for product in live.values():
@@ -120,7 +137,7 @@ class Shop:
             for name, group in sorted(groups.items())
         }
 
-    # --- one kind of change each --------------------------------------------------------------
+    # --- kinds of changes ---------------------------------------------------------------------
 
     def _insert(self, partition: int, rows: int, now_ms: int) -> Message:
         data = []
@@ -128,67 +145,69 @@ class Shop:
             while self._next_id % self.partitions != partition:
                 self._next_id += 1
             identity, self._next_id = self._next_id, self._next_id + 1
-            product = self._product(self._group())
+            product = self._make_product(self._choose_group())
             self._products[partition][identity] = product
-            data.append(self._row(identity, product))
-        return partition, self._message("INSERT", data, None, now_ms)
+            data.append(self._encode_row(identity, product))
+        return partition, self._encode_message("INSERT", data, None, now_ms)
 
-    def _update(self, partition: int, fate: str, now_ms: int) -> Message:
+    def _update(self, partition: int, kind: str, now_ms: int) -> Message:
         live = self._products[partition]
-        rows = self._random.randint(2, ROWS_IN_A_MESSAGE) if fate == "restock" else 1
+        rows = self._random.randint(2, ROWS_IN_A_MESSAGE) if kind == "restock" else 1
         data, old = [], []
         for identity in self._random.sample(list(live), rows):
             product = live[identity]
-            if fate == "regroup":
+            if kind == "regroup":
                 old.append({"name": product.name})
-                product.name = self._group(apart_from=product.name)
-            elif fate == "reprice":
-                old.append({"price": _price(product.cents)})
+                product.name = self._choose_group(apart_from=product.name)
+            elif kind == "reprice":
+                old.append({"price": _format_price(product.cents)})
                 product.cents += self._random.randint(1, 500)
             else:
                 old.append({"cnt": str(product.cnt)})
                 product.cnt = (product.cnt + self._random.randint(1, 999)) % 1_000
-            data.append(self._row(identity, product))
-        return partition, self._message("UPDATE", data, old, now_ms)
+            data.append(self._encode_row(identity, product))
+        return partition, self._encode_message("UPDATE", data, old, now_ms)
 
     def _delete(self, partition: int, now_ms: int) -> Message:
         live = self._products[partition]
         identity = self._random.choice(list(live))
-        data = [self._row(identity, live.pop(identity))]
-        return partition, self._message("DELETE", data, None, now_ms)
+        data = [self._encode_row(identity, live.pop(identity))]
+        return partition, self._encode_message("DELETE", data, None, now_ms)
 
     def _alter(self, partition: int, now_ms: int) -> Message:
-        """A column that no job asked for comes, or goes."""
+        """Add a column that no job reads, or drop it."""
         self._has_shelf = not self._has_shelf
         clause = "ADD COLUMN `shelf` varchar(8)" if self._has_shelf else "DROP COLUMN `shelf`"
         fields = {"sql": f"ALTER TABLE `product` {clause}", "isDdl": True}
-        return partition, self._message("ALTER", None, None, now_ms, **fields)
+        return partition, self._encode_message("ALTER", None, None, now_ms, **fields)
 
-    def _bad(self, partition: int, now_ms: int) -> Message:
-        """What no decoder should guess at: quarantine keeps it, results never see it."""
-        row = self._row(self._next_id, self._product("bolt"))
+    def _make_bad(self, partition: int, now_ms: int) -> Message:
+        """Make a message that a job must refuse: it goes to quarantine, not into results."""
+        row = self._encode_row(self._next_id, self._make_product("bolt"))
         kind = self._random.randrange(3)
         if kind == 0:
-            return partition, self._message("INSERT", [{**row, "cnt": "a few"}], None, now_ms)
+            return partition, self._encode_message(
+                "INSERT", [{**row, "cnt": "a few"}], None, now_ms
+            )
         if kind == 1:
-            return partition, self._message("UPSERT", [row], None, now_ms)
-        return partition, self._message("INSERT", [row], None, now_ms)[:-40]
+            return partition, self._encode_message("UPSERT", [row], None, now_ms)
+        return partition, self._encode_message("INSERT", [row], None, now_ms)[:-40]
 
-    # --- what canal writes --------------------------------------------------------------------
+    # --- messages of canal --------------------------------------------------------------------
 
-    def _row(self, identity: int, product: Product) -> dict[str, str | None]:
+    def _encode_row(self, identity: int, product: Product) -> dict[str, str | None]:
         row: dict[str, str | None] = {
             "id": str(identity),
             "name": product.name,
             "cnt": str(product.cnt),
-            "price": _price(product.cents),
+            "price": _format_price(product.cents),
             "created": product.created.isoformat(" ", "milliseconds"),
         }
         if self._has_shelf:
             row["shelf"] = None if identity % 3 else f"{identity % 7}-{identity % 5}"
         return row
 
-    def _message(
+    def _encode_message(
         self,
         kind: str,
         data: list[dict[str, str | None]] | None,
@@ -215,21 +234,21 @@ class Shop:
         }
         return json.dumps({**message, **fields}, separators=(",", ":")).encode()
 
-    def _product(self, name: str) -> Product:
+    def _make_product(self, name: str) -> Product:
         now = OPENS + self._messages * MESSAGE_TAKES
         created = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
-        return Product(name, self._count(), self._cents(), created)
+        return Product(name, self._choose_count(), self._choose_cents(), created)
 
-    def _group(self, apart_from: str = "") -> str:
+    def _choose_group(self, apart_from: str = "") -> str:
         pool = RARE_GROUPS if self._random.random() < RARE_SHARE else GROUPS
         return self._random.choice([name for name in pool if name != apart_from])
 
-    def _count(self) -> int:
+    def _choose_count(self) -> int:
         return self._random.randint(0, 999)
 
-    def _cents(self) -> int:
+    def _choose_cents(self) -> int:
         return self._random.randint(5, 20_000)
 
 
-def _price(cents: int) -> str:
+def _format_price(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02d}"

@@ -1,10 +1,10 @@
-"""The demo's source by itself, for brokers that are there already: python -m jobs.demo.source
+"""The demo's source alone, for existing brokers: python -m jobs.demo.source.
 
-    topic's end offsets ──► the same changes made again, unsent, that far ──► and on from there
+    topic's end offsets ──► make the same changes again, unsent, up to there ──► send the next ones
 
-A shop is made of its seed, so a source that comes back makes all of its changes again and sends
-what the topic does not have, partition by partition: however it ended, the table's history has no
-gap and no repeat.
+A seed determines all changes of a shop. A source that starts again makes all of them again, and
+sends the changes that each partition does not have. So the table's history has no gap and no
+repetition, however the source ended.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TICK_SECONDS = 0.05
 _HEARTBEAT_SECONDS = 1.0
 
 
-def changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
-    """What the topic lacks, for ever; None stands for a change that it has already."""
+def make_changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
+    """Yield the changes that the topic does not have, for ever; None for one that it has."""
     made = dict.fromkeys(range(shop.partitions), 0)
-    stock = iter(shop.stock(_now_ms()))
+    stock = iter(shop.insert_stock(_now_ms()))
     while True:
         message = next(stock, None) or shop.change(_now_ms())
         partition = message[0]
@@ -43,7 +43,7 @@ def changes(shop: Shop, there: Mapping[int, int]) -> Iterator[Message | None]:
 
 
 def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
-    """Send until SIGTERM; all that was sent is in the topic when this returns."""
+    """Send until SIGTERM, then wait until all messages are in the topic."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -52,12 +52,12 @@ def main(brokers: str, seed: int, rate: int, heartbeat: Path | None) -> int:
             admin.ensure_topic(SOURCE_TOPIC, PARTITIONS, {})
             there = admin.end_offsets(SOURCE_TOPIC)
         print(f"source: {SOURCE_TOPIC} has {sum(there.values())} messages", flush=True)
-        # One batch at a time a partition: what the broker has is a beginning of what was made.
+        # One batch at a time for each partition: so each partition has a prefix of its changes.
         producer = KafkaProducer(
             bootstrap_servers=brokers.split(","), acks="all", enable_idempotence=True
         )
         with closing(producer):
-            _send(producer, changes(Shop(seed, PARTITIONS), there), rate, heartbeat, ended)
+            _send(producer, make_changes(Shop(seed, PARTITIONS), there), rate, heartbeat, ended)
             producer.flush()
     except KafkaError as error:
         print(f"source: {error}", file=sys.stderr)
@@ -86,11 +86,11 @@ def _send(
             producer.send(SOURCE_TOPIC, message[1], partition=message[0]).add_errback(_give_up)
             sent += 1
         else:
-            began = now  # the rate counts from the first that is sent
+            began = now  # the rate counts from the first message that is sent
 
 
 def _give_up(error: BaseException) -> None:
-    """A message that was lost would leave a gap: end, and begin again from what is there."""
+    """End if a message is lost, for it would leave a gap; the next start sends it."""
     print(f"source: {error}", file=sys.stderr, flush=True)
     signal.raise_signal(signal.SIGTERM)
 
@@ -99,15 +99,22 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _arguments() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jobs.demo.source")
     parser.add_argument("--brokers", default=BROKERS_DEFAULT, metavar="HOST:PORT")
-    parser.add_argument("--seed", type=int, default=1, help="which changes the shop makes (1)")
-    parser.add_argument("--rate", type=int, default=RATE_DEFAULT, help="changes a second")
-    parser.add_argument("--heartbeat", type=Path, metavar="FILE", help="touched while it lives")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the shop's changes (1)")
+    parser.add_argument(
+        "--rate", type=int, default=RATE_DEFAULT, help=f"changes a second ({RATE_DEFAULT})"
+    )
+    parser.add_argument(
+        "--heartbeat",
+        type=Path,
+        metavar="FILE",
+        help="touch this file once a second",
+    )
     return parser
 
 
 if __name__ == "__main__":
-    wishes = _arguments().parse_args()
-    sys.exit(main(wishes.brokers, wishes.seed, wishes.rate, wishes.heartbeat))
+    options = _build_parser().parse_args()
+    sys.exit(main(options.brokers, options.seed, options.rate, options.heartbeat))

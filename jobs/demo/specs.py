@@ -2,8 +2,8 @@
 
     shop.product ──► items: a row a name ──► items-changes ──► ages: a row a window ──► ages-changes
 
-`ages` has how many names there are whose oldest product is from the same ten seconds, and what is
-in stock of them. A name leaves its window when that product is sold, so windows shrink and end.
+`ages` counts the names whose oldest product is from the same ten seconds, and sums their stock. A
+name leaves its window when that product is sold, so windows shrink and disappear.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AGES: dict[str, Any] = {
         "top": "INT",
         "oldest": "TIMESTAMP(3)",
     },
-    "query": "SELECT window_start, COUNT(*) AS names, "  # noqa: S608 - a query of the demo's own
+    "query": "SELECT window_start, COUNT(*) AS names, "  # noqa: S608 - our own query
     "SUM(sum_cnt) AS stock, MAX(top) AS top "
     f"FROM items GROUP BY TUMBLE(oldest, INTERVAL '{WINDOW_SECONDS}' SECOND)",
     "watermark": {"time": {"column": "oldest"}},
@@ -47,22 +47,21 @@ SPECS = (ITEMS, AGES)
 Ages = dict[str, tuple[int, int, int]]
 
 
-def items_told(rows: list[dict[str, Any]]) -> Truth:
-    """Rows of the first job as the shop tells them."""
+def read_items(rows: list[dict[str, Any]]) -> Truth:
+    """Convert the rows of the first job to the form of the shop's truth."""
     return {
-        row["name"]: (
-            row["sum_cnt"], row["top"], row["n"], datetime.fromisoformat(row["oldest"])
-        )
+        row["name"]: (row["sum_cnt"], row["top"], row["n"], datetime.fromisoformat(row["oldest"]))
         for row in rows
-    }  # fmt: skip
+    }
 
 
-def ages_told(rows: list[dict[str, Any]]) -> Ages:
+def read_ages(rows: list[dict[str, Any]]) -> Ages:
+    """Convert the rows of the second job to the form of `compute_ages`."""
     return {row["window_start"]: (row["names"], row["stock"], row["top"]) for row in rows}
 
 
-def ages_of(items: Truth) -> Ages:
-    """What the second job must give for the results of the first, computed without it."""
+def compute_ages(items: Truth) -> Ages:
+    """Compute the results of the second job from those of the first, without the job."""
     windows: dict[str, list[tuple[int, int]]] = {}
     for stock, top, _, oldest in items.values():
         start = oldest.replace(second=oldest.second - oldest.second % WINDOW_SECONDS, microsecond=0)

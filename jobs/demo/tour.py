@@ -1,4 +1,4 @@
-"""Tour: five things to try while the demo runs, each a line for another terminal."""
+"""Tour: five command lines to try in another terminal while the demo runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ class Stop:
     line: str
 
 
-def tour(address: str) -> Sequence[Stop]:
+def list_stops(address: str) -> Sequence[Stop]:
+    """Return the stops of the tour for a service's address."""
     jobs = f"{address}/v1/jobs"
     return (
-        Stop("a result, now", f"curl {jobs}/items/results/bolt"),
-        Stop("why it is so: the values behind MAX, the epochs that changed it, and their source",
-             f"curl {jobs}/items/results/bolt/explain"),
-        Stop("its changes as they come, what is taken back before what replaces it",
-             f"curl -N '{jobs}/items/changes?key=bolt'"),
-        Stop("a second job over the first one's changes: windows that shrink and end",
-             f"curl '{jobs}/ages/results?order=window_start' -H 'Accept: text/csv'"),
-        Stop("messages that were refused, and why",
-             f"curl '{jobs}/items/quarantine?limit=3'"),
-    )  # fmt: skip
+        Stop("the current result of a group", f"curl {jobs}/items/results/bolt"),
+        Stop(
+            "explain it: the values behind MAX, the epochs that changed it, their source offsets",
+            f"curl {jobs}/items/results/bolt/explain",
+        ),
+        Stop(
+            "follow its changes: each retraction comes before the row that replaces it",
+            f"curl -N '{jobs}/items/changes?key=bolt'",
+        ),
+        Stop(
+            "a second job over the changes of the first: windows that shrink and disappear",
+            f"curl '{jobs}/ages/results?order=window_start' -H 'Accept: text/csv'",
+        ),
+        Stop("refused messages, each with its reason", f"curl '{jobs}/items/quarantine?limit=3'"),
+    )

@@ -1,22 +1,47 @@
-"""Steps: JSON lines that say, one after the other, what happens to a job.
+"""Steps: JSON lines, each an event of a job, in order.
 
-Each step is an object with one key that says what it is and others that belong to it. What is
-wrong with a step is told with its number.
+A step is an object. One of its keys is the kind of the step; the others are its fields. An error
+names the number of the step.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar
 
+from jobs.core.sql.select import QueryError
+from schemas.spec.file import SpecError, load_spec
+from schemas.spec.job import JobSpec
+
 Lines = Iterable[Mapping[str, Any] | str | bytes]
+Output = dict[str, Any]
 Step = TypeVar("Step")
 
 
 class StepError(ValueError):
-    """A step that is none; the message says which one, and what is wrong with it."""
+    """A step is not valid; the message has its number and the problem."""
+
+
+def print_run(
+    run: Callable[[JobSpec, Lines], Iterable[Output]], spec_path: str, steps_path: str
+) -> int:
+    """Run a spec on a file of steps (`-`: standard input) and print the outputs.
+
+    Return the exit code: 0, or 2 for a wrong spec, query or step. Other errors are raised.
+    """
+    try:
+        spec = load_spec(Path(spec_path))
+        with sys.stdin if steps_path == "-" else open(steps_path, encoding="utf-8") as lines:
+            for output in run(spec, lines):
+                print(json.dumps(output, ensure_ascii=False))
+    except (SpecError, QueryError, StepError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def read_steps(
@@ -24,10 +49,10 @@ def read_steps(
     kinds: Mapping[str, Collection[str]],
     read: Callable[[str, Mapping[str, Any]], Step],
 ) -> Iterator[tuple[int, Step]]:
-    """Steps with their numbers, as they are asked for.
+    """Yield steps with their numbers.
 
-    `kinds` has what decides the kind of a step, and what else it may carry then; `read` makes a
-    step of them, and raises ValueError where it cannot.
+    `kinds` has the key of each kind, and the other keys that it may have. `read` converts a kind
+    and its object to a step, or raises ValueError.
     """
     lines = steps.splitlines() if isinstance(steps, str) else steps
     for number, line in enumerate(lines, 1):
@@ -37,18 +62,18 @@ def read_steps(
             step: Any = line
             if isinstance(line, str | bytes):
                 step = json.loads(line, parse_float=Decimal)
-            found = read(_kind(step, kinds), step)
+            found = read(_find_kind(step, kinds), step)
         except ValueError as error:
             raise StepError(f"step {number}: {error}") from None
         yield number, found
 
 
-def _kind(step: object, kinds: Mapping[str, Collection[str]]) -> str:
+def _find_kind(step: object, kinds: Mapping[str, Collection[str]]) -> str:
     if not isinstance(step, Mapping):
         raise ValueError(f'{step!r:.80} is not an object such as {{"clock": 200}}')
     found = [kind for kind in kinds if kind in step]
     if len(found) != 1:
-        raise ValueError(f"has {found or 'none'} of {', '.join(kinds)}; one says what it is")
+        raise ValueError(f"has {found or 'none'} of {', '.join(kinds)}; write exactly one of them")
     kind = found[0]
     unknown = [str(key) for key in step if key != kind and key not in kinds[kind]]
     if unknown:
@@ -56,18 +81,19 @@ def _kind(step: object, kinds: Mapping[str, Collection[str]]) -> str:
     return kind
 
 
-def whole(step: Mapping[str, Any], key: str, *, least: int, default: int | None = None) -> int:
-    """A whole number of 64 bits, at least `least`."""
-    return whole_number(key, step.get(key, default), least=least)
+def read_whole(step: Mapping[str, Any], key: str, *, least: int, default: int | None = None) -> int:
+    """Return the whole number of a key: 64 bits, at least `least`."""
+    return check_whole(key, step.get(key, default), least=least)
 
 
-def whole_number(what: str, value: object, *, least: int) -> int:
+def check_whole(what: str, value: object, *, least: int) -> int:
+    """Return `value` if it is a whole number of 64 bits, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         bound = f", {least} or more" if least >= 0 else ""
-        raise ValueError(f"{what} is {value!r:.80}; a whole number belongs there{bound}")
+        raise ValueError(f"{what} is {value!r:.80}; write a whole number{bound}")
     return value
 
 
-def only_true(step: Mapping[str, Any], key: str) -> None:
+def require_true(step: Mapping[str, Any], key: str) -> None:
     if step[key] is not True:
-        raise ValueError(f"{key} is true or not there")
+        raise ValueError(f"{key} is {step[key]!r:.80}; write true, or leave it out")

@@ -1,40 +1,44 @@
-"""Watermarks: the time part of a job on a list of steps.
+"""Watermarks: the time of a job on a list of steps.
 
-    steps ──► marker (Spark, once, only where it reads columns) ──► JobTime ──► watermarks,
-                                                                                status, paused
+    steps ──► marker (if there is one) ──► JobTime ──► watermarks, status, paused
 
-Time starts at 0 and passes with `clock`; the periodic emission comes with `periodic` and at no
-other time, so that a list of steps says all that happens. A partition is a number or a name; one
-that begins with a topic and a slash is that topic's, any other is the first topic's. What a step
-may be is in docs/time.md.
+Time starts at 0 and passes with `clock`. A periodic emission is a step, `periodic`; there is no
+timer. A partition is a number or a name. TOPIC/NAME is a partition of that topic, any other name a
+partition of the first topic. docs/time.md has the steps.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.core.formats.row_fields import RefusedError, RowFields
 from jobs.core.sql.marker import Marker
-from jobs.core.sql.select import QueryError
 from jobs.core.time.combine import Signal, Status
-from jobs.core.time.job_time import JobTime, Place
+from jobs.core.time.job_time import JobTime
 from jobs.core.values.change import ColumnGone, Row
 from jobs.core.values.json_values import converter
-from jobs.core.values.rounding import Failed
-from jobs.edge.process.generator_class import GeneratorRefused, maker_of
-from jobs.offline.steps import Lines, StepError, only_true, read_steps, whole, whole_number
+from jobs.core.values.rounding import EvaluationError
+from jobs.edge.process.generator_class import GeneratorRefused, load_maker
+from jobs.offline.steps import (
+    Lines,
+    Output,
+    StepError,
+    check_whole,
+    print_run,
+    read_steps,
+    read_whole,
+    require_true,
+)
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
+from schemas.table.epoch import TopicPartition
 
-Output = dict[str, Any]
 Name = int | str  # of a partition
 
-_KEYS = {  # what decides the kind of a step -> what else it may carry
+_KEYS = {  # the key of each kind of step -> its other keys
     "add": set[str](),
     "remove": set[str](),
     "event": {"row"},
@@ -43,74 +47,63 @@ _KEYS = {  # what decides the kind of a step -> what else it may carry
     "resume": set[str](),
     "periodic": set[str](),
 }
+_NO_PARTITION = TopicPartition("", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens, to which partition (where it is one's), with what number."""
+    """One event of the job's time; a field that its kind does not have is empty."""
 
     kind: str
-    place: Place = ("", 0)
+    place: TopicPartition = _NO_PARTITION
     name: Name = ""  # of the partition, as the steps call it
     number: int | None = None  # an event's time, or the milliseconds that pass
     row: Row | None = None  # what the marker reads
 
 
 def watermarks(spec: JobSpec | Mapping[str, Any] | Path | str, steps: Lines) -> Iterator[Output]:
-    """Run the time of a job over steps. `spec` as `load_spec` takes it; a step is a mapping or a
-    line of JSON. SpecError, QueryError and StepError are the caller's mistakes."""
+    """Run the time of a job on steps and yield its outputs.
+
+    `spec` is what `load_spec` takes; a step is a mapping or a line of JSON. SpecError, QueryError
+    and StepError are mistakes of the caller.
+    """
     job = spec if isinstance(spec, JobSpec) else load_spec(spec)
     return _Watermarks(job).run(steps)
 
 
 def main(spec_path: str, steps_path: str = "-") -> int:
-    """`retally watermarks SPEC [STEPS]`: JSON lines in, JSON lines out; returns the exit code."""
-    try:
-        spec = load_spec(Path(spec_path))
-        if steps_path == "-":
-            _print_all(watermarks(spec, sys.stdin))
-        else:
-            with open(steps_path, encoding="utf-8") as lines:
-                _print_all(watermarks(spec, lines))
-    except (SpecError, QueryError, StepError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-def _print_all(outputs: Iterable[Output]) -> None:
-    for output in outputs:
-        print(json.dumps(output, ensure_ascii=False))
+    """Run `retally watermarks SPEC [STEPS]`; return the exit code."""
+    return print_run(watermarks, spec_path, steps_path)
 
 
 class _Watermarks:
-    """One run: the job's time, and what reads the steps for it."""
+    """One run: gives steps to the job's time, and converts its signals to outputs."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         try:
-            make = maker_of(spec.watermark)
+            make_custom = load_maker(spec.watermark)
         except GeneratorRefused as refused:
             problem = Problem("watermark.generator.class", str(refused))
             raise SpecError("", [problem]) from refused
-        self.time = JobTime(spec.watermark, spec.source.topics, make=make)
+        self.time = JobTime(spec.watermark, spec.source.topics, make_custom=make_custom)
         self.marks = Marks(spec)
         self._added = 0
-        self._places: dict[Name, Place] = {}
+        self._partitions: dict[Name, TopicPartition] = {}
 
     def run(self, steps: Lines) -> Iterator[Output]:
-        names: dict[Place, Name] = {}
-        for number, step in read_steps(steps, _KEYS, self._step):
+        names: dict[TopicPartition, Name] = {}
+        for number, step in read_steps(steps, _KEYS, self._read_step):
             if step.kind == "add":
                 names[step.place] = step.name
-            paused = self.time.aligned_out
+            paused = self.time.paused_by_alignment
             try:
                 signals = self._take(step)
             except ValueError as error:
                 raise StepError(f"step {number}: {error}") from error
-            yield from map(_shown, signals)
-            if self.time.aligned_out != paused:
-                now_paused = (names[place] for place in self.time.aligned_out)
+            yield from map(_convert, signals)
+            if self.time.paused_by_alignment != paused:
+                now_paused = (names[place] for place in self.time.paused_by_alignment)
                 yield {"paused": sorted(now_paused, key=lambda name: (isinstance(name, str), name))}
 
     def _take(self, step: Step) -> list[Signal]:
@@ -128,59 +121,62 @@ class _Watermarks:
             case "periodic":
                 return self.time.emit()
             case "event":
-                marked = step.number if self.marks.marked(step.row) else None
+                marked = step.number if self.marks.is_marked(step.row) else None
                 return self.time.observe(*step.place, step.number, 1, marked)
         return []
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _step(self, kind: str, step: Mapping[str, Any]) -> Step:
+    def _read_step(self, kind: str, step: Mapping[str, Any]) -> Step:
         if kind == "clock":
-            return Step(kind, number=whole(step, kind, least=0))
+            return Step(kind, number=read_whole(step, kind, least=0))
         if kind == "periodic":
-            only_true(step, kind)
+            require_true(step, kind)
             return Step(kind)
         if kind == "event":
-            return self._event(step)
-        name = _name(step[kind])
-        place = self._new_place(name) if kind == "add" else self._place(name)
+            return self._read_event(step)
+        name = _read_name(step[kind])
+        place = self._add_partition(name) if kind == "add" else self._find_partition(name)
         if kind == "remove":
-            del self._places[name]
+            del self._partitions[name]
         return Step(kind, place, name)
 
-    def _event(self, step: Mapping[str, Any]) -> Step:
+    def _read_event(self, step: Mapping[str, Any]) -> Step:
         event = step["event"]
         if not isinstance(event, list | tuple) or len(event) != 2:
-            raise ValueError(f"event is {event!r:.80}; [partition, time] belongs there")
-        time = None if event[1] is None else whole_number("time", event[1], least=-(2**63))
-        name = _name(event[0])
-        return Step("event", self._place(name), name, time, self.marks.row(step.get("row")))
+            raise ValueError(f"event is {event!r:.80}; write [partition, time]")
+        time = None if event[1] is None else check_whole("time", event[1], least=-(2**63))
+        name = _read_name(event[0])
+        row = self.marks.read_row(step.get("row"))
+        return Step("event", self._find_partition(name), name, time, row)
 
-    def _place(self, name: Name) -> Place:
-        if name not in self._places:
-            raise ValueError(f"partition {name} is not there; add it first")
-        return self._places[name]
+    def _find_partition(self, name: Name) -> TopicPartition:
+        if name not in self._partitions:
+            raise ValueError(f"there is no partition {name}; add it first")
+        return self._partitions[name]
 
-    def _new_place(self, name: Name) -> Place:
-        """A place of its own, also for a name that was there before and was removed."""
-        if name in self._places:
-            raise ValueError(f"partition {name} is there already")
+    def _add_partition(self, name: Name) -> TopicPartition:
+        """Return a new partition, also for a name that was removed before."""
+        if name in self._partitions:
+            raise ValueError(f"partition {name} was added before; remove it first")
         topics = self.spec.source.topics
         topic = next((each for each in topics if str(name).startswith(f"{each}/")), topics[0])
-        self._places[name] = (topic, self._added)
+        self._partitions[name] = TopicPartition(topic, self._added)
         self._added += 1
-        return self._places[name]
+        return self._partitions[name]
 
 
 class Marks:
-    """Which rows the marker of a punctuated watermark marks. Where a running job goes on without a
-    mark, here it is said that the marker fails."""
+    """The marker of a punctuated watermark: which rows it marks.
+
+    A running job takes a row on which the marker fails as unmarked; here that is an error.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         text = spec.watermark.marker
         marker = None if text is None else Marker.of(text, spec.columns)
         self._used = () if marker is None else marker.columns
-        self._marks = None if marker is None else marker.marks(self._used)
+        self._marks = None if marker is None else marker.predicate(self._used)
         self._fields = RowFields(
             self._used,
             self._used,
@@ -188,32 +184,32 @@ class Marks:
             missing_is_null=False,
         )
 
-    def row(self, row: object) -> Row:
-        """The columns of a step's row that the marker reads; the others do not matter."""
+    def read_row(self, row: object) -> Row:
+        """Return the columns of a step's row that the marker reads."""
         if row is not None and not isinstance(row, Mapping):
-            raise ValueError("row is an object of column names and values, as strings or null")
+            raise ValueError("row is not an object of column names and values (strings or null)")
         if not self._used:
             return ()
         if row is None:
-            raise ValueError("row is missing; the marker reads columns of it")
+            raise ValueError("row is missing; the marker reads its columns")
         try:
-            return self._fields.pick(self._fields.row(dict(row), "$.row"))
+            return self._fields.pick(self._fields.parse_row(dict(row), "$.row"))
         except RefusedError as error:
             refused = error.decoded
             if isinstance(refused, ColumnGone):
                 raise ValueError(f"row has no {refused.column}, which the marker reads") from None
             raise ValueError(f"{refused.reason} at {refused.path}") from None
 
-    def marked(self, row: Row | None) -> bool:
+    def is_marked(self, row: Row | None) -> bool:
         try:
             return self._marks is not None and row is not None and self._marks(row)
-        except Failed as failed:
+        except EvaluationError as failed:
             raise ValueError(f"the marker fails: {failed}") from failed
 
 
-def _name(name: object) -> Name:
-    return name if isinstance(name, str) and name else whole_number("partition", name, least=0)
+def _read_name(name: object) -> Name:
+    return name if isinstance(name, str) and name else check_whole("partition", name, least=0)
 
 
-def _shown(signal: Signal) -> Output:
+def _convert(signal: Signal) -> Output:
     return {"status": str(signal)} if isinstance(signal, Status) else {"watermark": signal}

@@ -1,10 +1,10 @@
-"""Job: everything around the pipeline, from the lock to the last published epoch.
+"""Run a job: everything around the pipeline, from the lock to the last published epoch.
 
-    lock ─► table, newest epoch ─► topics checked ─► publisher: fence, progress, what it missed
-                                                 └─► Spark query at the epoch's offsets ─► epochs
+    lock ─► table, newest epoch ─► check topics ─► publisher: fence, progress, missed epochs
+                                               └─► Spark query at the epoch's offsets ─► epochs
 
-One process is one job. SIGTERM finishes the epoch that runs and ends with exit code 0; a crash at
-any point is made good by the next start, which begins at the newest epoch of the table.
+One process is one job. After SIGTERM the job finishes the running epoch and ends with exit code 0.
+After a crash at any point, the next start resumes at the newest epoch of the table.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from jobs.core.fold.program import Program
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
-from jobs.core.time.due_work import other_windows
+from jobs.core.time.due_work import refuse_other_windows
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import (
-    checked_starts,
+    check_starts,
+    find_topics,
     first_offsets,
-    lag,
-    reached,
-    same_topics,
-    topic_identities,
+    has_reached,
+    require_same_topics,
+    sum_lag,
 )
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
-from jobs.edge.process.generator_class import GeneratorRefused, maker_of
+from jobs.edge.process.generator_class import GeneratorRefused, load_maker
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.publisher.job_publisher import Publishing
-from jobs.edge.spark.session import fast_directory, session, written_places
+from jobs.edge.publisher.job_publisher import JobPublisher
+from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import CHANGELOG, AddedFile, TableLayout, now_ms
-from jobs.edge.table.table_place import settle
+from jobs.edge.table.epoch_files import AddedFile, TableLayout, now_ms
+from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
-from jobs.running.failure import SpecMisfit, explained, leave_word
+from jobs.running.failure import SpecMisfit, name_disk, report_failure
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
 from jobs.running.pipeline import Pipeline
 from jobs.running.source_query import QuerySettings, SourceQuery
+from jobs.table.parts import CHANGELOG
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
     Connections,
@@ -73,12 +74,12 @@ _TICK_SECONDS = 0.05
 
 
 class JobFailed(Exception):
-    """The job stopped because something is wrong; the message says what and what to do."""
+    """The job stopped because of an error; the message has the cause and what to do."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a job is, for whoever shows it; written by the job, read at any time."""
+    """The progress of a job, for displays; the job writes it, any thread may read it."""
 
     newest: EpochRow | None = None
     read: int = 0  # messages since the start of this process
@@ -88,14 +89,14 @@ class Progress:
 
 @dataclass(slots=True)
 class Job:
-    """A running job; `run` returns when it is done, stopped or failed."""
+    """A running job; `run` returns when the job is done, stopped or failed."""
 
     spec: JobSpec
     data: Path
     connections: Connections
     master: str = "local[2]"
     until_caught_up: bool = False
-    tables: ObjectPath | None = None  # where a table is made that is not in the data directory
+    tables: ObjectPath | None = None  # where to create a table outside of the data directory
     progress: Progress = field(default_factory=Progress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
@@ -104,86 +105,94 @@ class Job:
     _group: AlignmentGroup | None = None
 
     def run(self) -> None:
-        """Everything, in order; the caller turns exceptions into exit codes."""
+        """Run the job from start to end; the caller turns exceptions into exit codes."""
         place = JobDirectory(self.data.absolute(), self.spec.name)
         lock: WriterLock | None = None
         try:
             lock = WriterLock(place.lock, self.spec.name)
             forget_failure(place.failure)
-            before = load_spec(place.spec) if place.begun and place.spec.exists() else None
+            before = load_spec(place.spec) if place.has_table and place.spec.exists() else None
             if before is not None:
-                self.spec = self.spec.ordered_as(before)
+                self.spec = self.spec.with_column_order(before)
             self._run_locked(place, before)
         except OwnedElsewhere:
             raise
         except Exception as failure:
-            told = explained(failure, (place.home, place.cache, *written_places()))
-            leave_word(place.failure, told)
-            raise told from told.__cause__
+            named = name_disk(failure, (place.home, place.cache, *spark_directories()))
+            report_failure(place.failure, named)
+            raise named from named.__cause__
         finally:
             if lock is not None:
                 lock.release()
 
     def stop(self) -> None:
-        """Finish the epoch that runs, then end."""
+        """Stop the job after the running epoch."""
         self._stop.set()
 
     def stop_on_signals(self) -> None:
+        """Stop the job after SIGTERM or SIGINT; a second signal ends the process at once."""
+
         def handler(number: int, _frame: FrameType | None) -> None:
-            signal.signal(number, signal.SIG_DFL)  # the second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
             self.stop()
 
         signal.signal(signal.SIGTERM, handler)
         signal.signal(signal.SIGINT, handler)
 
     def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
-        java()  # before anything is taken from a job that runs: without it this one never will
+        java()  # raises before this start fences another writer: without Java no job can run
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
-        source = self.connections.named(self.spec.source.connection)
+        source = self.connections.lookup(self.spec.source.connection)
         with KafkaAdmin(kafka_python_options(source)) as admin:
-            identities = self._sources = topic_identities(admin, self.spec.source.topics)
-            settle(place, self.tables)
-            self._same_buckets(place, before)
-            table, newest = self._table(place, plan, layout, admin, identities)
+            identities = self._sources = find_topics(admin, self.spec.source.topics)
+            choose_location(place, self.tables)
+            self._require_same_buckets(place, before)
+            table, newest = self._open_table(place, plan, layout, admin, identities)
             if before is None and not newest.fresh:
                 raise SpecMisfit(
-                    f"{place.spec} is missing, which has the number of buckets that the groups of "
-                    f"{self.spec.name!r} lie in; restore it from a backup, or put the spec of the "
-                    "last run there"
+                    f"{place.spec} is missing, which has the number of buckets of "
+                    f"{self.spec.name!r}; restore it from a backup, or put the spec of the last "
+                    "run there"
                 )
             self.progress.newest = newest
             if newest.moved is not None:
                 log.warning(
-                    "offsets were moved by hand at epoch %d: results are not the query over the "
-                    "topic any more", newest.moved,
-                )  # fmt: skip
+                    "offsets were moved by hand at epoch %d, so results are no longer the query "
+                    "over the topic",
+                    newest.moved,
+                )
             failpoint("start_checked")
-            starts = checked_starts(admin, newest.offsets, newest.topics, identities)
+            starts = check_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
             write_spec(place.spec, self.spec)
             place.next_spec.unlink(missing_ok=True)
-            publishing = self._publishing(plan, table, newest)
+            publisher = self._start_publisher(plan, table, newest)
             mirrored = self.spec.mirror_ms is not None
             spark = session(self.spec.name, self.master, delta=mirrored)
             try:
-                clock = self._clock(identities, newest)
+                clock = self._make_clock(identities, newest)
                 pipeline = Pipeline(
-                    self.spec, plan, table, newest, clock=clock, spark=spark,
+                    self.spec,
+                    plan,
+                    table,
+                    newest,
+                    clock=clock,
+                    spark=spark,
                     connection=librdkafka_options(source),
                     cache=hot_state_of(place, table.handle),
                     cores=spark.sparkContext.defaultParallelism,
-                    committed=lambda row, files: self._committed(publishing, row, files),
-                    source_unchanged=self._source_unchanged,
-                )  # fmt: skip
+                    on_commit=lambda row, files: self._on_commit(publisher, row, files),
+                    check_source=self._check_source,
+                )
                 pipeline.topics = dict(identities)
-                if publishing is not None:
-                    pipeline.topics[publishing.topic] = publishing.identity()
-                    pipeline.phases.published = publishing.last
+                if publisher is not None:
+                    pipeline.topics[publisher.topic] = publisher.identity()
+                    pipeline.phases.read_published = publisher.last
                 maintenance = Maintenance(pipeline, place.home)
-                mirror = self._mirror(spark, pipeline, place)
+                mirror = self._start_mirror(spark, pipeline, place)
                 try:
-                    self._drive(spark, pipeline, starts, goal, admin, publishing, maintenance)
+                    self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
                     if mirror is not None and self.until_caught_up:
                         mirror.refresh()
                 finally:
@@ -191,13 +200,13 @@ class Job:
                     if mirror is not None:
                         mirror.close()
             finally:
-                if publishing is not None:
-                    publishing.close()
+                if publisher is not None:
+                    publisher.close()
                 spark.stop()
 
     # --- set-up -------------------------------------------------------------------------------
 
-    def _table(
+    def _open_table(
         self,
         place: JobDirectory,
         plan: Plan,
@@ -205,20 +214,20 @@ class Job:
         admin: KafkaAdmin,
         identities: dict[str, TopicIdentity],
     ) -> tuple[EpochTable, EpochRow]:
-        """The job's table and the epoch it stands at; created with epoch 0 where it is new."""
+        """Return the job's table and its newest epoch; create a new table with epoch 0."""
         if EpochTable.exists(place.table):
             table = EpochTable.open(place.table, layout)
             newest = table.newest()
             if newest is not None:
                 if newest.plan != plan.fingerprint:
                     raise SpecMisfit(
-                        f"job {self.spec.name!r} keeps the state of another query or other column "
-                        "types; retally evolve goes on under the changed query, the old one is in "
+                        f"job {self.spec.name!r} has the state of another query or other column "
+                        "types; use retally evolve for the changed query, or the old spec in "
                         f"{place.spec}"
                     )
                 if not newest.fresh:
                     closing = closing_of(self.spec, plan)
-                    reason = other_windows(newest.watermarks.get("agenda"), closing)
+                    reason = refuse_other_windows(newest.time.due_work, closing)
                     if reason is not None:
                         raise SpecMisfit(f"job {self.spec.name!r}: {reason}")
                 return table, newest
@@ -238,8 +247,8 @@ class Job:
         table.commit_epoch(start, (), durable=self.spec.durable)
         return table, start
 
-    def _same_buckets(self, place: JobDirectory, before: JobSpec | None) -> None:
-        """Every group lies in one of so many buckets; with another number it would not be found."""
+    def _require_same_buckets(self, place: JobDirectory, before: JobSpec | None) -> None:
+        """Raise SpecMisfit if the number of buckets changed: groups would be in other buckets."""
         if before is None or not EpochTable.exists(place.table):
             return
         buckets = before.state.buckets
@@ -250,20 +259,22 @@ class Job:
                 "job a new name"
             )
 
-    def _publishing(self, plan: Plan, table: EpochTable, newest: EpochRow) -> Publishing | None:
+    def _start_publisher(
+        self, plan: Plan, table: EpochTable, newest: EpochRow
+    ) -> JobPublisher | None:
         if self.spec.sink is None:
             return None
-        connection = self.connections.named(self.spec.sink.connection)
-        return Publishing(self.spec, plan, table, newest, connection)
+        connection = self.connections.lookup(self.spec.sink.connection)
+        return JobPublisher(self.spec, plan, table, newest, connection).start()
 
-    def _mirror(
+    def _start_mirror(
         self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory
     ) -> Mirror | None:
         if self.spec.mirror_ms is None:
             return None
-        return Mirror(spark, pipeline, place.results, self.spec.mirror_ms)
+        return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
 
-    def _clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
+    def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
         align = self.spec.watermark.align
         if align is not None:
             self._group = AlignmentGroup(
@@ -271,42 +282,47 @@ class Job:
             )
         partitions = {topic: identity.partitions for topic, identity in identities.items()}
         try:
-            make = maker_of(self.spec.watermark)
+            make_custom = load_maker(self.spec.watermark)
         except GeneratorRefused as refused:
             raise SpecMisfit(f"watermark.generator: {refused}") from refused
         return JobClock(
-            self.spec, partitions, newest, log_ends=self.log_ends, group=self._group, make=make
+            self.spec,
+            partitions,
+            newest,
+            read_log_ends=self.read_log_ends,
+            group=self._group,
+            make_custom=make_custom,
         )
 
-    def _source_query(self, spark: SparkSession, pipeline: Pipeline) -> SourceQuery:
-        connection = self.connections.named(self.spec.source.connection)
+    def _make_source_query(self, spark: SparkSession, pipeline: Pipeline) -> SourceQuery:
+        connection = self.connections.lookup(self.spec.source.connection)
         settings = QuerySettings(
             spark_options(connection),
-            scratch=fast_directory(self.data),
+            scratch=choose_scratch(self.data),
             elastic=not self.master.startswith("local"),
         )
         return SourceQuery(
             spark,
             pipeline,
             settings,
-            log_ends=self.log_ends,
-            failed=self._failure.append,
-            stopping=self._stop.is_set,
+            read_log_ends=self.read_log_ends,
+            on_failure=self._failure.append,
+            is_stopping=self._stop.is_set,
         )
 
-    def _watching(self) -> KafkaAdmin:
-        """A connection for what is asked under the epoch lock, from whichever thread has it."""
+    def _open_watcher(self) -> KafkaAdmin:
+        """Return the connection for the thread that holds the epoch lock."""
         if self._watcher is None:
-            source = self.connections.named(self.spec.source.connection)
+            source = self.connections.lookup(self.spec.source.connection)
             self._watcher = KafkaAdmin(kafka_python_options(source))
         return self._watcher
 
-    def _source_unchanged(self) -> None:
-        same_topics(self._watching(), self._sources)
+    def _check_source(self) -> None:
+        require_same_topics(self._open_watcher(), self._sources)
 
-    def log_ends(self) -> Offsets:
-        """Return where the topics end at the broker; asked under the epoch lock."""
-        admin = self._watching()
+    def read_log_ends(self) -> Offsets:
+        """Return the end offsets of the topics at the broker; hold the epoch lock."""
+        admin = self._open_watcher()
         return {topic: _texts(admin.end_offsets(topic)) for topic in self._sources}
 
     # --- running ------------------------------------------------------------------------------
@@ -318,33 +334,33 @@ class Job:
         starts: Offsets,
         goal: Offsets,
         admin: KafkaAdmin,
-        publishing: Publishing | None,
+        publisher: JobPublisher | None,
         maintenance: Maintenance,
     ) -> None:
-        source = self._source_query(spark, pipeline)
+        source = self._make_source_query(spark, pipeline)
         reported = 0.0
         try:
             source.start(starts)
             while True:
-                self._raise_failures(source.query, publishing)
-                done = self.until_caught_up and reached(pipeline.newest.offsets, goal)
+                self._raise_failures(source.query, publisher)
+                done = self.until_caught_up and has_reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
                     if done:
-                        self._look_once_more(pipeline)
+                        self._end_last_bundle(pipeline)
                     break
                 source.leave_out(pipeline.clock.paused)
                 self._pass_time(pipeline)
-                self.progress.published = None if publishing is None else publishing.published
+                self.progress.published = None if publisher is None else publisher.published
                 maintenance.work(self.progress.published)
                 if time.monotonic() - reported >= GROUP_OFFSETS_EVERY_SECONDS:
                     self._report_offsets(admin, pipeline)
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
             self._end(source, pipeline)
-            self._raise_failures(None, publishing)
-            if publishing is not None:
-                publishing.drain()
-                self.progress.published = publishing.published
+            self._raise_failures(None, publisher)
+            if publisher is not None:
+                publisher.drain()
+                self.progress.published = publisher.published
             self._report_offsets(admin, pipeline)
         finally:
             self._stop.set()
@@ -355,7 +371,7 @@ class Job:
                 self._watcher.close()
 
     def _pass_time(self, pipeline: Pipeline) -> None:
-        """What time alone makes due; foreachBatch is called for records only."""
+        """Run the epochs that time alone makes due; Spark calls foreachBatch for records only."""
         with pipeline.try_between_epochs() as held:
             if not held:
                 return
@@ -365,56 +381,65 @@ class Job:
             else:
                 pipeline.pass_time()
 
-    def _look_once_more(self, pipeline: Pipeline) -> None:
-        """The last rows may have ended a bundle of the event clock, which the next emission of the
-        watermark says."""
+    def _end_last_bundle(self, pipeline: Pipeline) -> None:
+        """Run the epoch that the last rows' watermark makes due, once it is emitted.
+
+        With the event clock this watermark may end a bundle.
+        """
         clock = pipeline.clock
-        if pipeline.agenda.withholds and clock.time.wakes_at is not None:
+        if pipeline.due_work.withholds and clock.time.wakes_at is not None:
             time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
         with pipeline.between_epochs():
             clock.tick()
-            if pipeline.agenda.withholds and clock.changed:
+            if pipeline.due_work.withholds and clock.changed:
                 pipeline.run_epoch(pipeline.newest.offsets)
             pipeline.pass_time()
 
     def _end(self, source: SourceQuery, pipeline: Pipeline) -> None:
-        """Wait for the running epoch; a batch that begins from now on refuses itself."""
+        """Wait for the running epoch, and stop the query; micro-batches that begin now raise."""
         self._stop.set()
         with pipeline.try_between_epochs(STOP_SECONDS_MAX) as held:
             if not held:
-                raise JobFailed(f"the running epoch did not end within {STOP_SECONDS_MAX} s")
+                raise JobFailed(
+                    f"the running epoch did not end within {STOP_SECONDS_MAX} s; the next start "
+                    "computes it again"
+                )
         source.close()
 
-    def _raise_failures(self, query: StreamingQuery | None, publishing: Publishing | None) -> None:
+    def _raise_failures(self, query: StreamingQuery | None, publisher: JobPublisher | None) -> None:
         if self._failure:
             raise self._failure[0]
-        if publishing is not None:
-            publishing.check()
+        if publisher is not None:
+            publisher.check()
         if query is not None and not query.isActive and not self._stop.is_set():
             failure = query.exception()
             if self._failure:
                 raise self._failure[0]
-            self._source_unchanged()  # says it better than Spark where that is the reason
+            self._check_source()  # a changed source has a clearer message than Spark's
             raise JobFailed(f"the streaming query ended: {failure}")
 
-    def _committed(
-        self, publishing: Publishing | None, row: EpochRow, files: Sequence[AddedFile]
+    def _on_commit(
+        self, publisher: JobPublisher | None, row: EpochRow, files: Sequence[AddedFile]
     ) -> None:
-        if publishing is not None:
+        """Send a committed epoch to the publisher, and count it in the progress."""
+        if publisher is not None:
             names = [file.path for file in files if file.part == CHANGELOG]
-            publishing.send(row, names)
-        counters = row.counters
+            publisher.send(row, names)
+        counts = row.counts
         self.progress.newest = row
-        self.progress.read += counters.get("read", 0)
+        self.progress.read += counts.read
         log.info(
             "epoch %d: %d messages, %d rows, %d changed groups' rows, %d groups, %.2f s",
-            row.epoch, counters.get("read", 0), counters.get("rows", 0),
-            counters.get("changelog_rows", 0), counters.get("groups", 0),
-            counters.get("compute_seconds", 0.0),
-        )  # fmt: skip
+            row.epoch,
+            counts.read,
+            counts.rows,
+            counts.changelog_rows,
+            row.groups,
+            counts.compute_seconds or 0.0,
+        )
 
     def _report_offsets(self, admin: KafkaAdmin, pipeline: Pipeline) -> None:
-        """Offsets under the job's consumer group, for lag tools; a failure here is not fatal."""
+        """Commit the offsets for the job's consumer group, for lag tools; log a failure only."""
         offsets = pipeline.newest.offsets
         try:
             ends = {topic: _texts(admin.end_offsets(topic)) for topic in offsets}
@@ -422,9 +447,9 @@ class Job:
                 numbered = {int(partition): offset for partition, offset in partitions.items()}
                 admin.commit_group_offsets(str(self.spec.source.group), topic, numbered)
         except Exception as error:
-            log.warning("offsets could not be reported to the group: %s", error)
+            log.warning("cannot commit the offsets of the consumer group, trying later: %s", error)
             return
-        self.progress.lag = lag(offsets, ends)
+        self.progress.lag = sum_lag(offsets, ends)
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
 
 

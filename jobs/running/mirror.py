@@ -1,11 +1,11 @@
-"""Mirror: a second Delta table, `results`, with one plain row a group, for people and BI tools.
+"""Keep a second Delta table, `results`, with one plain row per group, for BI tools.
 
     changelog of the epochs since the last refresh ─► newest row of each key ─► MERGE into results
 
-It runs on a thread of its own in a Spark session of its own, never more often than the spec asks,
-and rests so long after each refresh that it takes no more than MIRROR_SHARE_MAX of the time. Each
-commit is stamped with the epoch that the table stands at, and the query; a refresh that is repeated
-changes nothing, so a crash in between costs nothing either. Under a changed query it is replaced.
+The mirror has its own thread and Spark session. It refreshes at most as often as the spec says, and
+pauses after each refresh, so that it takes at most MIRROR_SHARE_MAX of the time. Each commit has
+the epoch of the results and the fingerprint of the query. Repeating a refresh changes nothing, so a
+crash does no harm. If the query has changed, a refresh replaces the whole table.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.edge.table.delta_epochs import live_files
-from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG
 from jobs.running.pipeline import Pipeline
+from jobs.table.files import live_files
+from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.limits import MIRROR_SHARE_MAX, STOP_SECONDS_MAX
 from schemas.table.object_path import TablePath
 
@@ -33,7 +34,7 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 class Mirror:
-    """Keeps `results` near the epochs, until `close`."""
+    """Refreshes `results` from `start` to `close`."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, path: Path, every_ms: int) -> None:
         self.pipeline = pipeline
@@ -43,19 +44,24 @@ class Mirror:
         self.spark = spark.newSession()
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")
         self.group = [named.name for named in pipeline.plan.group]
-        self.columns = [*pipeline.plan.output, *pipeline.plan.hidden]
+        self.columns = [*pipeline.plan.output, *pipeline.plan.unselected]
         self.plan = pipeline.plan.fingerprint
         self._end = threading.Event()
         self._refreshing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    def start(self) -> Self:
+        """Start the thread that refreshes the table."""
         self._thread.start()
+        return self
 
     def close(self) -> None:
+        """Stop the thread after the running refresh."""
         self._end.set()
         self._thread.join(STOP_SECONDS_MAX)
 
     def refresh(self) -> int:
-        """Bring the table to the newest epoch; returns it."""
+        """Bring the table to the newest epoch, and return this epoch."""
         with self._refreshing:
             try:
                 return self._refresh()
@@ -66,28 +72,28 @@ class Mirror:
         with self.pipeline.between_epochs():
             files = live_files(self.pipeline.table.reader())
             newest = self.pipeline.newest.epoch
-        standing = self.standing()
-        if standing == newest:
+        copied = self.read_epoch()
+        if copied == newest:
             return newest
         state = self.pipeline.spec.state
-        untold = state.ttl_ms > 0 and not state.emit_expired  # groups that left without a word
+        silent = state.ttl_ms > 0 and not state.emit_expired  # groups expire without a -D
         first_kept = min((f.epoch_min for f in files if f.part == CHANGELOG), default=newest + 1)
-        if standing is None or untold or standing > newest or 0 < standing < first_kept - 1:
+        if copied is None or silent or copied > newest or 0 < copied < first_kept - 1:
             self._replace([f.path for f in files if f.part == ACCUMULATORS], newest)
         else:
-            names = [f.path for f in files if f.part == CHANGELOG and f.epoch_max > standing]
-            self._merge(names, standing, newest)
+            names = [f.path for f in files if f.part == CHANGELOG and f.epoch_max > copied]
+            self._merge(names, copied, newest)
         return newest
 
-    def standing(self) -> int | None:
-        """The epoch that the table says it stands at; None where it has another query's rows."""
+    def read_epoch(self) -> int | None:
+        """Return the epoch whose results the table has; None if it has another query's results."""
         if not DeltaTable.isDeltaTable(self.spark, str(self.path)):
             return None
         table = DeltaTable.forPath(self.spark, str(self.path))
         for commit in table.history(20).select("userMetadata").collect():
             if commit["userMetadata"]:
-                said = json.loads(commit["userMetadata"])
-                return int(said["epoch"]) if said.get("plan") == self.plan else None
+                written = json.loads(commit["userMetadata"])
+                return int(written["epoch"]) if written.get("plan") == self.plan else None
         return None
 
     def _run(self) -> None:
@@ -96,34 +102,35 @@ class Mirror:
             began = time.monotonic()
             try:
                 epoch = self.refresh()
-                log.debug("results mirror stands at epoch %d", epoch)
+                log.debug("results mirror has epoch %d", epoch)
             except Exception as error:
                 if self._end.is_set():
                     return
-                log.warning("results mirror could not be refreshed, trying again: %s", error)
+                log.warning("cannot refresh the results mirror, trying again: %s", error)
             spent = time.monotonic() - began
             pause = max(self.every - spent, spent * (1 / MIRROR_SHARE_MAX - 1))
 
     def _replace(self, names: list[str], newest: int) -> None:
-        """The whole table from the accumulators: the newest row of each group."""
+        """Replace the table by the newest row of each group in the accumulators."""
         if not names:
             if DeltaTable.isDeltaTable(self.spark, str(self.path)):
                 self.spark.conf.set(_METADATA, self._stamp(newest))
                 DeltaTable.forPath(self.spark, str(self.path)).delete()
             return
-        rows = self._newest(self._read(names), F.struct(F.col("epoch")))
+        rows = self._select_newest(self._read(names), F.struct(F.col("epoch")))
         rows = rows.where(~F.col("tombstone")).select(*self.columns)
         writer = rows.coalesce(1).write.format("delta").mode("overwrite")
         writer = writer.option("overwriteSchema", "true")
         writer.option("userMetadata", self._stamp(newest)).save(str(self.path))
 
-    def _merge(self, names: list[str], standing: int, newest: int) -> None:
+    def _merge(self, names: list[str], copied: int, newest: int) -> None:
+        """Merge the changelog of the epochs after `copied` into the table."""
         self.spark.conf.set(_METADATA, self._stamp(newest))
         changes = self._read(names) if names else None
         if changes is None:
             return
-        after = changes.where((F.col("epoch") > standing) & (F.col("epoch") <= newest))
-        rows = self._newest(after, F.struct(F.col("epoch"), F.col("seq")))
+        after = changes.where((F.col("epoch") > copied) & (F.col("epoch") <= newest))
+        rows = self._select_newest(after, F.struct(F.col("epoch"), F.col("seq")))
         same: Column = F.lit(True)
         for name in self.group:
             same = same & F.col(f"now.{name}").eqNullSafe(F.col(f"new.{name}"))
@@ -144,10 +151,10 @@ class Mirror:
 
     def _read(self, names: list[str]) -> DataFrame:
         root = self.pipeline.table.root
-        return self.spark.read.parquet(*(str(self._local(root / name)) for name in names))
+        return self.spark.read.parquet(*(str(self._fetch(root / name)) for name in names))
 
-    def _local(self, path: TablePath) -> Path:
-        """Spark reads local files: of what is in object storage, copies for a refresh."""
+    def _fetch(self, path: TablePath) -> Path:
+        """Return a local file with these contents; copy it from object storage for this refresh."""
         if isinstance(path, Path):
             return path
         self._copies.mkdir(exist_ok=True)
@@ -156,9 +163,9 @@ class Mirror:
             shutil.copyfileobj(remote, local)
         return copy
 
-    def _newest(self, rows: DataFrame, order: Column) -> DataFrame:
-        """Of each group the row that is last in `order`."""
+    def _select_newest(self, rows: DataFrame, order: Column) -> DataFrame:
+        """Return the row of each group that is last in `order`."""
         others = [F.col(name) for name in rows.columns if name not in self.group]
-        # No column of a user has a blank in its name.
+        # A user's column has no blank in its name.
         last = F.max_by(F.struct(*others), order).alias("last row")
         return rows.groupBy(*self.group).agg(last).select(*self.group, "`last row`.*")

@@ -1,43 +1,59 @@
-"""Outcome: what the tasks of one epoch report, and what has to hold of it before a commit.
+"""Collect the reports of an epoch's tasks, check them, and sum them to the epoch's counters.
 
-range reports, dedupe reports, fold reports ──► laws hold? ──► files and counters of the epoch
+range reports, dedupe reports, fold reports ──► checks pass? ──► files and counters of the epoch
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from jobs.core.fold.laws import BrokenLaw
+from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
+from jobs.core.plan.tree import Plan
+from jobs.edge.kafka.range import RangeTimedOut
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.table.epoch_files import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold import FoldReport
 from jobs.edge.tasks.range_reading import RangeReport
+from schemas.limits import DROPPED_KEYS_NAMED_MAX
+from schemas.table.epoch import EpochRow
 
+_RANGE_COUNTERS = (
+    "read",
+    "decoded",
+    "skipped",
+    "filtered",
+    "quarantined",
+    "scanned",
+    "rows",
+    "shipped",
+    "event_times_missing",
+)
 _decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
 
 
 class InputRefused(Exception):
-    """The source gave what the job is told to stop at; nothing of the epoch is committed."""
+    """The spec says to stop at this input of the source; nothing of the epoch is committed."""
 
 
 class EpochTooLarge(InputRefused):
-    """Some task got more bytes of rows than it may hold; the epoch has to be read in parts."""
+    """The rows of a task exceed its memory limit; read the epoch in parts."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """An epoch's reports, before they are judged."""
+    """The reports of an epoch, before the checks."""
 
     ranges: list[RangeReport] = field(default_factory=list)
     dedupes: list[DedupeReport] = field(default_factory=list)
     folds: list[FoldReport] = field(default_factory=list)
 
-    def take(self, payload: bytes) -> None:
-        """Take a report that came with the rows."""
+    def add_report(self, payload: bytes) -> None:
+        """Add the report of a range or of a dedupe task, as JSON."""
         report = _decode_report(payload)
         if isinstance(report, DedupeReport):
             self.dedupes.append(report)
@@ -46,45 +62,56 @@ class Outcome:
 
     @property
     def too_large(self) -> bool:
-        """Whether some task did not take its rows, because they have too many bytes."""
+        """Whether a task refused its rows, because they have too many bytes."""
         tasks: list[RangeReport | DedupeReport | FoldReport]
         tasks = [*self.ranges, *self.dedupes, *self.folds]
         return any(task.too_large for task in tasks)
 
     @property
     def failing(self) -> list[tuple[int, str]]:
+        """The positions of rows whose expressions fail, with the reasons."""
         return [position for fold in self.folds for position in fold.failing]
 
     @property
     def files(self) -> list[AddedFile]:
+        """All files that the tasks wrote."""
         written = [file for fold in self.folds for file in fold.files]
         written += [file for dedupe in self.dedupes for file in dedupe.files]
         return written + [file for report in self.ranges for file in report.quarantine]
 
     @property
     def latest_ms(self) -> int | None:
-        """The greatest time of a row."""
+        """The greatest row time; None if no row has a time."""
         times = (report.event_time_max for report in self.ranges)
         return max((time for time in times if time is not None), default=None)
 
-    def dedupe_counters(self, rows: int) -> dict[str, int]:
-        """Return them, once every decoded row was taken by its image or was a duplicate."""
-        names = ("taken", "duplicates", "unknown_retractions", "derived")
-        counts = {name: sum(getattr(done, name) for done in self.dedupes) for name in names}
-        if counts.pop("taken") != rows:
-            raise BrokenLaw(f"{rows} rows were decoded, and not as many came to their images")
-        return counts | {"shipped": counts.pop("derived")}
-
     def require_none_failing(self) -> None:
-        """A task with a failing row folds nothing, so a commit now would lose its other rows."""
+        """Raise if a row fails: its task folded nothing, so a commit would lose other rows."""
         if self.failing:
             raise BrokenLaw(
                 f"{len(self.failing)} rows still fail with their messages in quarantine; "
                 f"the first: {self.failing[0][1]}"
             )
 
+    def check_reports(self, ranges: Sequence[OffsetRange]) -> None:
+        """Raise unless the reports cover the planned ranges and every message that was read."""
+        for report in self.ranges:
+            if report.unreadable is not None:
+                kind = RangeTimedOut if report.silent else InputRefused
+                raise kind(report.unreadable)
+        self.require_one_report_each(ranges)
+        for report in self.ranges:
+            messages_conserved(
+                f"{report.topic}/{report.partition}",
+                report.read,
+                decoded=report.decoded,
+                skipped=report.skipped,
+                filtered=report.filtered,
+                quarantined=report.quarantined,
+            )
+
     def require_one_report_each(self, ranges: Sequence[OffsetRange]) -> None:
-        """Exactly one report from each planned range, whatever Spark tried again on the way."""
+        """Raise unless each planned range has exactly one report, whatever tasks Spark retried."""
         tasks = [report.task for report in self.ranges]
         if sorted(tasks) != list(range(len(ranges))):
             raise BrokenLaw(
@@ -94,3 +121,47 @@ class Outcome:
         seen = [(r.topic, r.partition, r.start) for r in self.ranges if r.topic is not None]
         if len(set(seen)) != len(seen) or not planned.issuperset(seen):
             raise BrokenLaw(f"reports of {seen} do not match the planned ranges {sorted(planned)}")
+
+    def sum_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:
+        """Return the counters of a data epoch after `newest`; raise BrokenLaw if rows got lost."""
+        counters: dict[str, Any] = {
+            name: sum(getattr(report, name) for report in self.ranges) for name in _RANGE_COUNTERS
+        }
+        counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
+        if plan.primary_key:
+            counters |= self._sum_dedupe_counters(counters["rows"])
+        counters["where_filtered"] = rows_conserved(
+            counters["shipped"],
+            sum(fold.arrived for fold in self.folds),
+            filters=plan.where is not None,
+            copies=plan.copies_per_row,
+        )
+        return counters | self.sum_fold_counters(plan, newest)
+
+    def _sum_dedupe_counters(self, rows: int) -> dict[str, int]:
+        """Return the counters of dedupe; raise unless the tasks received all decoded `rows`."""
+        names = ("taken", "duplicates", "unknown_retractions", "derived")
+        counts = {name: sum(getattr(done, name) for done in self.dedupes) for name in names}
+        if counts.pop("taken") != rows:
+            raise BrokenLaw(f"{rows} rows were decoded; dedupe received another number")
+        return counts | {"shipped": counts.pop("derived")}
+
+    def sum_fold_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:
+        """Return the counters of the fold tasks in an epoch after `newest`."""
+        counters: dict[str, Any] = {}
+        for fold in self.folds:
+            for name, count in fold.counters.items():
+                counters[name] = counters.get(name, 0) + count
+        if "late_windows" in counters:  # a late row has one copy per window
+            counters["late"] = counters.pop("late_copies") // plan.copies_per_row
+        counters["changelog_rows"] = sum(fold.changelog_rows for fold in self.folds)
+        # The longest fold task, a part of compute_seconds; the rest is planning and moving rows.
+        counters["fold_seconds"] = max((fold.seconds for fold in self.folds), default=0.0)
+        counters["groups"] = newest.groups + sum(fold.groups_delta for fold in self.folds)
+        if plan.primary_key:
+            images = sum(done.rows_delta for done in self.dedupes)
+            counters["images"] = (newest.counts.images or 0) + images
+        dropped = [key for fold in self.folds for key in fold.dropped_keys]
+        if dropped:
+            counters["dropped_keys"] = dict(dropped[:DROPPED_KEYS_NAMED_MAX])
+        return counters | newest.repeated_counters

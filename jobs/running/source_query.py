@@ -1,8 +1,8 @@
-"""The streaming query of a running job, whose micro-batches become its epochs.
+"""Run the streaming query of a job; each of its micro-batches becomes an epoch.
 
-    Spark's Kafka source ─► foreachBatch: the offsets at which it ends ─► the pipeline's next epoch
+    Spark's Kafka source ─► foreachBatch: end offsets of the batch ─► the pipeline's next epoch
 
-The table holds the offsets of a job, so the checkpoint of the query is thrown away with it.
+The table has the offsets of the job, so each query starts with an empty checkpoint.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.core.time.job_time import Place
-from jobs.edge.kafka.source import changes_stream, planned_ends, with_new_partitions
+from jobs.edge.kafka.source import add_new_partitions, read_changes, read_planned_ends
 from jobs.running.pipeline import Pipeline
-from schemas.table.epoch import Offsets
+from schemas.table.epoch import Offsets, TopicPartition
 from schemas.table.object_path import TablePath
 
 log = logging.getLogger(__name__)
 
-# What Spark would note of each micro-batch in the checkpoint cost a tenth of a second: it may do so
-# once an hour, in a thread of its own.
+# Writing each micro-batch to the checkpoint took 0.1 s, so Spark writes once an hour, in a thread.
 NO_PROGRESS_TRACKING = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": "3600000",
@@ -37,12 +35,16 @@ NO_PROGRESS_TRACKING = {
 
 
 class Stopping(Exception):
-    """Raised inside a micro-batch that begins after the job was told to stop."""
+    """Raised in a micro-batch that begins after the job or its query was stopped."""
+
+
+class EpochFailed(Exception):
+    """Ends a streaming query; the driver raises the exception that made the epoch fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """How a job's query reads: from which brokers, and with a checkpoint in which directory."""
+    """The settings of a job's query: the brokers, and the directory of the checkpoint."""
 
     connection: Mapping[str, str]  # options of Spark's Kafka source
     scratch: Path
@@ -50,10 +52,11 @@ class QuerySettings:
 
 
 class SourceQuery:
-    """The streaming query of a job; a new one replaces it when partitions pause or resume.
+    """The streaming query of a job; a new query replaces it when partitions pause or resume.
 
-    The checkpoint holds nothing, so a replacement takes a fraction of a second. `log_ends` returns
-    where the topics end, `failed` receives the exception of an epoch, from the query's thread.
+    The checkpoint is empty, so a replacement takes a fraction of a second. `read_log_ends` returns
+    the end offsets of the topics. `on_failure` gets the exception of an epoch, in the query's
+    thread.
     """
 
     def __init__(
@@ -62,28 +65,28 @@ class SourceQuery:
         pipeline: Pipeline,
         settings: QuerySettings,
         *,
-        log_ends: Callable[[], Offsets],
-        failed: Callable[[BaseException], None],
-        stopping: Callable[[], bool],
+        read_log_ends: Callable[[], Offsets],
+        on_failure: Callable[[BaseException], None],
+        is_stopping: Callable[[], bool],
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
         self._settings = settings
-        self._log_ends = log_ends
-        self._failed = failed
-        self._stopping = stopping
+        self._read_log_ends = read_log_ends
+        self._on_failure = on_failure
+        self._is_stopping = is_stopping
         self._number = 0
-        self._left_out: frozenset[Place] = frozenset()
+        self._left_out: frozenset[TopicPartition] = frozenset()
         self._scratch: Path | None = None
         self.query: StreamingQuery | None = None
 
-    def leave_out(self, paused: frozenset[Place]) -> None:
+    def leave_out(self, paused: frozenset[TopicPartition]) -> None:
         """Read all partitions except `paused` from now on."""
         if paused == self._left_out:
             return
-        with self._pipeline.between_epochs():  # and no epoch of the old query begins after it
+        with self._pipeline.between_epochs():  # after it, no epoch of the old query begins
             self._number += 1
-            starts = with_new_partitions(self._pipeline.newest.offsets, self._log_ends())
+            starts = add_new_partitions(self._pipeline.newest.offsets, self._read_log_ends())
             self._left_out = self._pipeline.clock.paused
         self._stop_query()
         names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._left_out))
@@ -91,6 +94,7 @@ class SourceQuery:
         self.start(starts)
 
     def close(self) -> None:
+        """Stop the query and delete its checkpoint."""
         self._number += 1
         self._stop_query()
         if self._scratch is not None:
@@ -103,34 +107,36 @@ class SourceQuery:
                 query.stop()
 
     def start(self, starts: Offsets) -> None:
-        """Start a query at these offsets; without any partition to read, start none."""
+        """Start a query at these offsets, unless all partitions are paused."""
         if self._left_out:
             starts = {
                 topic: {p: at for p, at in found.items() if (topic, int(p)) not in self._left_out}
                 for topic, found in starts.items()
             }
             starts = {topic: found for topic, found in starts.items() if found}
-            if not starts:  # all wait for other jobs
+            if not starts:
                 return
         pipeline, spark, number = self._pipeline, self._spark, self._number
-        scratch = fresh_scratch(self._settings.scratch, pipeline.table.root)
+        scratch = create_scratch(self._settings.scratch, pipeline.table.root)
         self._scratch = scratch
         minibatch, some = pipeline.spec.minibatch, bool(self._left_out)
-        stream = changes_stream(spark, self._settings.connection, starts, minibatch, some=some)
+        stream = read_changes(spark, self._settings.connection, starts, minibatch, some=some)
 
         def run(_changes: DataFrame, _batch: int) -> None:
             try:
                 with pipeline.between_epochs():
-                    if self._stopping() or number != self._number:
+                    if self._is_stopping() or number != self._number:
                         raise Stopping
                     if self._settings.elastic:
                         pipeline.cores = spark.sparkContext.defaultParallelism
-                    pipeline.run_epoch(planned_ends(spark))
+                    pipeline.run_epoch(read_planned_ends(spark))
             except Stopping:
                 raise
             except BaseException as failure:
-                self._failed(failure)
-                raise RuntimeError(str(failure)) from failure
+                self._on_failure(failure)
+                # The driver raises `failure`. Spark gets a short text, because it searches the text
+                # with a regular expression that overflows the stack on a long one.
+                raise EpochFailed(type(failure).__name__) from None
 
         self.query = (
             stream.writeStream.foreachBatch(run)
@@ -142,9 +148,11 @@ class SourceQuery:
         )
 
 
-def fresh_scratch(parent: Path, table: TablePath) -> Path:
-    """A directory for the throw-away checkpoint. What a killed run of this job left goes first:
-    the caller holds the job's lock, so nobody else uses it."""
+def create_scratch(parent: Path, table: TablePath) -> Path:
+    """Create a directory for the checkpoint, and delete those of killed runs of this job.
+
+    The caller holds the job's lock, so no other process uses them.
+    """
     mine = f"retally-{zlib.crc32(str(table).encode()):08x}-"
     for old in parent.glob(f"{mine}*"):
         shutil.rmtree(old, ignore_errors=True)

@@ -1,13 +1,13 @@
-"""Broker addresses: where the clients of a connection may be sent on to.
+"""Check the addresses that brokers advertise before a client connects to them.
 
     bootstrap, of the operator ──► metadata: the address that each broker advertises
                                         │ resolved
                                         ▼
-                       allowed, or AddressRefused: no client goes there
+                       allowed, or AddressRefused: no client connects
 
-An operator names where to begin; where to go on, the brokers say, and clients believe them. So a
-broker that lies could have us knock at doors that only this machine can reach. Addresses inside of
-a company are where its brokers are: those are allowed.
+The operator names the bootstrap addresses. The brokers there name all further addresses, and
+clients trust them. So a malicious broker could make us connect to services that only this machine
+can reach. Private addresses stay allowed, because brokers inside a company have them.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 class AddressRefused(Exception):
-    """A broker advertises an address that no client is let go to; the message says what to do."""
+    """A broker advertises an address to which no client may connect."""
 
 
 def refusal(address: str, *, loopback: bool) -> str | None:
-    """What is wrong with an address; None where it is allowed. `loopback`: so is the connection."""
-    ip = _plain(address)
+    """Return why an IP address is refused, or None if it is allowed.
+
+    `loopback`: the bootstrap is this machine, so loopback addresses are allowed."""
+    ip = _parse_ip(address)
     if ip.is_link_local:
-        return "a link-local address, where clouds keep their credentials"
+        return "a link-local address, where clouds serve credentials"
     if ip.is_unspecified:
-        return "no address at all, which leads to whatever listens on this machine"
+        return "an unspecified address, which means this machine"
     if ip.is_multicast:
-        return "an address of many machines"
+        return "a multicast address"
     if ip.is_loopback and not loopback:
-        return "this machine itself, and the connection's bootstrap is elsewhere"
+        return "a loopback address, although the bootstrap is another machine"
     return None
 
 
 def require_allowed(
     bootstrap: Sequence[Address], advertised: Iterable[Address], resolve: Resolve | None = None
 ) -> None:
-    """AddressRefused unless clients may be sent to all that is advertised. A name that is not known
-    here is nobody's door; the client says so itself."""
-    resolve = resolve or _resolved
-    loopback = any(_plain(found).is_loopback for at in bootstrap for found in resolve(*at))
+    """Raise AddressRefused unless clients may connect to every advertised address.
+
+    A name that does not resolve here is not refused: the client reports it itself."""
+    resolve = resolve or _resolve
+    loopback = any(_parse_ip(ip).is_loopback for address in bootstrap for ip in resolve(*address))
     for host, port in advertised:
-        for found in resolve(host, port):
-            reason = refusal(found, loopback=loopback)
+        for ip in resolve(host, port):
+            reason = refusal(ip, loopback=loopback)
             if reason is not None:
-                asked = ",".join(f"{host}:{port}" for host, port in bootstrap)
-                named = f"{host}:{port}" if found == host else f"{host}:{port} ({found})"
+                servers = ",".join(f"{host}:{port}" for host, port in bootstrap)
+                shown = f"{host}:{port}" if ip == host else f"{host}:{port} ({ip})"
                 raise AddressRefused(
-                    f"the brokers at {asked} send clients on to {named}, which is {reason}; "
+                    f"the brokers at {servers} advertise {shown}, which is {reason}; "
                     "correct advertised.listeners of that broker, or the connection's bootstrap"
                 )
 
 
 def require_allowed_brokers(cluster: Any) -> None:
-    """The same of what a client of kafka-python has been told at the bootstrap, and before it goes
-    anywhere else."""
+    """Check the cluster metadata of a kafka-python client before it connects any further."""
     bootstrap, advertised = (
         [(broker.host, broker.port) for broker in brokers]
         for brokers in (cluster.bootstrap_brokers(), cluster.brokers())
@@ -68,15 +70,15 @@ def require_allowed_brokers(cluster: Any) -> None:
     require_allowed(bootstrap, advertised)
 
 
-def _plain(address: str) -> IPv4Address | IPv6Address:
-    """An address as it is, also where it comes as one of IPv6 that stands for one of IPv4."""
+def _parse_ip(address: str) -> IPv4Address | IPv6Address:
+    """Return the IP address; an IPv4 address mapped into IPv6 as IPv4."""
     ip = ip_address(address)
     return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
 
 
-def _resolved(host: str, port: int) -> list[str]:
+def _resolve(host: str, port: int) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # a name that is none makes a codec fail
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # the codec of host names fails on an invalid name
         return []
-    return [str(address[0]) for *_, address in found]
+    return [str(address[0]) for *_, address in entries]

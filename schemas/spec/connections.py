@@ -1,12 +1,12 @@
-"""Kafka connections: what the operator configures, and a spec only names.
+"""Kafka connections: the operator configures them, and a spec only names one.
 
     connections file (names; secrets by value, environment or file) ──┐
     --brokers, RETALLY_BROKERS ──────────────────────► `default` ─────┴──► Connections
                                                                              │ by name
                      spark_options, librdkafka_options, kafka_python_options ◄┘
 
-A connection becomes client settings here and nowhere else, by closed lists of keys: nothing that
-a job spec says can reach a client's security settings, and no secret shows in a repr or an error.
+Only this module turns a connection into client settings, from closed lists of keys. So a job spec
+cannot change a client's security settings, and no repr or error shows a secret.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from schemas import limits
-from schemas.spec.file import Document, Problem, SpecError, path_text, read_file, validated
+from schemas.spec.file import Document, Problem, SpecError, path_text, read_file, validate
 from schemas.spec.values import Section
 
 DEFAULT = "default"
 BROKERS_VARIABLE = "RETALLY_BROKERS"
 BROKERS_DEFAULT = "127.0.0.1:9092"
 
-# Spark's own pattern for what it hides in logs and pages knows neither JAAS nor PEM keys; set
-# spark.redaction.regex to this wherever spark_options are used.
+# Spark's default pattern for secrets in logs and pages matches neither JAAS nor PEM keys. Set
+# spark.redaction.regex to this in every session that uses spark_options.
 SPARK_REDACTION = r"(?i)secret|passw(or)?d|token|credential|access[.]?key|jaas|keystore[.]key"
 
 Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -44,7 +44,7 @@ _LOGIN_MODULES: dict[Mechanism, str] = {
 }
 
 
-# --- what everyone else uses -----------------------------------------------------------------
+# --- connections -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files; what is absent is the client's default. Host names are always checked."""
+    """PEM files; for None the client uses its default. Host names are always verified."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -74,19 +74,20 @@ class Connection:
 
 
 class UnknownConnectionError(LookupError):
-    """A spec names a connection that the operator has not configured."""
+    """No connection of that name is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
     by_name: Mapping[str, Connection]
 
-    def named(self, name: str) -> Connection:
+    def lookup(self, name: str) -> Connection:
+        """Return the connection of that name, or raise UnknownConnectionError."""
         connection = self.by_name.get(name)
         if connection is not None:
             return connection
         near = difflib.get_close_matches(name[:80], self.by_name, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "name it in the file of --connections"
+        hint = f"did you mean {near[0]!r}?" if near else "add it to the file of --connections"
         raise UnknownConnectionError(f"no connection is called {name[:80]!r}; {hint}")
 
 
@@ -95,21 +96,22 @@ def load_connections(
     brokers: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Connections:
-    """All connections of this process. `default` is --brokers; without it the file's own
-    `default`, then RETALLY_BROKERS, then 127.0.0.1:9092. A SpecError has every problem."""
+    """Return all connections of this process; raise SpecError with every problem.
+
+    `default` is --brokers, else the file's `default`, RETALLY_BROKERS or 127.0.0.1:9092."""
     environment = os.environ if environment is None else environment
-    by_name = {} if file is None else _read(file, environment)
+    by_name = {} if file is None else _read_connections(file, environment)
     if brokers is not None and DEFAULT in by_name:
-        reason = "is what --brokers names as well; remove one of them"
+        reason = "is defined by --brokers as well; remove one of them"
         raise SpecError(str(file), [Problem(DEFAULT, reason)])
     if DEFAULT not in by_name:
-        named_by, addresses = "--brokers", brokers
+        setting, addresses = "--brokers", brokers
         if addresses is None:
-            named_by, addresses = BROKERS_VARIABLE, environment.get(BROKERS_VARIABLE)
+            setting, addresses = BROKERS_VARIABLE, environment.get(BROKERS_VARIABLE)
         try:
-            bootstrap = tuple(_bootstrap(addresses or BROKERS_DEFAULT).split(","))
+            bootstrap = tuple(_check_bootstrap(addresses or BROKERS_DEFAULT).split(","))
         except ValueError as error:
-            raise SpecError(named_by, [Problem("", str(error))]) from None
+            raise SpecError(setting, [Problem("", str(error))]) from None
         by_name[DEFAULT] = Connection(DEFAULT, bootstrap)
     return Connections(by_name)
 
@@ -118,30 +120,32 @@ def load_connections(
 
 
 def spark_options(connection: Connection) -> dict[str, str]:
-    """For Spark's Kafka source. PEM contents travel in the options themselves, so that executors
-    need none of the files. Read anew at each call: a renewed certificate counts at a restart."""
+    """Return the options for Spark's Kafka source.
+
+    They contain the PEM texts, so executors do not need the files. Each call reads the files again,
+    so a restarted job uses a renewed certificate."""
     options = {
         "kafka.bootstrap.servers": ",".join(connection.bootstrap),
         "kafka.security.protocol": connection.security,
     }
     if connection.sasl is not None:
         options["kafka.sasl.mechanism"] = connection.sasl.mechanism
-        options["kafka.sasl.jaas.config"] = _jaas(connection.sasl)
+        options["kafka.sasl.jaas.config"] = _jaas_config(connection.sasl)
     tls = connection.tls
     if tls.ca is not None:
         options["kafka.ssl.truststore.type"] = "PEM"
-        options["kafka.ssl.truststore.certificates"] = _certificates(tls.ca)
+        options["kafka.ssl.truststore.certificates"] = _read_certificates(tls.ca)
     if tls.certificate is not None and tls.key is not None:
         options["kafka.ssl.keystore.type"] = "PEM"
-        options["kafka.ssl.keystore.certificate.chain"] = _certificates(tls.certificate)
-        options["kafka.ssl.keystore.key"] = _pkcs8_key(tls.key)
+        options["kafka.ssl.keystore.certificate.chain"] = _read_certificates(tls.certificate)
+        options["kafka.ssl.keystore.key"] = _read_pkcs8_key(tls.key)
     if tls.key_password is not None:
         options["kafka.ssl.key.password"] = tls.key_password.get_secret_value()
     return options
 
 
 def librdkafka_options(connection: Connection) -> dict[str, str]:
-    """For confluent-kafka's clients."""
+    """Return the options for confluent-kafka's clients."""
     options = {
         "bootstrap.servers": ",".join(connection.bootstrap),
         "security.protocol": connection.security,
@@ -150,7 +154,7 @@ def librdkafka_options(connection: Connection) -> dict[str, str]:
         options["sasl.mechanism"] = connection.sasl.mechanism
         options["sasl.username"] = connection.sasl.username
         options["sasl.password"] = connection.sasl.password.get_secret_value()
-    return options | _files(
+    return options | _file_options(
         connection.tls,
         ca="ssl.ca.location",
         certificate="ssl.certificate.location",
@@ -160,7 +164,7 @@ def librdkafka_options(connection: Connection) -> dict[str, str]:
 
 
 def kafka_python_options(connection: Connection) -> dict[str, str | list[str]]:
-    """For kafka-python's consumers, producers and admin clients."""
+    """Return the options for kafka-python's consumers, producers and admin clients."""
     options: dict[str, str | list[str]] = {
         "bootstrap_servers": list(connection.bootstrap),
         "security_protocol": connection.security,
@@ -169,7 +173,7 @@ def kafka_python_options(connection: Connection) -> dict[str, str | list[str]]:
         options["sasl_mechanism"] = connection.sasl.mechanism
         options["sasl_plain_username"] = connection.sasl.username
         options["sasl_plain_password"] = connection.sasl.password.get_secret_value()
-    return options | _files(
+    return options | _file_options(
         connection.tls,
         ca="ssl_cafile",
         certificate="ssl_certfile",
@@ -178,7 +182,9 @@ def kafka_python_options(connection: Connection) -> dict[str, str | list[str]]:
     )
 
 
-def _files(tls: Tls, *, ca: str, certificate: str, key: str, password: str) -> dict[str, str]:
+def _file_options(
+    tls: Tls, *, ca: str, certificate: str, key: str, password: str
+) -> dict[str, str]:
     options = {
         name: str(path)
         for name, path in ((ca, tls.ca), (certificate, tls.certificate), (key, tls.key))
@@ -189,62 +195,63 @@ def _files(tls: Tls, *, ca: str, certificate: str, key: str, password: str) -> d
     return options
 
 
-def _jaas(sasl: Sasl) -> str:
+def _jaas_config(sasl: Sasl) -> str:
     module = _LOGIN_MODULES[sasl.mechanism]
-    username, password = _jaas_quoted(sasl.username), _jaas_quoted(sasl.password.get_secret_value())
+    username, password = _quote_jaas(sasl.username), _quote_jaas(sasl.password.get_secret_value())
     return f"{module} required username={username} password={password};"
 
 
-def _jaas_quoted(text: str) -> str:
-    """A quoted string as Java's StreamTokenizer reads it: it ends at a quote or a line break, and
-    knows backslash escapes, octal ones among them, always of three digits here."""
-    return '"' + re.sub(r'[\x00-\x1f"\\]', lambda found: f"\\{ord(found[0]):03o}", text) + '"'
+def _quote_jaas(text: str) -> str:
+    """Quote a text for Java's StreamTokenizer, with octal escapes of three digits.
+
+    There a quoted string ends at a quote or a line break, and backslashes begin escapes."""
+    return '"' + re.sub(r'[\x00-\x1f"\\]', lambda match: f"\\{ord(match[0]):03o}", text) + '"'
 
 
 class UnusableFileError(ValueError):
-    """A PEM file of a connection does not hold what it should; its contents are not quoted."""
+    """A PEM file of a connection is unusable; the message does not quote its contents."""
 
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 _PKCS8 = re.compile(r"-----BEGIN (ENCRYPTED )?PRIVATE KEY-----([^-]+)-----END \1?PRIVATE KEY-----")
-# What openssl encrypts with by default (PBES2, 1.2.840.113549.1.5.13), which Kafka's Java client
-# cannot undo; it asks Java for a cipher of that name, and there is none.
+# By default openssl encrypts with PBES2 (1.2.840.113549.1.5.13). Kafka's Java client cannot decrypt
+# it: it asks Java for a cipher of that name, which does not exist.
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 _CONVERT = (
     "convert it with: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in OLD -out NEW "
-    "(or -nocrypt in place of -v1 and its word, in a file that nobody else can read)"
+    "(or with -nocrypt instead of -v1 PBE-SHA1-3DES, in a file that nobody else can read)"
 )
 
 
-def _certificates(path: Path) -> str:
-    found = _CERTIFICATE.findall(_pem(path))
-    if not found:
-        raise UnusableFileError(f"{path}: holds no PEM certificate")
-    return "\n".join(found)
+def _read_certificates(path: Path) -> str:
+    certificates = _CERTIFICATE.findall(_read_pem(path))
+    if not certificates:
+        raise UnusableFileError(f"{path}: contains no PEM certificate")
+    return "\n".join(certificates)
 
 
-def _pkcs8_key(path: Path) -> str:
-    found = _PKCS8.search(_pem(path))
-    if found is None:
+def _read_pkcs8_key(path: Path) -> str:
+    match = _PKCS8.search(_read_pem(path))
+    if match is None:
         raise UnusableFileError(
-            f"{path}: holds no PKCS#8 private key, the only form that Kafka's Java client reads; "
-            + _CONVERT
+            f"{path}: contains no PKCS#8 private key, the only form that Kafka's Java client "
+            f"reads; {_CONVERT}"
         )
-    if found[1] and _PBES2 in _decoded(found[2]):
+    if match[1] and _PBES2 in _decode_body(match[2]):
         raise UnusableFileError(
             f"{path}: is encrypted in a way that Kafka's Java client cannot read; {_CONVERT}"
         )
-    return found[0]
+    return match[0]
 
 
-def _decoded(body: str) -> bytes:
+def _decode_body(body: str) -> bytes:
     try:
         return base64.b64decode(body)
     except ValueError:
-        return b""  # no key at all; the client says so
+        return b""  # not a key; the client reports it
 
 
-def _pem(path: Path) -> str:
+def _read_pem(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(limits.SPEC_BYTES_MAX).decode("ascii", "replace")
@@ -259,29 +266,29 @@ _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]
 _PORT_MAX = 65_535
 
 
-def _bootstrap(text: str) -> str:
+def _check_bootstrap(text: str) -> str:
     addresses = [address.strip() for address in text.split(",")]
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
-        # Not quoted: people write passwords into addresses.
+        # The message does not quote the address, because people write passwords into it.
         if match is None or not 1 <= int(match[1]) <= _PORT_MAX:
-            raise ValueError("must be HOST:PORT, or several of them with commas between")
+            raise ValueError("must be HOST:PORT, or several of them separated by commas")
     return ",".join(addresses)
 
 
-def _no_nul(text: str) -> str:
+def _check_text(text: str) -> str:
     if not text or "\0" in text:
-        raise ValueError("must not be empty, and not hold a NUL character")
+        raise ValueError("must not be empty, and must not contain a NUL character")
     return text
 
 
-def _no_nul_secret(secret: SecretStr) -> SecretStr:
-    _no_nul(secret.get_secret_value())
+def _check_secret(secret: SecretStr) -> SecretStr:
+    _check_text(secret.get_secret_value())
     return secret
 
 
-_Text = Annotated[str, AfterValidator(_no_nul)]
-_Secret = Annotated[SecretStr, AfterValidator(_no_nul_secret)]
+_Text = Annotated[str, AfterValidator(_check_text)]
+_Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 
 
 class _SaslEntry(Section):
@@ -296,8 +303,8 @@ class _SaslEntry(Section):
     def _one_password(cls, file: str | None, info: ValidationInfo) -> str | None:
         if not {"password", "password_env"} <= info.data.keys():
             return file
-        given = [info.data["password"], info.data["password_env"], file]
-        if sum(way is not None for way in given) != 1:
+        passwords = [info.data["password"], info.data["password_env"], file]
+        if sum(password is not None for password in passwords) != 1:
             raise ValueError("give exactly one of password, password_env and password_file")
         return file
 
@@ -314,25 +321,25 @@ class _TlsEntry(Section):
     @classmethod
     def _with_certificate(cls, key: str | None, info: ValidationInfo) -> str | None:
         if "certificate" in info.data and (info.data["certificate"] is None) != (key is None):
-            raise ValueError("certificate and key go together; give both or neither")
+            raise ValueError("must be given together with certificate; give both or neither")
         return key
 
     @field_validator("key_password_file")
     @classmethod
     def _one_password(cls, file: str | None, info: ValidationInfo) -> str | None:
-        given = [info.data.get("key_password"), info.data.get("key_password_env"), file]
-        ways = sum(way is not None for way in given)
-        if ways > 1:
+        passwords = [info.data.get("key_password"), info.data.get("key_password_env"), file]
+        given = sum(password is not None for password in passwords)
+        if given > 1:
             raise ValueError(
                 "give at most one of key_password, key_password_env and key_password_file"
             )
-        if ways and "key" in info.data and info.data["key"] is None:
-            raise ValueError("a key's password is given, but no key; add key or remove it")
+        if given and "key" in info.data and info.data["key"] is None:
+            raise ValueError("is the password of a missing key; add key, or remove the password")
         return file
 
 
 class _Entry(Section):
-    bootstrap: Annotated[str, AfterValidator(_bootstrap)]
+    bootstrap: Annotated[str, AfterValidator(_check_bootstrap)]
     security: Security = "PLAINTEXT"
     sasl: _SaslEntry | None = Field(default=None, validate_default=True)
     ssl: _TlsEntry | None = None
@@ -342,8 +349,9 @@ class _Entry(Section):
     def _sasl_of_security(cls, sasl: _SaslEntry | None, info: ValidationInfo) -> _SaslEntry | None:
         security = info.data.get("security")
         if security is not None and security.startswith("SASL") != (sasl is not None):
-            need = "needs it; add it" if sasl is None else "does not use it; remove it"
-            raise ValueError(f"security: {security} {need}, or change security")
+            need = "is required by" if sasl is None else "has no effect with"
+            fix = "add it" if sasl is None else "remove it"
+            raise ValueError(f"{need} security: {security}; {fix}, or change security")
         return sasl
 
     @field_validator("ssl")
@@ -351,11 +359,13 @@ class _Entry(Section):
     def _ssl_of_security(cls, ssl: _TlsEntry | None, info: ValidationInfo) -> _TlsEntry | None:
         security = info.data.get("security")
         if ssl is not None and security is not None and not security.endswith("SSL"):
-            raise ValueError(f"security: {security} does not use it; remove it, or change security")
+            raise ValueError(
+                f"has no effect with security: {security}; remove it, or change security"
+            )
         return ssl
 
 
-def _read(file: Path, environment: Mapping[str, str]) -> dict[str, Connection]:
+def _read_connections(file: Path, environment: Mapping[str, str]) -> dict[str, Connection]:
     document = read_file(file, secret=True)
     if not isinstance(document.value, dict):
         raise SpecError(document.name, [Problem("", "must be a mapping of names to connections")])
@@ -365,9 +375,9 @@ def _read(file: Path, environment: Mapping[str, str]) -> dict[str, Connection]:
         below = document.below(name)
         try:
             if _NAME.fullmatch(name) is None:
-                reason = "is not a connection's name; use up to 63 letters, digits, - and _"
+                reason = "is not a connection name; use up to 63 letters, digits, - and _"
                 raise SpecError(document.name, [below.problem((), reason)])
-            by_name[name] = _Resolver(below, file.parent, environment).connection(name)
+            by_name[name] = _EntryResolver(below, file.parent, environment).resolve(name)
         except SpecError as error:
             problems += [
                 replace(problem, path=".".join(filter(None, (path_text((name,)), problem.path))))
@@ -378,33 +388,33 @@ def _read(file: Path, environment: Mapping[str, str]) -> dict[str, Connection]:
     return by_name
 
 
-class _Resolver:
-    """Turns an entry into a Connection: looks up secrets, and files beside the entry's own."""
+class _EntryResolver:
+    """Turns an entry into a Connection: finds its secrets, and its files relative to `folder`."""
 
-    def __init__(self, document: Document, beside: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, folder: Path, environment: Mapping[str, str]) -> None:
         self._document = document
-        self._beside = beside
+        self._folder = folder
         self._environment = environment
         self._problems: list[Problem] = []
 
-    def connection(self, name: str) -> Connection:
-        entry = validated(_Entry, self._document)
+    def resolve(self, name: str) -> Connection:
+        entry = validate(_Entry, self._document)
         sasl, tls = None, Tls()
         if entry.sasl is not None:
-            password = self._secret(
+            password = self._find_secret(
                 ("sasl", "password"),
                 entry.sasl.password,
                 entry.sasl.password_env,
                 entry.sasl.password_file,
             )
-            # Without a password there is a problem, so this value goes nowhere.
+            # A missing password is a problem, so nobody receives this empty one.
             sasl = Sasl(entry.sasl.mechanism, entry.sasl.username, password or SecretStr(""))
         if entry.ssl is not None:
             tls = Tls(
-                self._file(("ssl", "ca"), entry.ssl.ca),
-                self._file(("ssl", "certificate"), entry.ssl.certificate),
-                self._file(("ssl", "key"), entry.ssl.key),
-                self._secret(
+                self._find_file(("ssl", "ca"), entry.ssl.ca),
+                self._find_file(("ssl", "certificate"), entry.ssl.certificate),
+                self._find_file(("ssl", "key"), entry.ssl.key),
+                self._find_secret(
                     ("ssl", "key_password"),
                     entry.ssl.key_password,
                     entry.ssl.key_password_env,
@@ -415,38 +425,38 @@ class _Resolver:
             raise SpecError(self._document.name, self._problems)
         return Connection(name, tuple(entry.bootstrap.split(",")), entry.security, sasl, tls)
 
-    def _file(self, keys: tuple[str, str], name: str | None) -> Path | None:
+    def _find_file(self, keys: tuple[str, str], name: str | None) -> Path | None:
         if name is None:
             return None
-        path = self._beside / name
+        path = self._folder / name
         if not path.is_file():
-            self._wrong(keys, f"there is no file {path}")
+            self._add_problem(keys, f"there is no file {path}")
         return path
 
-    def _secret(
+    def _find_secret(
         self, keys: tuple[str, str], value: SecretStr | None, variable: str | None, file: str | None
     ) -> SecretStr | None:
         section, key = keys
         if variable is not None:
-            found = self._environment.get(variable)
-            if not found:
-                self._wrong((section, f"{key}_env"), "names a variable that is not set")
-            return SecretStr(found or "")
+            secret = self._environment.get(variable)
+            if not secret:
+                self._add_problem((section, f"{key}_env"), "names a variable that is not set")
+            return SecretStr(secret or "")
         if file is not None:
-            return self._secret_of_file((section, f"{key}_file"), self._beside / file)
+            return self._read_secret((section, f"{key}_file"), self._folder / file)
         return value
 
-    def _secret_of_file(self, keys: tuple[str, str], path: Path) -> SecretStr | None:
+    def _read_secret(self, keys: tuple[str, str], path: Path) -> SecretStr | None:
         try:
             with path.open(encoding="utf-8") as opened:
                 text = opened.read(limits.SPEC_BYTES_MAX)
-            # Editors end a file with a line break; it is no part of the secret.
-            return SecretStr(_no_nul(text.removesuffix("\n")))
+            # Editors end a file with a line break, which does not belong to the secret.
+            return SecretStr(_check_text(text.removesuffix("\n")))
         except OSError as error:
-            self._wrong(keys, f"{path} cannot be read: {error.strerror}")
+            self._add_problem(keys, f"{path} cannot be read: {error.strerror}")
         except ValueError:
-            self._wrong(keys, f"{path} must hold text, not be empty, and hold no NUL character")
+            self._add_problem(keys, f"{path} must contain text without a NUL character")
         return None
 
-    def _wrong(self, keys: tuple[str, str], reason: str) -> None:
+    def _add_problem(self, keys: tuple[str, str], reason: str) -> None:
         self._problems.append(self._document.problem(keys, reason))

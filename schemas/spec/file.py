@@ -1,12 +1,12 @@
-"""Reading a spec from YAML, JSON or a mapping: every problem with its place, all at once.
+"""Read a spec from YAML, JSON or a mapping, and report all problems with positions.
 
-    text ──► parser events ──► values + the place of every key ──► JobSpec
+    text ──► parser events ──► values + the position of every key ──► JobSpec
                                           └────────────┬────────────┘
                                               problems: path, reason, line, column
 
-The values are built from the parser's events by our own small composer, by the rules of YAML 1.2:
-`on`, `no` and `y` are text, `1:30` and `08` are text, so are times. Tags are refused, a key given
-twice is an error, and size, depth and nodes are bounded before anything is built.
+A small composer builds the values from the parser's events by the rules of YAML 1.2: `on`, `no` and
+`y` are text, and so are `1:30`, `08` and times. Tags and duplicate keys are errors. Size, depth and
+nodes are checked before a value is built.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEY_ITSELF = "[key]"  # pydantic's mark for a problem of a mapping's key, not o
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPosition:
     """A position in a text, both counted from 1."""
 
     line: int
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: the path of the key, why, and where it stands in the file."""
+    """One problem of a spec: the path of the key, the reason, and the position in the file."""
 
     path: str
     reason: str
@@ -54,7 +54,7 @@ class Problem:
 
 
 class SpecError(ValueError):
-    """A spec that cannot be taken; `problems` has everything that is wrong with it."""
+    """The spec is invalid; `problems` lists everything that is wrong with it."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         super().__init__(source, list(problems))
@@ -65,39 +65,40 @@ class SpecError(ValueError):
         return "\n".join(self._line(problem) for problem in self.problems)
 
     def _line(self, problem: Problem) -> str:
-        place = "" if problem.line is None else f":{problem.line}:{problem.column}"
-        parts = (self.source + place, problem.path, problem.reason)
-        # One line a problem, whatever a file's name or a key holds: no line breaks, no escapes.
+        position = "" if problem.line is None else f":{problem.line}:{problem.column}"
+        parts = (self.source + position, problem.path, problem.reason)
+        # One line a problem, even if a file name or a key contains line breaks or control codes.
         return _printable(": ".join(part for part in parts if part))
 
 
 def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:
-    """Read a job spec from a file (a Path), from text (a str is never a path, so that a caller
-    who is handed text cannot be made to open files), or from a mapping."""
+    """Read a job spec from a file (a Path), from text (a str) or from a mapping.
+
+    A str is never a path, so that text of a user cannot make the caller open files."""
     if isinstance(source, Mapping):
-        return validated(JobSpec, Document("", dict(source)))
+        return validate(JobSpec, Document("", dict(source)))
     document = read_file(source) if isinstance(source, Path) else read_text(source, "<spec>")
-    return validated(JobSpec, document)
+    return validate(JobSpec, document)
 
 
 def spec_text(spec: JobSpec) -> str:
-    """The spec as YAML; load_spec of it gives an equal spec."""
+    """Return the spec as YAML; `load_spec` turns it back into an equal spec."""
     text: str = yaml.dump(spec.document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def write_spec(path: Path, spec: JobSpec) -> None:
-    """In one step, for others look at the file at any time."""
+    """Replace the file atomically, because other processes may read it at any time."""
     fresh = path.with_suffix(".new")
     fresh.write_text(spec_text(spec))
     fresh.replace(path)
 
 
-# --- from problems of pydantic to problems of the user ---------------------------------------
+# --- from pydantic's problems to the user's --------------------------------------------------
 
 
-def validated(model: type[Model], document: Document) -> Model:
-    """The document as a model, or a SpecError that names every problem in it."""
+def validate(model: type[Model], document: Document) -> Model:
+    """Return the document as a model; raise SpecError with every problem in it."""
     raw: list[ErrorDetails] = []
     try:
         value = model.model_validate(_plain(document.value, document.name, 0))
@@ -105,9 +106,9 @@ def validated(model: type[Model], document: Document) -> Model:
         raw = error.errors(include_url=False)
     if not raw:
         return value
-    # Raised here, not in the handler: pydantic's own error holds the whole input, secrets too.
-    form = _Form(model)
-    problems = [_problem(details, form, document) for details in raw[: limits.PROBLEMS_MAX]]
+    # Raise outside of the handler: pydantic's error contains the whole input, secrets too.
+    known_keys = _KnownKeys(model)
+    problems = [_problem(details, known_keys, document) for details in raw[: limits.PROBLEMS_MAX]]
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
     if len(raw) > limits.PROBLEMS_MAX:
         problems.append(Problem("", f"and {len(raw) - limits.PROBLEMS_MAX} more problems"))
@@ -115,7 +116,7 @@ def validated(model: type[Model], document: Document) -> Model:
 
 
 def _plain(value: Any, name: str, depth: int) -> Any:
-    """Any mapping and sequence as dict and list, with text keys, not deeper than a spec may be."""
+    """Return mappings as dicts with text keys and sequences as lists; refuse deep nesting."""
     if depth > limits.SPEC_DEPTH_MAX:
         raise SpecError(name, [Problem("", f"is nested deeper than {limits.SPEC_DEPTH_MAX}")])
     if isinstance(value, Mapping):
@@ -125,15 +126,15 @@ def _plain(value: Any, name: str, depth: int) -> Any:
     return value
 
 
-def _problem(details: ErrorDetails, form: _Form, document: Document) -> Problem:
+def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) -> Problem:
     keys: Keys = ()
     for part in details["loc"]:
         if part not in (WORD_TAG, KEYS_TAG, _KEY_ITSELF):
-            keys = (*keys, form.written.get((*keys, str(part)), str(part)))
+            keys = (*keys, known_keys.written.get((*keys, str(part)), str(part)))
     error = details.get("ctx", {}).get("error")
     if isinstance(error, MisplacedError):
         keys += error.below
-    reason = str(error) if error is not None else _reason(details, keys, form.known)
+    reason = str(error) if error is not None else _reason(details, keys, known_keys.known)
     above = details["type"] == "extra_forbidden"  # the reason names the key itself
     return document.problem(keys, reason, path=keys[:-1] if above else keys)
 
@@ -150,23 +151,23 @@ _REASONS = {
     "less_than_equal": "must be at most {le:g}",
     "string_too_long": "must be at most {max_length} characters",
     "tuple_type": "must be a list, as in [a, b]",
-    "model_type": "must be a mapping with keys of {keys}",
+    "model_type": "must be a mapping; its keys are {keys}",
     "dict_type": "must be a mapping, as in {{a: b}}",
 }
 
 
 def _reason(details: ErrorDetails, keys: Keys, known: Mapping[Keys, Keys]) -> str:
-    """Pydantic's finding in our words. Inputs are not quoted, but for a word of a closed list."""
+    """Return pydantic's problem in our words. Only a word of a closed list quotes the input."""
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown(keys[-1], known.get(keys[:-1], ()))
+        return _unknown_key(keys[-1], known.get(keys[:-1], ()))
     if kind == "literal_error":
-        return _not_a_word(details["input"], str(context["expected"]), known.get(keys, ()))
+        return _unknown_word(details["input"], str(context["expected"]), known.get(keys, ()))
     template = _REASONS.get(kind, details["msg"].replace("{", "{{").replace("}", "}}"))
     return template.format(**context, keys=", ".join(known.get(keys, ())))
 
 
-def _unknown(key: str, known: Keys) -> str:
+def _unknown_key(key: str, known: Keys) -> str:
     reason = f"unknown key {_quoted(key, quote=chr(39))}"
     if len(key) <= limits.IDENTIFIER_CHARACTERS_MAX:
         near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
@@ -175,7 +176,7 @@ def _unknown(key: str, known: Keys) -> str:
     return f"{reason}; known here: {', '.join(known)}" if known else f"{reason}; remove it"
 
 
-def _not_a_word(given: object, expected: str, keys: Keys) -> str:
+def _unknown_word(given: object, expected: str, keys: Keys) -> str:
     words = re.findall(r"'([^']*)'", expected)
     choices = ", ".join(words) + (f", or a mapping with {' or '.join(keys)}" if keys else "")
     if not isinstance(given, str):
@@ -187,7 +188,7 @@ def _not_a_word(given: object, expected: str, keys: Keys) -> str:
 
 
 def path_text(keys: Keys) -> str:
-    """A path with dots between its keys; a key that is no plain word is quoted."""
+    """Return a path with dots between its keys; keys other than plain words are quoted."""
     return ".".join(key if _PLAIN_KEY.fullmatch(key) else _quoted(key) for key in keys)
 
 
@@ -200,12 +201,12 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-class _Form:
-    """What may be written at each path of a model."""
+class _KnownKeys:
+    """The keys that a model allows at each path."""
 
     def __init__(self, model: type[BaseModel]) -> None:
-        self.known: dict[Keys, Keys] = {}  # the keys, for suggestions
-        # Pydantic names what is absent by its attribute, so those lead to their keys.
+        self.known: dict[Keys, Keys] = {}  # path -> its keys, for suggestions
+        # Pydantic names a missing key by its attribute; this leads back to the key.
         self.written: dict[Keys, str] = {}
         self._visit(model, ())
 
@@ -220,7 +221,7 @@ class _Form:
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation allows besides words and None."""
+    """Yield the models that an annotation allows besides words and None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in (Annotated, Union, UnionType):
@@ -228,35 +229,37 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
             yield from _sections(argument)
 
 
-# --- from text to values and places ----------------------------------------------------------
+# --- from text to values and positions -------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Document:
-    """What a text says, and where each of its keys stands."""
+    """The value of a text, and the position of each of its keys."""
 
     name: str
     value: Any
-    places: dict[Keys, Place] = field(default_factory=dict)
+    positions: dict[Keys, TextPosition] = field(default_factory=dict)
 
-    def place(self, keys: Keys) -> Place | None:
-        """The place of a key, or of the nearest key above it that is written down."""
+    def position(self, keys: Keys) -> TextPosition | None:
+        """Return the position of a key, or of the nearest key above it in the text."""
         for end in range(len(keys), -1, -1):
-            if keys[:end] in self.places:
-                return self.places[keys[:end]]
+            if keys[:end] in self.positions:
+                return self.positions[keys[:end]]
         return None
 
     def problem(self, keys: Keys, reason: str, *, path: Keys | None = None) -> Problem:
-        """A problem that stands at a key; `path` where it is to be named otherwise."""
+        """Return a problem at the position of `keys`; its message names `path` if given."""
         text = path_text(keys if path is None else path)
-        place = self.place(keys)
-        if place is None:
+        position = self.position(keys)
+        if position is None:
             return Problem(text, reason)
-        return Problem(text, reason, place.line, place.column)
+        return Problem(text, reason, position.line, position.column)
 
     def below(self, key: str) -> Document:
-        """The part of a mapping's document under one of its keys."""
-        under = {path[1:]: place for path, place in self.places.items() if path[:1] == (key,)}
+        """Return the part of the document under one key of a mapping."""
+        under = {
+            path[1:]: position for path, position in self.positions.items() if path[:1] == (key,)
+        }
         return Document(self.name, self.value[key], under)
 
 
@@ -271,7 +274,7 @@ def read_file(path: Path, *, secret: bool = False) -> Document:
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
     except UnicodeDecodeError as error:
-        # A cut at the limit may split a character; then the size is what is wrong.
+        # The cut at the limit may split a character; then the size is the problem.
         too_long = len(raw) > limits.SPEC_BYTES_MAX
         reason = _TOO_LONG if too_long else f"is not UTF-8 text: see byte {error.start}"
     if reason:
@@ -283,7 +286,7 @@ _TOO_LONG = f"is larger than {limits.SPEC_BYTES_MAX} bytes"
 
 
 def read_text(text: str, name: str, *, secret: bool = False) -> Document:
-    """Read YAML, of which JSON is a part. With `secret`, messages quote nothing of the text."""
+    """Read YAML or JSON, a subset of it. With `secret`, messages quote nothing of the text."""
     if len(text) > limits.SPEC_BYTES_MAX or len(text.encode("utf-8", "replace")) > (
         limits.SPEC_BYTES_MAX
     ):
@@ -291,26 +294,27 @@ def read_text(text: str, name: str, *, secret: bool = False) -> Document:
     composer = _Composer(secret)
     problem: Problem | None = None
     try:
-        value = composer.compose(_tabs_as_blanks(text))
-    except _Unreadable as error:
-        problem = Problem("", str(error), error.place.line, error.place.column)
+        value = composer.compose(_replace_tabs(text))
+    except _UnreadableError as error:
+        problem = Problem("", str(error), error.position.line, error.position.column)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = _place(mark) if mark else Place(1, 1)
+        position = _position(mark) if mark else TextPosition(1, 1)
         what = "" if secret else f": {error.problem or error.context}"
-        problem = Problem("", f"is not valid YAML here{what}", place.line, place.column)
-    except yaml.YAMLError as error:  # a character that YAML does not allow; it has no mark
+        problem = Problem("", f"is not valid YAML here{what}", position.line, position.column)
+    except yaml.YAMLError as error:  # a forbidden character; this error has no mark
         before = text[: getattr(error, "position", 0)]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        problem = Problem("", "a character that YAML does not allow", line, column)
+        problem = Problem("", "contains a character that YAML does not allow", line, column)
     if problem is not None:
         raise SpecError(name, [problem])
-    return Document(name, value, composer.places)
+    return Document(name, value, composer.positions)
 
 
-def _tabs_as_blanks(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not; in JSON a raw tab is never inside a string,
-    so that a blank in its place changes neither a value nor a column."""
+def _replace_tabs(text: str) -> str:
+    """Replace the tabs of JSON by blanks, because YAML does not allow indentation with tabs.
+
+    JSON has no raw tab inside a string, so this changes neither a value nor a column."""
     if "\t" not in text or not text.lstrip().startswith("{"):
         return text
     try:
@@ -320,14 +324,14 @@ def _tabs_as_blanks(text: str) -> str:
     return text.replace("\t", " ")
 
 
-class _Unreadable(Exception):
-    def __init__(self, reason: str, place: Place) -> None:
+class _UnreadableError(Exception):
+    def __init__(self, reason: str, position: TextPosition) -> None:
         super().__init__(reason)
-        self.place = place
+        self.position = position
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _position(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)
 
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})", re.ASCII)
@@ -343,7 +347,7 @@ _WORDS: dict[str, bool | None] = {
 
 
 def _scalar(text: str) -> bool | int | float | str | None:
-    """A plain scalar by YAML 1.2's core schema, less octal and hexadecimal."""
+    """Return a plain scalar by YAML 1.2's core schema, without octal and hexadecimal."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
@@ -352,7 +356,7 @@ def _scalar(text: str) -> bool | int | float | str | None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what our reader would take for a number, beside what YAML 1.1 readers would."""
+    """Quotes all text that our reader or a reader of YAML 1.1 would take for a number."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -364,46 +368,48 @@ _Dumper.add_implicit_resolver(
 
 
 class _Composer:
-    """Values from parser events. Recursion is safe: depth is checked before each step down."""
+    """Builds values from parser events. It checks the depth before each recursive call."""
 
     def __init__(self, secret: bool) -> None:
-        self.places: dict[Keys, Place] = {}
+        self.positions: dict[Keys, TextPosition] = {}
         self._secret = secret
         self._nodes = 0
-        self._anchors: dict[str, tuple[Any, int]] = {}  # a value, and the nodes it stands for
+        self._anchors: dict[str, tuple[Any, int]] = {}  # a value, and its number of nodes
 
     def compose(self, text: str) -> Any:
         self._events = yaml.parse(text, Loader=yaml.SafeLoader)
-        next(self._events)  # the stream's start
+        next(self._events)  # the start of the stream
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            raise _Unreadable("is empty; a mapping of keys is expected", _place(event.start_mark))
-        self.places[()] = Place(1, 1)
+            raise _UnreadableError(
+                "is empty; a mapping of keys is expected", _position(event.start_mark)
+            )
+        self.positions[()] = TextPosition(1, 1)
         value = self._node(next(self._events), ())
-        next(self._events)  # the document's end
+        next(self._events)  # the end of the document
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _Unreadable(
-                "a second document begins here; keep one to a file", _place(after.start_mark)
+            raise _UnreadableError(
+                "a second document begins here; keep one to a file", _position(after.start_mark)
             )
         return value
 
     def _node(self, event: Any, path: Keys) -> Any:
-        place = _place(event.start_mark)
+        position = _position(event.start_mark)
         if len(path) > limits.SPEC_DEPTH_MAX:
-            raise _Unreadable(f"is nested deeper than {limits.SPEC_DEPTH_MAX}", place)
+            raise _UnreadableError(f"is nested deeper than {limits.SPEC_DEPTH_MAX}", position)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor or "", place)
+            return self._alias(event.anchor or "", position)
         if event.tag is not None:
-            raise _Unreadable("tags (!...) are not taken; write the plain value", place)
+            raise _UnreadableError("tags (!...) are not allowed; write the plain value", position)
         before = self._nodes
-        self._count(1, place)
+        self._count(1, position)
         if isinstance(event, yaml.MappingStartEvent):
             value: Any = self._mapping(path)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(path)
         else:
-            value = self._text(event.value, place)
+            value = self._text(event.value, position)
             if event.style is None:
                 value = _scalar(value)
         if event.anchor is not None:
@@ -413,15 +419,15 @@ class _Composer:
     def _mapping(self, path: Keys) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            place = _place(event.start_mark)
+            position = _position(event.start_mark)
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-                raise _Unreadable("a key must be plain text", place)
-            key = self._text(event.value, place)
+                raise _UnreadableError("a key must be plain text", position)
+            key = self._text(event.value, position)
             if key in entries:
                 shown = "" if self._secret else f" {_quoted(key, chr(39))}"
-                raise _Unreadable(f"key{shown} is given twice; keep one", place)
-            self._count(1, place)
-            self.places[(*path, key)] = place
+                raise _UnreadableError(f"key{shown} is written twice; keep one", position)
+            self._count(1, position)
+            self.positions[(*path, key)] = position
             entries[key] = self._node(next(self._events), (*path, key))
         return entries
 
@@ -429,26 +435,26 @@ class _Composer:
         items: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             below = (*path, str(len(items)))
-            self.places[below] = _place(event.start_mark)
+            self.positions[below] = _position(event.start_mark)
             items.append(self._node(event, below))
         return items
 
-    def _alias(self, anchor: str, place: Place) -> Any:
-        if anchor not in self._anchors:  # also one inside its own anchor: it is not built yet
-            raise _Unreadable("an alias (*...) without an anchor before it", place)
+    def _alias(self, anchor: str, position: TextPosition) -> Any:
+        if anchor not in self._anchors:  # also an alias inside its own anchor, not yet built
+            raise _UnreadableError("an alias (*...) needs an anchor before it", position)
         value, nodes = self._anchors[anchor]
-        self._count(nodes, place)
+        self._count(nodes, position)
         return value
 
-    def _count(self, nodes: int, place: Place) -> None:
+    def _count(self, nodes: int, position: TextPosition) -> None:
         self._nodes += nodes
         if self._nodes > limits.SPEC_NODES_MAX:
-            raise _Unreadable(f"holds more than {limits.SPEC_NODES_MAX} values", place)
+            raise _UnreadableError(f"holds more than {limits.SPEC_NODES_MAX} values", position)
 
-    def _text(self, text: str, place: Place) -> str:
-        """JSON escapes may write a character as a surrogate pair; half of one is no text."""
+    def _text(self, text: str, position: TextPosition) -> str:
+        """Join the surrogate pairs of JSON escapes; refuse half of a pair."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             pass
-        raise _Unreadable("holds half of a surrogate pair", place)
+        raise _UnreadableError("contains half of a surrogate pair; escape both halves", position)

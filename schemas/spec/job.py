@@ -1,14 +1,13 @@
-"""The job spec: what a user asks retally to keep, checked as far as that needs no SQL.
+"""The job spec: its keys, their defaults, and all checks that need no SQL.
 
     source ──► columns ──► query ──► minibatch, watermark, state ──► sink, mirror
 
-Keys are the user's; attributes are ours, and a duration's attribute carries its unit: the key
+Users write keys; the code uses attributes, whose names carry the unit of a duration: the key
 `latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
-form. `schemas.spec.file.load_spec` is the way in: it adds places and suggestions to the errors.
+form. Load a spec with `schemas.spec.file.load_spec`, which adds positions and hints to the errors.
 
-A rule that spans keys is a validator of the later key and looks at those before it, rather than
-one of the whole section: so it speaks even while another key is wrong, and a user sees every
-problem at once.
+A rule about several keys is a validator of the last of them, not of the whole section. So it runs
+even if another key is invalid, and the user sees every problem at once.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ from schemas.types.sql_types import Kind, SqlType
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
 
-# What a row's time may be read from: an instant, or epoch milliseconds.
+# Types of a column that has the time of a row: an instant, or epoch milliseconds.
 TIME_COLUMN_KINDS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
 
 
 class MiniBatch(Section):
-    """When a bundle ends. `size` is None only on the event clock, where nothing need bound it."""
+    """When a bundle ends. Only the event clock allows `size` None, that is no limit of rows."""
 
     clock: Literal["processing", "event"] = "processing"
     interval_ms: Duration | None = Field(default=None, alias="interval", validate_default=True)
@@ -66,9 +65,9 @@ class MiniBatch(Section):
     def _interval_of_event_clock(cls, interval: int | None, info: ValidationInfo) -> int | None:
         clock = info.data.get("clock")
         if clock == "event" and interval is None:
-            raise ValueError("the event clock needs it; write it like interval: 10s")
+            raise ValueError("is required by clock: event; write it like interval: 10s")
         if clock == "processing" and interval is not None:
-            raise ValueError("belongs to clock: event; add that, or use latency instead")
+            raise ValueError("needs clock: event; add that, or use latency instead")
         return interval
 
     @field_validator("size")
@@ -80,7 +79,7 @@ class MiniBatch(Section):
 
     @field_validator("max_rows")
     @classmethod
-    def _room_for_size(cls, max_rows: int | None, info: ValidationInfo) -> int:
+    def _max_rows_above_size(cls, max_rows: int | None, info: ValidationInfo) -> int:
         size = info.data.get("size") or 0
         if max_rows is None:
             return max(MINIBATCH_MAX_ROWS_DEFAULT, size)
@@ -94,7 +93,7 @@ class TimeColumn(Section):
 
 
 class GeneratorClass(Section):
-    """A generator of the operator's; whether it may be used is the operator's allow-list's say."""
+    """A generator class of the operator, who must have allowed it."""
 
     path: Annotated[
         str,
@@ -125,8 +124,9 @@ Generator = Annotated[
 
 
 class Watermark(Section):
-    """Where a row's time comes from, and how far it has come. `automatic` follows the clock that
-    stamps the rows, and is what ingestion time has when no generator is named."""
+    """Where the time of a row comes from, and how the watermark follows it.
+
+    `automatic` follows the clock that stamps the rows; it is the default for ingestion time."""
 
     time: RowTime = "es"
     generator: Generator = Field(default=None, validate_default=True)
@@ -145,7 +145,7 @@ class Watermark(Section):
         if generator is None:
             return "automatic" if ingestion else "bounded"
         if generator == "automatic" and not ingestion and "time" in info.data:
-            raise ValueError("belongs to time: ingestion; use bounded, or that")
+            raise ValueError("automatic needs time: ingestion; use bounded, or that time")
         return generator
 
     @field_validator("delay_ms")
@@ -153,7 +153,9 @@ class Watermark(Section):
     def _delay_of_generator(cls, delay: int, info: ValidationInfo) -> int:
         generator = info.data.get("generator")
         if delay and generator in ("monotonous", "automatic"):
-            raise ValueError(f"{generator} has none; remove it, or use generator: bounded")
+            raise ValueError(
+                f"has no effect with generator: {generator}; remove it, or use generator: bounded"
+            )
         return delay
 
     @field_validator("marker")
@@ -164,22 +166,24 @@ class Watermark(Section):
         punctuated = info.data["generator"] == "punctuated"
         if punctuated and marker is None:
             raise ValueError(
-                "generator: punctuated needs it; write a predicate, as in kind = 'end'"
+                "is required by generator: punctuated; write a predicate, as in kind = 'end'"
             )
         if marker is not None and not punctuated:
-            raise ValueError("belongs to generator: punctuated; remove it, or use that")
+            raise ValueError("needs generator: punctuated; remove it, or use that generator")
         return marker
 
     @field_validator("exact")
     @classmethod
     def _exact_of_bounded(cls, exact: bool, info: ValidationInfo) -> bool:
         if exact and info.data.get("generator", "bounded") != "bounded":
-            raise ValueError("belongs to generator: bounded; remove it")
+            raise ValueError("needs generator: bounded; remove it, or use that generator")
         return exact
 
 
 class State(Section):
-    """`ttl_ms` 0 means that groups live for ever. `buckets` is fixed for a job's life."""
+    """How long groups live, and into how many buckets state is split.
+
+    With `ttl_ms` 0 groups never expire. `buckets` cannot change after the job has started."""
 
     ttl_ms: DurationOrZero = Field(default=0, alias="ttl")
     buckets: Count = Field(default=32, le=limits.BUCKETS_MAX)
@@ -196,19 +200,19 @@ class Sink(Section):
 
 
 class JobSpec(Section):
-    """A whole spec. Equal specs have equal documents, and the other way round."""
+    """A whole job spec. Two specs are equal if and only if their documents are equal."""
 
     name: JobName
     source: Source
     columns: dict[ColumnName, ColumnType]
-    # Which columns tell a row of the source; with `dedupe` the job keeps the last image of each row
-    # and derives from it what a change takes away.
+    # The columns that identify a row of the source. With `dedupe` the job keeps the last image of
+    # each row, and retracts this image when the row changes.
     primary_key: tuple[ColumnName, ...] | None = Field(default=None, strict=False)
     dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
     timestamp_format: Literal["sql", "iso"] = "sql"
     query: Sql
-    # Of windows: results as they change, or once the watermark has passed; and how much longer a
-    # window is open (None: with `final` not at all, with `changes` for ever).
+    # Emit the results of a window when they change, or once when the watermark has passed its end;
+    # and how much longer the window stays open (None: `final` 0, `changes` for ever).
     emit: Literal["changes", "final"] = "changes"
     allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     minibatch: MiniBatch = MiniBatch()
@@ -221,11 +225,12 @@ class JobSpec(Section):
     max_bad_fraction: float = Field(default=0.5, gt=0, le=1, allow_inf_nan=False)
     on_schema_change: Literal["stop", "continue"] = "stop"
     durable: bool = False
-    version: Literal[1] = 1  # of this format; a retally that does not know it refuses the spec
+    version: Literal[1] = 1  # of this format; older versions of retally refuse a newer one
 
-    def ordered_as(self, other: JobSpec) -> JobSpec:
-        """The same with its columns in the order of another spec, where they are the same columns:
-        who writes them in another order says nothing by it, but a plan has one."""
+    def with_column_order(self, other: JobSpec) -> JobSpec:
+        """Return this spec with its columns in the order of `other`, if both have the same ones.
+
+        To a user the order of columns means nothing, but a plan depends on it."""
         if self.columns != other.columns:
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
@@ -243,12 +248,14 @@ class JobSpec(Section):
         if not columns:
             raise ValueError("names no column; write it like {id: BIGINT, name: STRING}")
         if len(columns) > limits.COLUMNS_MAX:
-            raise ValueError(f"has {len(columns)} columns; at most {limits.COLUMNS_MAX} are taken")
+            raise ValueError(f"has {len(columns)} columns; use at most {limits.COLUMNS_MAX}")
         seen: dict[str, str] = {}
         for name in columns:
             first = seen.setdefault(name.lower(), name)
             if first != name:
-                raise MisplacedError(f"differs from {first!r} only in case; rename one", name)
+                raise MisplacedError(
+                    f"differs from {first!r} only in case; rename one of them", name
+                )
         return columns
 
     @field_validator("primary_key")
@@ -259,12 +266,12 @@ class JobSpec(Section):
             return key
         if not key:
             raise ValueError("names no column; write it like [id]")
-        for place, name in enumerate(key):
+        for index, name in enumerate(key):
             if name not in columns:
                 known = ", ".join(list(columns)[:10])
-                raise MisplacedError(f"{name!r} is not one of columns ({known})", str(place))
-            if name in key[:place]:
-                raise MisplacedError(f"{name!r} is named twice; keep one", str(place))
+                raise MisplacedError(f"{name!r} is not one of columns ({known})", str(index))
+            if name in key[:index]:
+                raise MisplacedError(f"{name!r} is named twice; keep one", str(index))
         return key
 
     @field_validator("dedupe")
@@ -275,7 +282,7 @@ class JobSpec(Section):
         source = info.data.get("source")
         if dedupe is None and source is not None and source.format == "upsert-json":
             raise ValueError(
-                "source.format: upsert-json has only last images, so the job has to keep them; add "
+                "is required by source.format: upsert-json, which has no old images; add "
                 "dedupe: pk and primary_key"
             )
         return dedupe
@@ -293,31 +300,34 @@ class JobSpec(Section):
         if columns[name].kind not in TIME_COLUMN_KINDS:
             kinds = ", ".join(TIME_COLUMN_KINDS)
             raise MisplacedError(
-                f"{name!r} is {columns[name]}; a row's time is one of {kinds}", "time", "column"
+                f"{name!r} is {columns[name]}; use a column of one of {kinds}", "time", "column"
             )
         return watermark
 
     @field_validator("sink")
     @classmethod
-    def _sink_apart_from_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
+    def _sink_is_not_source(cls, sink: Sink | None, info: ValidationInfo) -> Sink | None:
         source = info.data.get("source")
         if sink is None or source is None:
             return sink
         for topic in (sink.topic, progress_topic(sink.topic)):
             if topic in source.topics:
                 raise MisplacedError(
-                    f"{topic!r} is a source topic too; a job may not read what it writes", "topic"
+                    f"{topic!r} is a source topic too; use another, so that the job does not read "
+                    "its own output",
+                    "topic",
                 )
         return sink
 
     def document(self) -> dict[str, Any]:
-        """The spec as a user writes it, every default spelled out, ready for YAML and JSON."""
+        """Return the spec as a user writes it, with every default, ready for YAML and JSON."""
         document = self.model_dump(by_alias=True, exclude_none=True)
-        # A default group follows the name, so a copy under another name gets a group of its own.
+        # Omit a default group, so that a copy under another name gets a group of its own.
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
         return document
 
 
 def default_group(job: str) -> str:
+    """Return the consumer group of a job whose spec names none."""
     return f"retally-{job}"

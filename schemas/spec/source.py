@@ -1,4 +1,4 @@
-"""The source of a job: topics, where to begin, and how their messages are written."""
+"""The source of a job: its topics, its start, and the format of the messages."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ from schemas.spec.values import (
     Topic,
     word_or_keys,
 )
-from schemas.table.changelog import SourceFormat
+
+SourceFormat = Literal[
+    "canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json"
+]
 
 
 class StartAt(Section):
-    """Where a job begins that has no committed epoch: an instant, or offsets of one topic."""
+    """Where a job without a committed epoch starts: an instant, or offsets of one topic."""
 
     timestamp_ms: Instant | None = Field(default=None, alias="timestamp")
     offsets: Annotated[
@@ -51,7 +54,7 @@ class StartAt(Section):
 
     @field_validator("offsets")
     @classmethod
-    def _some(cls, offsets: dict[int, int] | None) -> dict[int, int] | None:
+    def _not_empty(cls, offsets: dict[int, int] | None) -> dict[int, int] | None:
         if offsets is not None and not offsets:
             raise ValueError('names no partition; write it like {"0": 12}')
         return offsets
@@ -64,7 +67,7 @@ Start = Annotated[
 
 
 class Debezium(Section):
-    """How the connector writes values; needed where its messages carry no schema."""
+    """How the connector encodes values; needed if its messages contain no schema."""
 
     decimal_handling_mode: Literal["auto", "precise", "string", "double"] = "auto"
     time_precision_mode: Literal[
@@ -78,7 +81,7 @@ class Debezium(Section):
 
 
 class Source(Section):
-    """Which changes are read. `topics` holds all of them, also where the user wrote `topic`."""
+    """The changes that a job reads. `topics` has all topics, also if the user wrote `topic`."""
 
     topic: Topic | None = None
     topics: tuple[Topic, ...] = Field(default=(), strict=False, validate_default=True)
@@ -93,16 +96,16 @@ class Source(Section):
     @field_validator("topics")
     @classmethod
     def _one_or_several(cls, topics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "topic" not in info.data:  # it is wrong, and said so itself
+        if "topic" not in info.data:  # it is invalid and has its own problem
             return topics
         topic = info.data["topic"]
         if topic is not None and topics and topics != (topic,):
-            raise ValueError("is given beside topic; keep one of them")
+            raise ValueError("contradicts topic; keep one of them")
         topics = topics or ((topic,) if topic is not None else ())
         if not topics:
-            raise ValueError("no topic is named; add topic: NAME, or topics: [NAME, ...]")
+            raise ValueError("names no topic; add topic: NAME, or topics: [NAME, ...]")
         if len(topics) > limits.TOPICS_MAX:
-            raise ValueError(f"names {len(topics)} topics; at most {limits.TOPICS_MAX} are read")
+            raise ValueError(f"names {len(topics)} topics; use at most {limits.TOPICS_MAX}")
         twice = next((name for name in topics if topics.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice!r} is named twice; keep one")
@@ -112,7 +115,7 @@ class Source(Section):
     @classmethod
     def _debezium_only(cls, debezium: Debezium | None, info: ValidationInfo) -> Debezium | None:
         if debezium is not None and info.data.get("format", "debezium-json") != "debezium-json":
-            raise ValueError("belongs to format: debezium-json; remove it, or use that")
+            raise ValueError("needs format: debezium-json; remove it, or use that format")
         return debezium
 
     @field_validator("database", "table")
@@ -120,7 +123,7 @@ class Source(Section):
     def _named_in_messages(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         known = info.data.get("format")
         if pattern is not None and known in ("changelog-json", "upsert-json"):
-            raise ValueError(f"filters messages that name their table; {known} does not; remove it")
+            raise ValueError(f"has no effect, because {known} messages name no table; remove it")
         return pattern
 
     @field_validator("start")
@@ -129,7 +132,7 @@ class Source(Section):
         several = len(info.data.get("topics", ())) > 1
         if isinstance(start, StartAt) and start.offsets is not None and several:
             raise MisplacedError(
-                "offsets belong to one topic; use timestamp for several", "offsets"
+                "needs a single topic; use timestamp for several topics", "offsets"
             )
         return start
 

@@ -1,6 +1,6 @@
-"""The values of a spec: what a user may write for a name, a duration, a type, and what it becomes.
+"""The value types of a spec: names, durations, SQL types, instants and so on.
 
-text of the user ── checked, said why not ──► a value of ours ── document ──► text of the user
+the user's text ── validate, or explain ──► our value ── document ──► the user's text
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from schemas.spec.name_pattern import name_matcher
 from schemas.table.changelog import PROGRESS_SUFFIX
 from schemas.types.sql_types import SqlType
 
-# Parts of an error's place that pydantic adds for a key that is a word or a mapping.
+# Parts of an error's path that pydantic adds for a value that is either a word or a mapping.
 WORD_TAG, KEYS_TAG = "<word>", "<keys>"
 
 
 class MisplacedError(ValueError):
-    """A problem that belongs to a key below the one whose validator found it."""
+    """A problem of a key below the key whose validator found it."""
 
     def __init__(self, reason: str, *below: str) -> None:
         super().__init__(reason)
@@ -40,13 +40,14 @@ class MisplacedError(ValueError):
 
 
 class Section(BaseModel):
-    """A mapping of the spec. Strict, because `true` is no number and `5` no name; inputs stay out
-    of messages unless a message of ours quotes them."""
+    """A mapping of the spec.
+
+    It is strict: `true` is no number, and `5` is no name. Only our own messages quote input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-# Columns of ours beside those of the source, in the rows that Spark handles.
+# Columns that retally adds to the source's columns in Spark's rows.
 OWN_COLUMNS = frozenset(
     [
         "__bucket",
@@ -76,29 +77,30 @@ def _duration(value: object) -> int:
     return milliseconds
 
 
-def text_like(what: str, pattern: str, hint: str) -> AfterValidator:
-    known = re.compile(pattern, re.ASCII)
+def text_like(noun: str, pattern: str, hint: str) -> AfterValidator:
+    """Return a validator of texts that match a pattern; its error names the noun and the hint."""
+    compiled = re.compile(pattern, re.ASCII)
 
     def check(text: str) -> str:
-        if known.fullmatch(text) is None:
-            raise ValueError(f"{text[:80]!r} is not {what}; {hint}")
+        if compiled.fullmatch(text) is None:
+            raise ValueError(f"{text[:80]!r} is not {noun}; {hint}")
         return text
 
     return AfterValidator(check)
 
 
 def _column_name(text: str) -> str:
-    if text.lower() in OWN_COLUMNS:  # for Spark names are the same in any case
+    if text.lower() in OWN_COLUMNS:  # Spark ignores the case of names
         raise ValueError(
-            f"{text!r} is the name of a column that retally adds to the rows; rename it in the "
-            "source, or leave it out"
+            f"{text!r} is a column that retally itself adds to the rows; rename it in the source, "
+            "or omit it"
         )
     return text
 
 
 def _topic(text: str) -> str:
     if text in (".", ".."):
-        raise ValueError(f"{text!r} is not a topic name; Kafka reserves it")
+        raise ValueError(f"{text!r} is not a topic name; Kafka reserves it, so use another")
     return text
 
 
@@ -113,9 +115,7 @@ def _sql(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty; write the SQL here")
     if len(text) > limits.QUERY_CHARACTERS_MAX:
-        raise ValueError(
-            f"has {len(text)} characters; at most {limits.QUERY_CHARACTERS_MAX} are taken"
-        )
+        raise ValueError(f"has {len(text)} characters; use at most {limits.QUERY_CHARACTERS_MAX}")
     return text
 
 
@@ -126,8 +126,8 @@ def _column_type(value: object) -> SqlType:
         raise ValueError("must be a type such as INT or DECIMAL(10, 2)")
     if "(" in value and ")" not in value:
         raise ValueError(
-            f"{value[:40]!r} is half a type: inside {{ }} a comma ends a value; "
-            'put it in quotes, as in "DECIMAL(10, 2)"'
+            f"{value[:40]!r} is half a type, because inside {{ }} a comma ends a value; "
+            'put the type in quotes, as in "DECIMAL(10, 2)"'
         )
     if len(value) > limits.IDENTIFIER_CHARACTERS_MAX:
         raise ValueError(f"{value[:40]!r}... is not a type such as INT or DECIMAL(10, 2)")
@@ -135,7 +135,7 @@ def _column_type(value: object) -> SqlType:
 
 
 def _instant(value: object) -> int:
-    """Epoch milliseconds of a number of them, or of ISO 8601 text; UTC where it names no zone."""
+    """Return epoch milliseconds from such a number or from ISO 8601 text (without a zone: UTC)."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value <= limits.COUNT_MAX:
             raise ValueError("must be epoch milliseconds, 0 or more")
@@ -159,7 +159,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _instant_document(milliseconds: int) -> str | int:
-    """ISO text where the calendar reaches, for people; years beyond 9999 stay a number."""
+    """Return ISO 8601 text, or a number for the years beyond 9999."""
     try:
         instant = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -168,7 +168,7 @@ def _instant_document(milliseconds: int) -> str | int:
 
 
 def _partition(value: object) -> int:
-    """A partition as a key of a mapping, where JSON has only text."""
+    """Return a partition that is a key of a mapping, which is text in JSON."""
     if isinstance(value, str) and re.fullmatch(r"0|[1-9][0-9]{0,8}", value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -177,6 +177,7 @@ def _partition(value: object) -> int:
 
 
 def word_or_keys(value: object) -> str:
+    """Return the tag of a value that may be a word or a mapping."""
     return KEYS_TAG if isinstance(value, (Mapping, BaseModel)) else WORD_TAG
 
 
@@ -201,14 +202,14 @@ Topic = Annotated[
     text_like("a topic name", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
     AfterValidator(_topic),
 ]
-# Two topics are made for a sink; the longer name has to fit as well.
+# A sink has two topics; the longer name has to be valid as well.
 _SINK_TOPIC_MAX = limits.TOPIC_CHARACTERS_MAX - len(PROGRESS_SUFFIX)
 SinkTopic = Annotated[
     Topic,
     text_like(
         "a sink topic name",
         rf".{{1,{_SINK_TOPIC_MAX}}}",
-        f"at most {_SINK_TOPIC_MAX} characters, so that {PROGRESS_SUFFIX} fits behind it",
+        f"use at most {_SINK_TOPIC_MAX} characters, so that {PROGRESS_SUFFIX} can follow",
     ),
 ]
 GroupId = Annotated[
@@ -216,7 +217,7 @@ GroupId = Annotated[
     text_like("a group id", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),
 ]
 ConnectionName = Annotated[
-    str, text_like("a connection's name", r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", _NAME_HINT)
+    str, text_like("a connection name", r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", _NAME_HINT)
 ]
 ColumnName = Annotated[
     str,

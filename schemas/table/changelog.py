@@ -1,11 +1,11 @@
-"""The changelog as published: what a record of the sink topic holds, and how it is keyed.
+"""The published changelog: the key, value and headers of a record in the sink topic.
 
     committed changelog row ──► key    {"name": "a"}                 group columns, in order
                             ──► value  {"op","row","epoch","seq","time"}  (format changelog-json)
                             ──► headers epoch, seq                   (every format)
 
-A consumer that folds the records per key has the current results; one that reads a topic written
-at least once drops what is not above the last (epoch, seq) it has seen in that partition.
+Fold the records by key to get the current results. If the topic is written at least once, drop
+records that are not above the last (epoch, seq) of their partition.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from typing import Literal
 import msgspec
 
 SinkFormat = Literal["changelog-json", "canal-json", "debezium-json", "upsert-json"]
-SourceFormat = Literal[
-    "canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json"
-]
+
 OpText = Literal["+I", "-U", "+U", "-D"]
 
-# Values as JSON has them. Decimals, and whole numbers beyond 2^53 where a reader asks for it, are
-# strings already; so are NaN and the infinities, which JSON does not have.
+# A JSON value. Decimals are strings, and so are NaN and the infinities, which JSON does not have.
+# Responses of the service also have whole numbers beyond 2^53 as strings.
 JsonValue = bool | int | float | str | None
 
 EPOCH_HEADER = "epoch"
@@ -33,9 +31,11 @@ PROGRESS_SUFFIX = "-progress"
 class ChangelogRecord(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The value of a `changelog-json` record: one changelog row. -U stands directly before its
-    +U; `seq` orders the rows of an epoch and is unique in it, not dense. A row of a window has a
-    time, the window's last millisecond."""
+    """The value of a `changelog-json` record: one changelog row.
+
+    A -U is directly before its +U. `seq` orders the rows of an epoch; it is unique, with gaps. The
+    time of a window's row is the last millisecond of the window.
+    """
 
     op: OpText
     row: dict[str, JsonValue]
@@ -48,7 +48,7 @@ class ChangelogRecord(
 
     @classmethod
     def decode(cls, value: bytes) -> ChangelogRecord:
-        """Read a published value; msgspec.DecodeError names the field that is wrong."""
+        """Decode a published value; raise msgspec.DecodeError, which names the wrong field."""
         return _DECODER.decode(value)
 
 
@@ -57,14 +57,14 @@ _DECODER = msgspec.json.Decoder(ChangelogRecord)
 
 
 def record_key(group: Mapping[str, JsonValue]) -> bytes:
-    """The key of a group's records: its columns in the query's order, `{}` without GROUP BY.
+    """Return the key of a group's records: its columns in query order, `{}` without GROUP BY.
 
-    The record's partition is Java's: (murmur2(key) & 0x7fffffff) % partitions. librdkafka's own
-    default is another hash, so whoever publishes sends the partition explicitly.
+    The partition of a record is that of Java clients: (murmur2(key) & 0x7fffffff) % partitions.
+    The default of librdkafka is another hash, so the publisher sends the partition explicitly.
     """
     return _ENCODER.encode(dict(group))
 
 
 def progress_topic(topic: str) -> str:
-    """The compacted topic beside the changelog that says how far it has been published."""
+    """Return the name of the compacted topic with the publisher's progress."""
     return topic + PROGRESS_SUFFIX

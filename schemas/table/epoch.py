@@ -1,73 +1,211 @@
-"""The epoch row: what one commit says about itself, and where a start begins.
+"""The epoch row: offsets, time, counters and files of one commit, to continue from.
 
-It is a row of the table (part=epochs) and not commit metadata, because commits are cleaned up and
-rows are not. Nested values are JSON text in the table, so that any engine can look into them.
+It is a row of the table (part=epochs), because Delta deletes the metadata of old commits. Nested
+values are JSON text in the table, so that any engine can read them.
+
+    counters, watermarks: as stored, unknown keys kept   ──► counts, time: the same, typed
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
 FORMAT_VERSION = 4
-OLDEST_FORMAT = 3  # which had no images, and is read as it is
+OLDEST_FORMAT = 3  # without images; readable as it is
 
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 
 
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
 class TopicIdentity(msgspec.Struct, frozen=True):
-    """A topic that was deleted and made again has another id; a start refuses it."""
+    """Identifies a topic: if it is deleted and created again, its id changes."""
 
     id: str
     partitions: int
 
 
-class EpochRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch: where it ended, what it counted, which files it added."""
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """The counters of one epoch. A count that is missing in the row is 0, a gauge is None."""
+
+    read: int = 0  # messages: decoded + skipped + filtered + quarantined
+    decoded: int = 0
+    skipped: int = 0
+    filtered: int = 0
+    quarantined: int = 0
+    scanned: int = 0  # messages that the compiled scanner took; the others were decoded one by one
+    rows: int = 0  # decoded rows; an UPDATE has two
+    shipped: int = 0  # rows that were folded
+    changelog_rows: int = 0
+    expired_silently: int = 0
+    unmatched_retractions: int = 0
+    dropped_retractions: int = 0
+    duplicates: int = 0
+    unknown_retractions: int = 0
+    where_filtered: int = 0
+    event_times_missing: int = 0
+    misfits: int = 0  # results that do not fit their type
+    expired: int = 0  # groups
+    closed: int = 0  # windows
+    late: int = 0  # rows
+    late_windows: int = 0  # windows of late rows; a row may be late for several
+    begins: bool = False  # history starts with this epoch
+    groups: int | None = None  # in the state, after the epoch
+    images: int | None = None  # last images of rows, after the epoch
+    moved: int | None = None  # the epoch in which an operator moved offsets
+    rewound_to: int | None = None
+    cloned: int | None = None  # the epoch of the old job that was cloned
+    published: int | None = None  # the newest epoch in the topic when this one was committed
+    event_lag_ms: int | None = None  # from the greatest time of a row to the commit
+    compute_seconds: float | None = None  # until the commit, including both of these
+    decode_seconds: float | None = None  # the longest decode task
+    fold_seconds: float | None = None  # the longest fold task
+    phases_ms: dict[str, float] = {}
+    dropped_keys: dict[str, int] = {}
+
+
+class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of one partition, for readers of the table."""
+
+    watermark: int | None = None
+    heard_ms: int | None = None  # milliseconds since its last record
+    idle: bool = False
+    ahead: bool = False  # paused by alignment
+    stopped: bool = False  # paused by an operator
+    unread: bool = False  # the broker has unread records
+    fresh: bool = False  # it had records since the clock last moved
+
+
+class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of one topic's partitions, by number (as text, because JSON keys are)."""
+
+    partitions: dict[str, PartitionSnapshot] = {}
+
+
+class HoldingPartition(msgspec.Struct, frozen=True, order=True):
+    """A partition that the job's watermark waits for."""
+
+    topic: str
+    partition: int
+
+
+class DueWorkSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The driver's snapshot of work that will become due as time passes."""
+
+    now: int = 0  # processing time
+    emits: str | None = None  # "final" or "changes" if windows close
+    passed: int | None = None  # the watermark up to which windows are emitted
+    timers: dict[str, int] | None = None  # the first timer of each clock; None if unknown
+    withheld: int = 0  # rows whose results are withheld
+    ending: bool = False  # the bundle of the withheld results must end
+    released: int | None = None  # the watermark up to which results are released
+    assigner: dict[str, Any] | None = None  # of the event clock
+
+
+class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of the job when the epoch was committed; milliseconds since 1970."""
+
+    combined: int | None = None  # the job's watermark
+    status: str = "active"
+    topics: dict[str, TopicSnapshot] = {}
+    event_time_max: dict[str, int] = {}  # by TOPIC/PARTITION
+    held_by: list[str] = []  # the partitions that the watermark waits for, as sentences
+    holding: list[HoldingPartition] = []  # the same, as values
+    due_work: DueWorkSnapshot | None = msgspec.field(name="agenda", default=None)
+
+    @property
+    def published_watermark(self) -> int | None:
+        """The watermark up to which the changelog has every result.
+
+        Under the event clock it waits for withheld results; with windows, for windows that are not
+        emitted yet.
+        """
+        bounds = [self.combined]
+        if self.due_work is not None and self.due_work.assigner is not None:
+            bounds.append(self.due_work.released)
+        if self.due_work is not None and self.due_work.emits is not None:
+            bounds.append(self.due_work.passed)
+        known = [bound for bound in bounds if bound is not None]
+        return min(known) if len(known) == len(bounds) else None
+
+
+class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One epoch: its end offsets, its counters, and the files that it added."""
 
     epoch: int
     uuid: str
     generation: int
-    # "start", "data" (a micro-batch), "time" (nothing but time made it due), "rewind", "clone",
-    # "evolve" (another query) or "offsets" (moved by hand).
+    # "start", "data" (a micro-batch), "time" (only time had passed), "rewind", "clone",
+    # "evolve" (another query) or "offsets" (moved by an operator).
     kind: str
     committed_at: int  # microseconds since 1970
-    plan: str  # fingerprint of the plan whose state this is
+    plan: str  # the fingerprint of the state's plan
     offsets: Offsets
     topics: dict[str, TopicIdentity] = {}
     watermarks: dict[str, Any] = {}
     counters: dict[str, Any] = {}
     files: dict[str, list[str]] = {}  # part -> names, relative to the table
 
+    @cached_property
+    def counts(self) -> Counters:
+        return msgspec.convert(self.counters, Counters, strict=False)
+
+    @cached_property
+    def time(self) -> EpochTime:
+        return msgspec.convert(self.watermarks, EpochTime)
+
+    @property
+    def watermark(self) -> int | None:
+        return self.time.combined
+
+    @property
+    def groups(self) -> int:
+        return self.counts.groups or 0
+
+    @property
+    def withholds(self) -> bool:
+        """Whether results are withheld until the watermark ends their bundle."""
+        return self.time.due_work is not None and self.time.due_work.withheld > 0
+
     @property
     def begins(self) -> bool:
-        """Whether history begins here: groups are named in another way than before, so nothing
-        leads to them from what was."""
-        return bool(self.counters.get("begins"))
+        """Whether history starts here: the group columns changed, so no changelog leads here."""
+        return self.counts.begins
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing has been computed yet: there is no time to go on from."""
+        """Whether nothing was computed yet, so that there is no time to continue from."""
         return self.kind == "start" or (self.kind in ("evolve", "offsets") and not self.watermarks)
 
     @property
     def moved(self) -> int | None:
-        """The epoch in which offsets were moved by hand, where that still counts: from there on
-        the results are not the query over the topic."""
-        return self.counters.get("moved")
+        """The epoch in which an operator moved offsets; None if that no longer matters.
+
+        From this epoch on, the results are not the query over the topic.
+        """
+        return self.counts.moved
 
     @property
-    def marks(self) -> dict[str, Any]:
-        """What every epoch after this one says again."""
+    def repeated_counters(self) -> dict[str, Any]:
+        """The counters that every later epoch repeats."""
         return {} if self.moved is None else {"moved": self.moved}
 
     @property
-    def standing(self) -> dict[str, Any]:
-        """The counters of what is there, and not of what happened: an epoch that takes the state
-        of this one over says them again. (`groups` it has counted itself.)"""
-        kept = {name: self.counters[name] for name in ("images",) if name in self.counters}
-        return kept | self.marks
+    def state_counters(self) -> dict[str, Any]:
+        """The counters of the state; an epoch that takes over this state repeats them.
+
+        `groups` is not included, because such an epoch counts its groups itself.
+        """
+        kept = {} if self.counts.images is None else {"images": self.counts.images}
+        return kept | self.repeated_counters
 
 
 JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")

@@ -1,7 +1,7 @@
-"""A failure: why a job's last run ended, left in its directory for whoever decides about the next.
+"""The failure of a job's last run, in a file of its directory.
 
-An exit code is known only to the process's parent; this is known to a service that found the job
-running too.
+The service reads it to decide about the next start. An exit code would not do: only the parent of a
+process gets it, and a service may have found the job running.
 """
 
 from __future__ import annotations
@@ -17,41 +17,39 @@ from schemas.limits import FAILURE_BYTES_MAX
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    code: str  # for programs; never changes
+    code: str  # for programs; stable
     reason: str
-    # Whether another start may go better by itself: a broker comes back, a topic of other rows
-    # does not.
-    retryable: bool
+    retryable: bool  # whether another start may succeed, for example when a broker is back
     pid: int
     failed_at: int  # milliseconds since 1970
 
 
 def forget_failure(path: Path) -> None:
-    """Of the run before. Its room is kept for what this one may have to say on a full disk."""
+    """Delete the previous run's failure, and reserve space, so that a full disk can be reported."""
     fresh = path.with_suffix(".new")
     with suppress(FileNotFoundError):
         path.replace(fresh)
-    with _opened(fresh) as file:
+    with _open_fresh(fresh) as file:
         os.posix_fallocate(file.fileno(), 0, FAILURE_BYTES_MAX)
 
 
 def write_failure(path: Path, failure: Failure) -> None:
-    """In one step; the reason may quote the source, so it is for the owner only."""
+    """Write the file atomically. Only the owner may read it: the reason may quote the source."""
     fresh = path.with_suffix(".new")
-    with _opened(fresh) as file:
+    with _open_fresh(fresh) as file:
         file.write(msgspec.json.encode(failure))
         file.truncate()
     fresh.replace(path)
 
 
 def read_failure(path: Path) -> Failure | None:
-    """The failure of the last run; None where it did not fail, or could not say so."""
+    """Return the failure of the last run; None if there is none, or it was not written."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Failure)
     except (OSError, ValueError):
         return None
 
 
-def _opened(fresh: Path) -> IO[bytes]:
-    """For writing, with what room it has."""
+def _open_fresh(fresh: Path) -> IO[bytes]:
+    """Open a file for writing without truncating it, which keeps its reserved space."""
     return os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb")

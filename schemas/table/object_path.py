@@ -1,15 +1,15 @@
-"""The place of a table in S3-compatible object storage, used as `Path` is used for local ones.
+"""The path of a table in S3-compatible object storage, used like `Path` for local tables.
 
     s3://bucket/prefix/items/epochs  ─┬─ Arrow's file system   files, entries of the log
                                       └─ delta-rs              the log; a commit is put if absent
 
-A table is at a `TablePath`: a `Path`, or this. It has what the readers and the writer of a table
-ask of a path, under the same names and with the same errors, and nothing else. There are no
-directories: a place `is_dir` where something lies below it.
+A `TablePath` is a `Path` or an `ObjectPath`. An `ObjectPath` has only those methods of `Path` that
+readers and the writer of a table use, with the same errors. Object storage has no directories:
+`is_dir` is true if an object exists below the path.
 
-Where the storage is and who we are there is only in the environment, in the variables that all
-tools for it have: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-their like. Nothing of it is written down, passed on or told.
+Endpoint and credentials come from the usual environment variables only: AWS_ENDPOINT_URL,
+AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so on. They are never stored, logged or
+passed to other processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _URL = re.compile(
 
 
 class ObjectStat(NamedTuple):
-    """What `os.stat_result` has of it too."""
+    """The fields that it shares with `os.stat_result`."""
 
     st_size: int
     st_mtime: float
@@ -49,21 +49,20 @@ class ObjectStat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectPath:
-    """An object, or what lies below it. The text goes to tasks as it is; each process has a
-    connection of its own."""
+    """The path of an object or a prefix. Tasks receive it as text; each process connects itself."""
 
     key: str  # bucket/prefix/name
     _listed: ObjectStat | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, url: str) -> ObjectPath:
-        """ValueError where that is no URL of ours; one with a user's name or a key is none."""
+        """Parse a URL; raise ValueError if it is not valid or contains credentials."""
         match = _URL.fullmatch(url)
         if match is None or {".", ".."} & set(match["prefix"].split("/")):
             raise ValueError(
-                "tables are in s3://BUCKET or s3://BUCKET/PREFIX, with letters, digits and ._=- "
-                "in the prefix; endpoint and keys are in the environment (AWS_ENDPOINT_URL, "
-                "AWS_ACCESS_KEY_ID, ...)"
+                "write the URL of the tables as s3://BUCKET or s3://BUCKET/PREFIX, with letters, "
+                "digits and ._=- in the prefix; set endpoint and keys in the environment "
+                "(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...)"
             )
         return cls(match["bucket"] + match["prefix"])
 
@@ -85,10 +84,10 @@ class ObjectPath:
     def parent(self) -> ObjectPath:
         return ObjectPath(self.key.rpartition("/")[0])
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- metadata -----------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether there is such an object: one request, where a look for directories takes two."""
+        """Return whether the object exists; one request, where checking directories takes two."""
         try:
             _storage().open_input_file(self.key).close()
         except FileNotFoundError:
@@ -105,11 +104,11 @@ class ObjectPath:
             return self._listed
         found = _storage().get_file_info(self.key)
         if not found.is_file:
-            raise FileNotFoundError(f"there is no {self}")
+            raise FileNotFoundError(f"{self} does not exist")
         return ObjectStat(found.size, found.mtime.timestamp())
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Objects right below, with size and time as they were listed."""
+        """Yield objects directly below, with size and time from the listing."""
         from pyarrow.fs import FileSelector
 
         for found in _storage().get_file_info(FileSelector(self.key, allow_not_found=True)):
@@ -127,7 +126,7 @@ class ObjectPath:
         return self.read_bytes().decode()
 
     def source(self) -> Any:
-        """For Arrow's readers. A small object comes in one piece, whatever is wanted of it."""
+        """Return a source for Arrow's readers; a small object is read whole, in one request."""
         import pyarrow as pa
 
         file = _storage().open_input_file(self.key)
@@ -137,11 +136,11 @@ class ObjectPath:
             return pa.BufferReader(file.read_buffer())
 
     def sink(self) -> Any:
-        """For Arrow's writers. Nothing is there before it is closed, and then all of it is."""
+        """Return a sink for Arrow's writers; the object appears, complete, when it is closed."""
         return _storage().open_output_stream(self.key)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing to be done."""
+        """Do nothing, because object storage has no directories."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         try:
@@ -151,7 +150,7 @@ class ObjectPath:
                 raise
 
     def remove_tree(self) -> None:
-        """Everything below."""
+        """Delete all objects below."""
         with suppress(FileNotFoundError):
             _storage().delete_dir(self.key)
 
@@ -160,22 +159,22 @@ TablePath = Path | ObjectPath
 
 
 def table_path(text: str) -> TablePath:
-    """A place that was passed on as text."""
+    """Return the path of a text that `str` made of one."""
     return ObjectPath.of(text) if text.startswith(SCHEME) else Path(text)
 
 
 def source(path: TablePath) -> Any:
-    """A file of a table, for Arrow's readers."""
+    """Return a file of a table as a source for Arrow's readers."""
     return path if isinstance(path, Path) else path.source()
 
 
 def sink(path: TablePath) -> Any:
-    """A new file of a table, for Arrow's writers."""
+    """Return a new file of a table as a sink for Arrow's writers."""
     return path.open("wb") if isinstance(path, Path) else path.sink()
 
 
 def storage_options(root: TablePath) -> dict[str, str] | None:
-    """What delta-rs has to know of a table's place; credentials it takes from the environment."""
+    """Return delta-rs's options for a table; it reads credentials from the environment itself."""
     if isinstance(root, Path):
         return None
     endpoint = _endpoint()
@@ -196,12 +195,12 @@ def _region() -> str:
 
 
 def _storage() -> S3FileSystem:
-    """Of this process: a connection does not outlive a fork."""
-    return _connected(os.getpid(), _endpoint(), _region())
+    """Return the connection of this process; after a fork, a child needs its own."""
+    return _connect(os.getpid(), _endpoint(), _region())
 
 
 @lru_cache(maxsize=4)
-def _connected(_process: int, endpoint: str | None, region: str) -> S3FileSystem:
+def _connect(_process: int, endpoint: str | None, region: str) -> S3FileSystem:
     from pyarrow.fs import S3FileSystem
 
     scheme, _, host = (endpoint or "https://").partition("://")
@@ -211,5 +210,5 @@ def _connected(_process: int, endpoint: str | None, region: str) -> S3FileSystem
         region=region,
         connect_timeout=OBJECT_CONNECT_SECONDS_MAX,
         request_timeout=OBJECT_REQUEST_SECONDS_MAX,
-        allow_delayed_open=True,  # a small file is one request, not the three of an upload in parts
+        allow_delayed_open=True,  # a small file takes one request; a multipart upload takes three
     )

@@ -1,7 +1,7 @@
-"""A file of a table: Parquet with a checksum on every page, which is held against it in reading.
+"""A Parquet file of a table; every page has a checksum, which readers verify.
 
-Without checksums four of five flipped bits are read as other values, and nobody notices. Files of
-before have none; they are read as they are.
+Without checksums, four of five flipped bits change values, and no reader notices. Files of older
+versions have no checksums and are read without.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from schemas.table.object_path import TablePath, source
 
 WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 READ: dict[str, Any] = {"page_checksum_verification": True}
-_SEEN_IN = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
-
-
-# What the kernel says of the machine, or of whoever reads, and not of what is in the file.
+_DAMAGE_WORDS = ("checksum", "thrift", "Parquet", "page", "decompress", "stream")
+# Errors of the machine or the reading process; they say nothing about the file.
 _NO_DAMAGE = frozenset(
     {errno.EIO, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 )
 
 
 class TableDamaged(Exception):
-    """Something of the table is not what was written."""
+    """A file of the table is damaged or missing."""
 
 
 class TableFileGone(TableDamaged, FileNotFoundError):
-    """A file that the table names is not there. Who reads may have looked at a version whose files
-    were swept away meanwhile, and looks again; whose table it is has lost it."""
+    """A file that the table names does not exist.
+
+    A reader may have an old version whose files were deleted; it reads the newest version then. For
+    the job itself, the file is lost.
+    """
 
 
 def table_file(path: TablePath, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -50,20 +51,26 @@ def rows_in(
     *,
     threads: bool = True,
 ) -> pa.Table:
-    """All rows of a file, or those that `filters` are true for."""
+    """Return all rows of a file, or those that meet `filters`."""
     with naming(path):
         if filters is None:
             return table_file(path).read(columns, use_threads=threads)
         return pq.read_table(
-            source(path), columns=columns, filters=filters, partitioning=None,
-            use_threads=threads, **READ,
-        )  # fmt: skip
+            source(path),
+            columns=columns,
+            filters=filters,
+            partitioning=None,
+            use_threads=threads,
+            **READ,
+        )
 
 
 @contextmanager
 def naming(path: TablePath) -> Iterator[None]:
-    """What is wrong with a file, said with its name. Storage that does not answer is no damage, and
-    neither is a disk that fails to be read: another start may go better."""
+    """Raise errors of reading a file with its name; tell damage from failing storage.
+
+    An unreachable storage or a disk that cannot be read is not damage: another start may succeed.
+    """
     try:
         yield
     except TableFileGone:
@@ -74,6 +81,6 @@ def naming(path: TablePath) -> Iterator[None]:
         code = getattr(error, "errno", None)
         if isinstance(path, Path) and code in _NO_DAMAGE:
             raise OSError(code, os.strerror(code), str(path)) from error
-        if not isinstance(path, Path) and not any(word in str(error) for word in _SEEN_IN):
+        if not isinstance(path, Path) and not any(word in str(error) for word in _DAMAGE_WORDS):
             raise
         raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -1,18 +1,18 @@
-"""Where the parts of a job lie under the data directory, for its writer and its readers alike.
+"""The paths of a job's files under the data directory, for its writer and its readers.
 
-DIR/jobs/<name>/epochs          the table, the only truth
-               /epochs.url      where the table is instead, if that is in object storage
-               /results         the mirror, if the spec asks for one
+DIR/jobs/<name>/epochs          the table, the source of truth
+               /epochs.url      the URL of the table instead, if it is in object storage
+               /results         the mirror, if the spec has one
                /spec.yaml       the spec of the last run
-               /spec.next.yaml  the spec that an evolve is about to make the job's own
+               /spec.next.yaml  the spec that an evolve is about to activate
                /savepoints      named epochs
-               /next            a job beside it, which reads its topic again for another query
-               /replayed        messages of the quarantine that were sent again
-               /failure.json    why the last run failed, if it did
-               /lock            held by the one writer
+               /next            the shadow job, which reads the topic again for another query
+               /replayed        quarantined messages that were sent again
+               /failure.json    the failure of the last run, if it failed
+               /lock            the lock of the only writer
 DIR/cache/<name>/<table>        the hot state of one table; may be deleted at any time
-RETALLY_CACHE/<name>/<table>    where it is instead, if that is set: on a cluster, a disk of the
-                                host's own, for the files are mapped into memory
+RETALLY_CACHE/<name>/<table>    the hot state, if the variable is set: on a cluster it names a local
+                                disk, because the files are mapped into memory
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOT_STATE_NAME_CHARACTERS = 12
 
 @dataclass(frozen=True, slots=True)
 class JobDirectory:
-    """The places of one job. Its name has been checked by then: [a-z][a-z0-9-]*."""
+    """The paths of one job. The caller has checked the name: [a-z][a-z0-9-]*."""
 
     data: Path
     name: str
@@ -42,7 +42,7 @@ class JobDirectory:
 
     @property
     def table(self) -> TablePath:
-        """Wherever it is; for a job that has not begun, here."""
+        """The table, in object storage or here; for a job without one, here."""
         try:
             return ObjectPath.of(self.pointer.read_text().strip())
         except FileNotFoundError:
@@ -57,17 +57,17 @@ class JobDirectory:
 
     @property
     def pointer(self) -> Path:
-        """The URL of a table in object storage."""
+        """The file with the URL of a table in object storage."""
         return self.home / "epochs.url"
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a table, as far as the data directory knows."""
+    def has_table(self) -> bool:
+        """Whether the data directory has a table or its URL."""
         return self.own_table.is_dir() or self.pointer.exists()
 
     @property
-    def made(self) -> int:
-        """Another number for a table that was made anew in the place of an old one."""
+    def table_number(self) -> int:
+        """A number that changes if the table is replaced by a new one."""
         place = self.pointer if self.pointer.exists() else self.own_table
         return place.stat().st_ino
 
@@ -81,7 +81,7 @@ class JobDirectory:
 
     @property
     def next_spec(self) -> Path:
-        """The spec that an evolve is about to make the job's own."""
+        """The spec that an evolve is about to activate."""
         return self.home / "spec.next.yaml"
 
     @property
@@ -90,7 +90,7 @@ class JobDirectory:
 
     @property
     def shadow(self) -> JobDirectory:
-        """The places of the job beside the job that reads its topic again for another query."""
+        """The paths of the shadow job, which reads the topic again for another query."""
         return JobDirectory(self.home / "next", self.name)
 
     @property
@@ -112,26 +112,28 @@ class JobDirectory:
         return (Path(own) if own else self.data / "cache") / self.name
 
     def hot_state(self, table_id: str) -> Path:
-        """Return where this host keeps the hot state of the job's table.
+        """Return the directory of the hot state of the job's table on this host.
 
-        A host may have several jobs of one name: of other data directories, or one that reads its
-        topic again beside the job. Each table has a directory of its own, and so has its copy.
+        A host may have several jobs of one name, in other data directories or as shadow jobs. So
+        each table has its own directory, and a copy of a table has another one.
         """
         known = sha256(f"{table_id} {self.table}".encode()).hexdigest()
         return self.cache / known[:HOT_STATE_NAME_CHARACTERS]
 
 
 def on_this_host(hot_state: Path) -> Path:
-    """Return the place of the same hot state on this host, which may keep it elsewhere."""
+    """Return the path of the same hot state on this host, which may have another cache."""
     own = os.environ.get("RETALLY_CACHE")
     return Path(own).joinpath(*hot_state.parts[-2:]) if own else hot_state
 
 
 def discard(directory: Path) -> None:
-    """Remove what there is of jobs in a directory: their tables wherever they are, then the rest.
-    While object storage cannot be asked all of it stays, so that this can be tried again."""
+    """Remove the jobs of a directory: first their tables in object storage, then the directory.
+
+    If object storage is unreachable, the directory stays, so that the caller can try again.
+    """
     for below in ("", "jobs/*/", "next/jobs/*/"):
         for pointer in directory.glob(f"{below}epochs.url*"):
-            with suppress(ValueError):  # a kill has cut it off: nothing was made there
+            with suppress(ValueError):  # truncated by a kill: there is no table yet
                 ObjectPath.of(pointer.read_text().strip()).remove_tree()
     shutil.rmtree(directory, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""A replay: a message of the quarantine that was sent to its topic again, and where it is now.
+"""A replay: a quarantined message that was sent to its topic again, and its new offset.
 
-It is noted before the message is sent (then `offset` is missing) and after, in a file of the job's
-directory; so a message is not sent twice by mistake, and the quarantine can say what became of it.
+The command writes this file twice: before it sends the message, without `offset`, and after. So a
+message is not sent twice by mistake, and the quarantine can show its replay.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import msgspec
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # EPOCH-TOPIC-PARTITION-OFFSET of the message in quarantine
-    fixed: bool  # whether another text was sent than the one that was refused
+    fixed: bool  # whether the message was corrected
     topic: str
     partition: int
-    since: int  # no earlier offset can have it
-    token: str  # in its header, by which it is found again
+    since: int  # the end offset before sending; the message is not before it
+    token: str  # in the header of the sent message, to find it again
     sent_at: int  # milliseconds since 1970
     offset: int | None = None
 
 
 def replay_file(directory: Path, identity: str) -> Path:
-    """An id has been checked by then: no separators are in it."""
+    """Return the path of a replay's file; the caller has checked that the id has no separators."""
     return directory / f"{identity}.json"
 
 

@@ -1,1 +1,1 @@
-"""SQL types, and how Arrow carries them."""
+"""SQL types, and their values in Python and Arrow."""

@@ -1,4 +1,4 @@
-"""The Arrow type that carries each SQL type: in Spark, Parquet and Delta, and over HTTP."""
+"""The Arrow type of each SQL type, in Spark, Parquet, Delta and HTTP answers."""
 
 from __future__ import annotations
 

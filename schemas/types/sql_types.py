@@ -1,7 +1,7 @@
-"""SQL types of columns and results, and how each one looks as a Python value.
+"""SQL types of columns and results, and the Python value of each type.
 
-Inside retally every value is one of bool, int, float, str, bytes or None, so that it can be
-hashed, compared, packed and shipped without a class of its own:
+Inside retally every value is a bool, int, float, str, bytes or None. So values can be hashed,
+compared, packed and sent to other processes without classes of their own:
 
     BOOLEAN                     bool
     TINYINT .. BIGINT           int
@@ -9,13 +9,13 @@ hashed, compared, packed and shipped without a class of its own:
     DECIMAL(p, s)               int, the number of units of 10^-s
     STRING                      str
     DATE                        int, days since 1970-01-01
-    TIME                        str, HH:MM:SS, and the fraction without zeros at its end
+    TIME                        str, HH:MM:SS, and the fraction without trailing zeros
     TIMESTAMP(p), p <= 6        int, microseconds since 1970-01-01 00:00:00
     TIMESTAMP(p), p >  6        str, YYYY-MM-DD HH:MM:SS.nnnnnnnnn (sorts as the instant does)
     TIMESTAMP_LTZ(p)            the same two, in UTC
     BINARY                      bytes
     ARRAY<T>                    tuple of values of T; only results have it
-    ROW<T, ...>                 tuple of values; only multisets have it: an order and what it orders
+    ROW<T, ...>                 tuple of values; only multisets have it: a sort key, then a value
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Kind(StrEnum):
     ROW = "ROW"
 
 
-COMPOSITE = (Kind.ARRAY, Kind.ROW)  # made by aggregates; no column of a source has such a type
+COMPOSITE = (Kind.ARRAY, Kind.ROW)  # results of aggregates; no column of a source has such a type
 INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 FLOATING = (Kind.FLOAT, Kind.DOUBLE)
 ALIASES = {"BYTES": "BINARY", "INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING"}
@@ -58,16 +58,16 @@ _TYPE = re.compile(r"\s*([A-Za-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*"
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A SQL type; `precision`, `scale` and `items` only where the kind has them."""
+    """A SQL type; `precision`, `scale` and `items` are set only if the kind has them."""
 
     kind: Kind
     precision: int | None = None
     scale: int | None = None
-    items: tuple[SqlType, ...] = ()  # of an ARRAY the one type of its elements
+    items: tuple[SqlType, ...] = ()  # an ARRAY has one item, the type of its elements
 
     @classmethod
     def read(cls, text: str) -> SqlType:
-        """The type that was written with `str`, one of results among them."""
+        """Return the type of a text that `str` wrote, also ARRAY and ROW."""
         name, opened, rest = text.partition("<")
         if not opened:
             return cls.parse(text)
@@ -82,7 +82,7 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Read a type as users write it; the ValueError says what is wrong with it."""
+        """Return the type of a user's text; raise ValueError with the reason if it is none."""
         match = _TYPE.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a type such as INT or DECIMAL(10, 2)")
@@ -90,29 +90,29 @@ class SqlType:
         name = ALIASES.get(word, word)
         if name not in Kind.__members__ or name in COMPOSITE:
             known = ", ".join(kind for kind in Kind if kind not in COMPOSITE)
-            raise ValueError(f"unknown type {match[1]!r}; known: {known}")
+            raise ValueError(f"unknown type {match[1]!r}; use one of {known}")
         kind = Kind(name)
         first = int(match[2]) if match[2] else None
         second = int(match[3]) if match[3] else None
         if kind is Kind.DECIMAL:
             return cls._decimal(10 if first is None else first, second or 0)
         if second is not None:
-            raise ValueError(f"{kind} does not take two parameters")
+            raise ValueError(f"{kind} has no two parameters; remove the second")
         if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
             precision = TIMESTAMP_PRECISION_DEFAULT if first is None else first
             if precision > TIMESTAMP_PRECISION_MAX:
                 raise ValueError(f"{kind} has at most {TIMESTAMP_PRECISION_MAX} fraction digits")
             return cls(kind, precision)
         if first is not None and word not in ("VARCHAR", "CHAR", "TIME"):
-            raise ValueError(f"{kind} does not take a parameter")
+            raise ValueError(f"{kind} has no parameter; remove ({first})")
         return cls(kind)
 
     @classmethod
     def _decimal(cls, precision: int, scale: int) -> SqlType:
         if not 1 <= precision <= DECIMAL_PRECISION_MAX or scale > precision:
             raise ValueError(
-                f"DECIMAL({precision}, {scale}): precision is 1 to {DECIMAL_PRECISION_MAX}, "
-                "scale at most the precision"
+                f"DECIMAL({precision}, {scale}) is not possible; use a precision from 1 to "
+                f"{DECIMAL_PRECISION_MAX} and a scale up to the precision"
             )
         return cls(Kind.DECIMAL, precision, scale)
 
@@ -130,12 +130,12 @@ class SqlType:
 
     @property
     def item_names(self) -> tuple[str, ...]:
-        """What the fields of a ROW are called in tables."""
+        """The names of a ROW's fields in tables."""
         return tuple(f"f{number}" for number in range(1, len(self.items) + 1))
 
     @property
     def textual_time(self) -> bool:
-        """Kept as ordered text, because no column type of Spark and Delta holds it."""
+        """Whether values are sortable text, because no type of Spark and Delta holds them."""
         if self.kind is Kind.TIME:
             return True
         stamp = self.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
@@ -181,6 +181,6 @@ def row_of(*items: SqlType) -> SqlType:
 
 
 def integer_range(sql_type: SqlType) -> tuple[int, int]:
-    """The smallest and the largest value of an integer type."""
+    """Return the smallest and the largest value of an integer type."""
     bits = INTEGER_BITS[sql_type.kind]
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

@@ -1,13 +1,13 @@
-"""Access: what a request needs before its handler is called.
+"""Access: authenticate a request and check its role before the handler runs.
 
     token, session or ticket ──► role ──► enough for the route? ──► handler
-    open: no token file at the start, ──► admin, but only by a loopback name, and for no page
-          bound to loopback               of another site
+    open: no token file at the start, ──► admin, but only by a loopback name, and not for pages
+          bound to loopback               of other sites
 
-On an open service whoever reaches the port is admin. The port is loopback then, but a page in a
-browser reaches that too: by a name of its own that it points at 127.0.0.1, or by a plain form. The
-first shows in Host, the second in Origin; both are refused. Whether a service is open is decided
-when it starts. The first token closes it; nothing that happens to the tokens opens it again.
+On an open service, everyone who reaches the port is admin. The port is on loopback then, but a page
+in a browser reaches it too: by a host name that resolves to 127.0.0.1, or by a plain form. Host
+reveals the first, Origin the second; both are refused. The service decides at its start whether it
+is open. The first token closes it, and it never opens again.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
-from service.access.sessions import Sessions, Tickets, change_word, hashed
-from service.access.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens
+from service.access.sessions import Sessions, Tickets, derive_csrf_token
+from service.access.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens, hash_secret
 from service.problems import Problem
 
 log = logging.getLogger(__name__)
 
 _HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,60}\])(?::[0-9]{1,5})?", re.ASCII)
 _CHANGES = re.compile(r"/v1/jobs/([^/]+)/changes")
-_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+_READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-# Declared for the OpenAPI document; the check is ours, so that its refusals are problems.
-_SCHEME = HTTPBearer(auto_error=False, description="A token of `retally serve --new-token`")
+# Only for the OpenAPI document. Access checks the token, so that its errors are problems.
+SCHEME = HTTPBearer(auto_error=False, description="A token of `retally serve --new-token`")
 
 
-@lru_cache(maxsize=64)  # every request asks it of its Host
-def loopback(host: str) -> bool:
-    """Whether an address or name is this machine only."""
+@lru_cache(maxsize=64)  # called for the Host of every request
+def is_loopback(host: str) -> bool:
+    """Return whether an address or name always means this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -51,68 +51,73 @@ def loopback(host: str) -> bool:
 
 
 class Access:
-    """Decides for each request who it is of: by a token, a session or a ticket."""
+    """Authenticates requests by a token, a session or a ticket. Call it on the event loop."""
 
     def __init__(self, tokens: Tokens, host: str, home: Path | None = None) -> None:
         self._tokens = tokens
-        self._open = loopback(host) and not tokens.wanted
+        self._open = is_loopback(host) and not tokens.required
         home = Path(os.devnull) if home is None else home
         self.sessions = Sessions(home / "sessions.json", tokens)
-        self.tickets = Tickets(tokens)
-        # Cookies do not know of ports: services of one host must not take each other's.
+        self.tickets = Tickets()
+        # Cookies ignore ports: services on one host must not read each other's.
         self._cookie = f"retally-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
 
     def admits_everybody(self) -> bool:
         """Return whether no token is needed; never again true once it was false."""
-        if self._open and self._tokens.wanted:
+        if self._open and self._tokens.required:
             self._open = False
-            log.warning("there is a token now: requests without a valid one are refused")
+            log.warning("the first token exists now: requests without a valid token are refused")
         return self._open
 
-    def check(self, request: Request, needed: Role) -> None:
-        # A token that is sent is meant to be checked, so a wrong one is refused everywhere.
-        if self.admits_everybody() and _bearer(request) is None:
-            _local_only(request)
+    def authorize(self, request: Request, needed: Role) -> None:
+        """Set request.state.who, .role and .by; raise a Problem if the role is too low."""
+        # A client that sends a token expects a check, so an open service refuses a wrong one too.
+        # It ignores other schemes: a proxy that asks for a password passes Basic on.
+        if self.admits_everybody() and _read_bearer(request) is None:
+            _require_local(request)
             name, role, request.state.by = "local", Role.ADMIN, "loopback"
+            request.state.token = None
         else:
-            name, role = self._known(request)
+            name, role = self._authenticate(request)
         request.state.who, request.state.role = name, role
         if role < needed:
             raise Problem(
                 "forbidden",
                 403,
-                f"the token's role is {role.name.lower()}; this needs {needed.name.lower()}",
+                f"the role {needed.name.lower()} is required; the token has {role.name.lower()}",
             )
 
-    def likely_role(self, request: Request) -> Role | None:
-        """Return the role that a request will turn out to have; nothing is refused or used up."""
+    def find_likely_role(self, request: Request) -> Role | None:
+        """Return the probable role of a request; refuse nothing and use up no ticket."""
         if self.admits_everybody():
             return Role.ADMIN
-        token, cookie = _bearer(request), self.session_of(request)
+        token, cookie = _read_bearer(request), self.find_session(request)
         if token is not None:
-            known = self._tokens.role_of(token)
+            known = self._tokens.find_role(token)
         else:
-            known = None if cookie is None else self.sessions.role_of(cookie)
+            known = None if cookie is None else self.sessions.find_role(cookie)
         return None if known is None else known[1]
 
-    def _known(self, request: Request) -> tuple[str, Role]:
-        """Name and role; what is sent on purpose counts before what a browser sends by itself."""
-        known: tuple[str, Role] | None = None
-        cookie = self.session_of(request)
+    def _authenticate(self, request: Request) -> tuple[str, Role]:
+        """Return name and role; a header or ticket precedes the cookie, which browsers add."""
+        token: str | None = None  # the hash of the token
+        cookie = self.find_session(request)
         ticket = request.query_params.get("ticket")
         changes = _CHANGES.fullmatch(request.url.path)
         if "authorization" in request.headers:
             request.state.by = "token"
-            token = _bearer(request)
-            known = None if token is None else self._tokens.role_of(token)
+            bearer = _read_bearer(request)
+            token = None if bearer is None else hash_secret(bearer)
         elif ticket and changes and request.method == "GET":
             request.state.by = "ticket"
-            known = self.tickets.take(ticket, changes[1])
+            token = self.tickets.redeem(ticket, changes[1])
         elif cookie is not None:
             request.state.by = "session"
-            known = self.sessions.role_of(cookie)
-            if known is not None and request.method not in _LOOKS:
-                _of_our_page(request, cookie)
+            if self.sessions.find_role(cookie) is not None:
+                token = self.sessions.find_token_hash(cookie)
+                if request.method not in _READ_METHODS:
+                    _require_own_page(request, cookie)
+        known = None if token is None else self._tokens.find_role_by_hash(token)
         if known is None:
             raise Problem(
                 "unauthorized",
@@ -120,72 +125,75 @@ class Access:
                 "send the header Authorization: Bearer TOKEN with a valid token",
                 headers={"WWW-Authenticate": 'Bearer realm="retally"'},
             )
+        request.state.token = token
         return known
+
+    def make_admission(self, request: Request) -> Callable[[], bool]:
+        """Return a function that tells whether the token of a request is still valid.
+
+        A stream calls it again and again, because it outlives the check of its request.
+        """
+        token: str | None = request.state.token
+        if token is None:
+            return self.admits_everybody
+        return lambda: self._tokens.find_role_by_hash(token) is not None
 
     # --- browsers -------------------------------------------------------------------------------
 
-    def session_of(self, request: Request) -> str | None:
+    def find_session(self, request: Request) -> str | None:
         return request.cookies.get(self._cookie)
 
-    def cookie(self, request: Request, session: str, seconds: int) -> str:
-        """The header that sets it: for no script, for no other site, and over TLS only where the
-        browser came by TLS."""
+    def make_cookie(self, request: Request, session: str, seconds: int) -> str:
+        """Return the header Set-Cookie: HttpOnly, SameSite=Strict, Secure over TLS."""
         secure = request.url.scheme == "https" or (
             request.headers.get("x-forwarded-proto", "").lower() == "https"
         )
-        told = f"{self._cookie}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict"
-        return f"{told}; Secure" if secure else told
-
-    def token_hash(self, request: Request) -> str | None:
-        """Of the token behind a request that was checked; None where there are no tokens."""
-        if request.state.by == "session":
-            cookie = self.session_of(request)
-            return None if cookie is None else self.sessions.token_of(cookie)
-        token = _bearer(request)
-        return None if token is None else hashed(token)
+        header = f"{self._cookie}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{header}; Secure" if secure else header
 
 
-def _bearer(request: Request) -> str | None:
+def _read_bearer(request: Request) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip()[:TOKEN_CHARACTERS_MAX] if scheme.lower() == "bearer" else None
 
 
-def _of_our_page(request: Request, session: str) -> None:
-    """A browser sends its cookie with whatever any page makes it ask for."""
-    same_origin(request)
+def _require_own_page(request: Request, session: str) -> None:
+    """Refuse a request of another site's page: browsers send the cookie with it."""
+    require_same_origin(request)
     given = request.headers.get("x-csrf-token", "")
-    if not hmac.compare_digest(given.encode(), change_word(session).encode()):
-        detail = "send the word that GET /v1/session calls csrf in the header X-CSRF-Token"
+    if not hmac.compare_digest(given.encode(), derive_csrf_token(session).encode()):
+        detail = "send the csrf token of GET /v1/session in the header X-CSRF-Token"
         raise Problem("csrf-refused", 403, detail)
 
 
-def same_origin(request: Request, known: str | None = None) -> None:
-    """Refuse a page of another site. Its scheme counts if a proxy tells ours, or if it is known."""
+def require_same_origin(request: Request, known: str | None = None) -> None:
+    """Refuse a page of another site; compare the scheme if known, also from a proxy."""
     origin = request.headers.get("origin")
     if origin is None:
         return
     scheme, _, host = origin.partition("://")
     own = request.headers.get("x-forwarded-proto", known)
     if host != request.headers.get("host", "") or (own is not None and own.lower() != scheme):
-        raise Problem("host-refused", 403, "pages of other sites are refused")
+        raise Problem("host-refused", 403, "pages of other sites must not send this request")
 
 
-def _local_only(request: Request) -> None:
+def _require_local(request: Request) -> None:
     found = _HOST.fullmatch(request.headers.get("host", ""))
-    if found is None or not loopback(found[1]):
-        raise Problem("host-refused", 403, "without tokens, only loopback names are served")
-    same_origin(request, request.url.scheme)  # there is no proxy before an open service
+    if found is None or not is_loopback(found[1]):
+        raise Problem(
+            "host-refused",
+            403,
+            "a service without tokens requires a loopback name in the header Host",
+        )
+    require_same_origin(request, request.url.scheme)  # an open service has no proxy
 
 
-def needs(role: Role) -> Callable[..., Awaitable[None]]:
-    """The dependency of a route: who may use it."""
+def require_role(role: Role) -> Callable[..., Awaitable[None]]:
+    """Return the dependency of a route that requires a role."""
 
-    async def dependency(request: Request) -> None:  # async: else it would go to a thread
+    async def dependency(request: Request) -> None:  # async: avoids a thread for it
         access: Access = request.app.state.access
-        access.check(request, role)
+        access.authorize(request, role)
 
-    dependency.__name__ = f"needs_{role.name.lower()}"
+    dependency.__name__ = f"require_{role.name.lower()}"
     return dependency
-
-
-SCHEME = _SCHEME

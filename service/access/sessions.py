@@ -1,17 +1,18 @@
-"""Sessions and tickets: a browser's ways to show who it is, where it cannot send a header.
+"""Sessions and tickets: how a browser authenticates where it cannot send a header.
 
     token, once ──► session: a cookie that no script can read ──► requests of the console
-                       └──► a word that only our own pages can read, wanted for every change
+                       └──► a CSRF token that only our own pages can read, required for changes
     token or session ──► ticket ──► one GET of one job's changes, within half a minute
 
-Both stand for the token they were made with, and end with it. Of both only hashes are kept; tickets
-are in memory, sessions in a file, so that a new service does not ask everybody again.
+Both represent their token and end with it. The service stores hashes only: of tickets in memory, of
+sessions in a file, so that users stay logged in when the service restarts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import threading
 import time
@@ -21,22 +22,23 @@ import msgspec
 
 from schemas.limits import (
     SESSION_IDLE_SECONDS_MAX,
-    SESSION_NOTED_SECONDS,
+    SESSION_SAVE_SECONDS,
     SESSION_SECONDS_MAX,
     SESSIONS_A_TOKEN_MAX,
     TICKET_SECONDS_MAX,
     TICKETS_A_TOKEN_MAX,
 )
-from service.access.tokens import Role, Tokens, write_private
+from service.access.tokens import Role, Tokens, hash_secret, write_private
 
 _CHARACTERS_MAX = 200
+log = logging.getLogger(__name__)
 
 
 class _Session(msgspec.Struct, frozen=True):
     sha256: str
-    token: str  # the hash of the token that it stands for
+    token: str  # the hash of its token
     began_at: int  # seconds since 1970
-    used_at: int = 0  # the same, a few minutes ago
+    used_at: int = 0  # the same; SESSION_SAVE_SECONDS old at most
 
     @property
     def valid(self) -> bool:
@@ -49,13 +51,13 @@ class _Session(msgspec.Struct, frozen=True):
 
 
 class _Ticket(msgspec.Struct, frozen=True):
-    token: str | None  # None: there are no tokens
+    token: str | None  # the hash; None on an open service
     job: str
     ends_at: float  # of the monotonic clock
 
 
 class Sessions:
-    """Those who have logged in."""
+    """The sessions of all browsers; thread-safe."""
 
     def __init__(self, path: Path, tokens: Tokens) -> None:
         self._path = path
@@ -66,88 +68,85 @@ class Sessions:
             found = msgspec.json.decode(path.read_bytes(), type=list[_Session])
             self._known = {each.sha256: each for each in found}
 
-    def begin(self, token: str) -> str | None:
-        """A new session, as the cookie has it; None where the token is not known."""
-        if self._tokens.role_of(token) is None:
+    def start(self, token: str) -> str | None:
+        """Return the cookie of a new session; None for an invalid token."""
+        if self._tokens.find_role(token) is None:
             return None
         session = secrets.token_urlsafe(32)
-        record = _Session(hashed(session), hashed(token), int(time.time()))
+        record = _Session(hash_secret(session), hash_secret(token), int(time.time()))
         with self._lock:
             self._drop_old(record.token)
             self._known[record.sha256] = record
             self._write()
         return session
 
-    def role_of(self, session: str) -> tuple[str, Role] | None:
-        """The name and role of the token behind a session."""
-        found = self._known.get(hashed(session[:_CHARACTERS_MAX]))
+    def find_role(self, session: str) -> tuple[str, Role] | None:
+        """Return the name and role of a session's token; None if the session has ended."""
+        found = self._known.get(hash_secret(session[:_CHARACTERS_MAX]))
         if found is None or not found.valid:
             return None
-        if max(found.began_at, found.used_at) + SESSION_NOTED_SECONDS < time.time():
-            self._note(found)
-        return self._tokens.role_of_hash(found.token)
+        if max(found.began_at, found.used_at) + SESSION_SAVE_SECONDS < time.time():
+            self._save_use(found)
+        return self._tokens.find_role_by_hash(found.token)
 
-    def _note(self, session: _Session) -> None:
-        """Write down that a session is in use."""
+    def _save_use(self, session: _Session) -> None:
+        """Save that a session is in use."""
         with self._lock:
             if session.sha256 in self._known:
                 used = msgspec.structs.replace(session, used_at=int(time.time()))
                 self._known[session.sha256] = used
-                self._write()
+                try:
+                    self._write()
+                except OSError as error:  # a full disk must not refuse a request that only reads
+                    log.warning("cannot save the use of a session: %s", error)
 
-    def token_of(self, session: str) -> str | None:
-        found = self._known.get(hashed(session[:_CHARACTERS_MAX]))
+    def find_token_hash(self, session: str) -> str | None:
+        found = self._known.get(hash_secret(session[:_CHARACTERS_MAX]))
         return None if found is None else found.token
 
     def end(self, session: str) -> None:
         with self._lock:
-            if self._known.pop(hashed(session[:_CHARACTERS_MAX]), None) is not None:
+            if self._known.pop(hash_secret(session[:_CHARACTERS_MAX]), None) is not None:
                 self._write()
 
     def _drop_old(self, token: str) -> None:
-        """Drop what has ended, and of a token's sessions the oldest so that one more fits."""
+        """Drop ended sessions, and the oldest of this token so that one more fits."""
         valid = sorted((s for s in self._known.values() if s.valid), key=lambda s: s.began_at)
         mine = [each for each in valid if each.token == token]
-        beyond = {each.sha256 for each in mine[: -(SESSIONS_A_TOKEN_MAX - 1)]}
-        self._known = {each.sha256: each for each in valid if each.sha256 not in beyond}
+        surplus = {each.sha256 for each in mine[: -(SESSIONS_A_TOKEN_MAX - 1)]}
+        self._known = {each.sha256: each for each in valid if each.sha256 not in surplus}
 
     def _write(self) -> None:
         write_private(self._path, msgspec.json.encode(list(self._known.values())))
 
 
 class Tickets:
-    """Given out and not used yet."""
+    """The tickets that were issued and not used yet; thread-safe."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._given: dict[str, _Ticket] = {}
+        self._issued: dict[str, _Ticket] = {}
 
-    def give(self, token: str | None, job: str) -> str | None:
-        """A ticket for one stream of a job's changes; None if the token has too many out."""
+    def issue(self, token: str | None, job: str) -> str | None:
+        """Return a ticket for one stream of a job's changes; None if the token has too many."""
         now = time.monotonic()
         ticket = secrets.token_urlsafe(24)
         with self._lock:
-            self._given = {name: t for name, t in self._given.items() if t.ends_at > now}
-            if sum(each.token == token for each in self._given.values()) >= TICKETS_A_TOKEN_MAX:
+            self._issued = {name: t for name, t in self._issued.items() if t.ends_at > now}
+            if sum(each.token == token for each in self._issued.values()) >= TICKETS_A_TOKEN_MAX:
                 return None
-            self._given[hashed(ticket)] = _Ticket(token, job, now + TICKET_SECONDS_MAX)
+            self._issued[hash_secret(ticket)] = _Ticket(token, job, now + TICKET_SECONDS_MAX)
         return ticket
 
-    def take(self, ticket: str, job: str) -> tuple[str, Role] | None:
-        """Who a ticket is of; it is gone then, whatever it is asked for with."""
+    def redeem(self, ticket: str, job: str) -> str | None:
+        """Use up a ticket; return the hash of its token, or None if the ticket is invalid."""
         with self._lock:
-            found = self._given.pop(hashed(ticket[:_CHARACTERS_MAX]), None)
+            found = self._issued.pop(hash_secret(ticket[:_CHARACTERS_MAX]), None)
         if found is None or found.job != job or found.ends_at < time.monotonic():
             return None
-        return None if found.token is None else self._tokens.role_of_hash(found.token)
+        return found.token
 
 
-def change_word(session: str) -> str:
-    """What a page of ours sends with every change. It follows from the session, which other pages
-    cannot read."""
+def derive_csrf_token(session: str) -> str:
+    """Return the token that our pages send with every change; other sites cannot derive it."""
     return hmac.new(session.encode(), b"retally change", hashlib.sha256).hexdigest()
-
-
-def hashed(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

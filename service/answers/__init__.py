@@ -1,1 +1,1 @@
-"""Answers about results and changes, before they become HTTP."""
+"""Responses about results and changes, independent of HTTP."""

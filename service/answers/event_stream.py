@@ -1,11 +1,10 @@
-"""The event stream: one follower of one job's changes, over server-sent events.
+"""The event stream: sends the changes of one job to one client.
 
-    snapshot (where asked for) ─► progress ─► changes of an epoch ─► progress ─► ... ─► heartbeat
-       rows of epoch N              id N:last     id E:S              id E:last       a comment
+    snapshot (optional) ─► progress ─► changes of an epoch ─► progress ─► ... ─► heartbeat
+       rows of epoch N      id N:last     id E:S               id E:last       a comment
 
-A stream holds a place, and nothing of what it will send: when the socket takes more, the next
-epochs are fetched. A socket that takes nothing for a while is closed; its client has the id of the
-last row that it took, and comes back with it.
+A stream stores its position and no data: it reads the next epochs when the socket accepts more. A
+stalled socket is closed; its client resumes with the id of the last row that it received.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from fastapi.concurrency import run_in_threadpool
@@ -24,18 +23,18 @@ from schemas.limits import (
     HEARTBEAT_SECONDS,
     PAGE_ROWS_MAX,
 )
-from service.answers.changes import Place, behind, next_epochs, recent_epochs
-from service.answers.listing import listing
+from service.answers.changes import ChangePosition, find_recent_epochs, has_next, read_epochs
+from service.answers.listing import parse_listing
 from service.answers.results import Results
 from service.live.follower import Follower
-from service.live.pulse import beaten
-from service.live.recent_changes import WHOLE, EpochChanges
+from service.live.pulse import wait_for_beat
+from service.live.recent_changes import END_OF_EPOCH, EpochChanges
 from service.problems import Problem
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 64 * 1024  # given to the socket at once; what a stalled one holds in memory
-_LOOP_ROWS_MAX = 2_000  # rendered on the event loop; more goes to a thread
+_PIECE_BYTES = 64 * 1024  # written to the socket at once; a stalled one keeps this in memory
+_LOOP_ROWS_MAX = 2_000  # rendered on the event loop; larger epochs in a thread
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,73 +46,77 @@ class Events:
     heartbeat = b": still here\n\n"
 
     @staticmethod
-    def rows(epoch: EpochChanges, after: int, key: bytes | None) -> bytes:
-        return epoch.events(after, key)
+    def render_rows(epoch: EpochChanges, after: int, key: bytes | None) -> bytes:
+        return epoch.render_events(after, key)
 
     @staticmethod
-    def snapshot_row(document: bytes) -> bytes:
+    def render_snapshot_row(document: bytes) -> bytes:
         return b"event: change\ndata: %b\n\n" % document
 
     @staticmethod
-    def progress(epoch: int, document: bytes) -> bytes:
-        """That the epoch is complete. It has an id, so that who filters by a key that never
-        changes moves on all the same."""
-        return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (epoch, WHOLE, document)
+    def render_progress(epoch: int, document: bytes) -> bytes:
+        """Return the event after a complete epoch.
+
+        It has an id, so that a client that filters by an unchanged key advances too.
+        """
+        return b"event: progress\nid: %d:%d\ndata: %b\n\n" % (epoch, END_OF_EPOCH, document)
 
     @staticmethod
-    def columns(document: bytes) -> bytes:
-        """That the query is another from here on; the rows that lead there follow."""
+    def render_columns(document: bytes) -> bytes:
+        """Return the event before the first rows of a changed query."""
         return b"event: columns\ndata: %b\n\n" % document
 
     @staticmethod
-    def gone(document: bytes) -> bytes:
+    def render_gone(document: bytes) -> bytes:
         return b"event: gone\ndata: %b\n\n" % document
 
 
 class Lines:
-    """JSON lines, for programs: changes as they are, all else under a name of its own."""
+    """JSON lines, for programs: changes as plain documents, other events in an object."""
 
-    media = b"application/x-ndjson"
+    media = b"application/x-encode_ndjson"
     hello = b""
     heartbeat = b"\n"
 
     @staticmethod
-    def rows(epoch: EpochChanges, after: int, key: bytes | None) -> bytes:
-        return b"".join(change.document + b"\n" for change in epoch.after(after, key))
+    def render_rows(epoch: EpochChanges, after: int, key: bytes | None) -> bytes:
+        return b"".join(change.document + b"\n" for change in epoch.iterate_after(after, key))
 
     @staticmethod
-    def snapshot_row(document: bytes) -> bytes:
+    def render_snapshot_row(document: bytes) -> bytes:
         return document + b"\n"
 
     @staticmethod
-    def progress(epoch: int, document: bytes) -> bytes:
+    def render_progress(epoch: int, document: bytes) -> bytes:
         return b'{"progress":%b}\n' % document
 
     @staticmethod
-    def columns(document: bytes) -> bytes:
+    def render_columns(document: bytes) -> bytes:
         return b'{"columns":%b}\n' % document
 
     @staticmethod
-    def gone(document: bytes) -> bytes:
+    def render_gone(document: bytes) -> bytes:
         return b'{"gone":%b}\n' % document
 
 
 class EventStream:
-    """An answer that goes on; called as an ASGI application."""
+    """An endless response, which is an ASGI application."""
 
     def __init__(
         self,
         follower: Follower,
-        at: Place | None,
+        at: ChangePosition | None,
         key: bytes | None,
         results: Results,
         form: type[Events] | type[Lines],
+        admitted: Callable[[], bool],
     ) -> None:
         self._form = form
         self._follower = follower
-        self._at = at  # None: begin with a snapshot
+        self._at = at  # None: start with a snapshot
         self._key = key
         self._results = results
+        self._admitted = admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
@@ -122,7 +125,7 @@ class EventStream:
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         sending = asyncio.ensure_future(self._send_all(send))
         try:
             await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,15 +134,15 @@ class EventStream:
             sending.cancel()
             await asyncio.gather(leaving, sending, return_exceptions=True)
         if sending.done() and not sending.cancelled() and sending.exception() is not None:
-            # Without the body's end the client sees a broken stream, and comes back.
-            log.info("a follower of job %s was let go: %r", self._name, sending.exception())
+            # Without the end of the body, the client sees a broken stream and reconnects.
+            log.info("closed a stream of job %s: %r", self._name, sending.exception())
 
     @property
     def _name(self) -> str:
-        return self._follower.places.name
+        return self._follower.paths.name
 
     async def _send_all(self, send: Send) -> None:
-        async for piece in self._pieces():
+        async for piece in self._make_pieces():
             for start in range(0, len(piece), _PIECE_BYTES):
                 body = piece[start : start + _PIECE_BYTES]
                 message = {"type": "http.response.body", "body": body, "more_body": True}
@@ -147,85 +150,91 @@ class EventStream:
                     await send(message)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def _make_pieces(self) -> AsyncIterator[bytes]:
         yield self._form.hello
         try:
             if self._at is None:
-                async for piece in self._snapshot():
+                async for piece in self._make_snapshot():
                     yield piece
             assert self._at is not None
-            async for piece in self._following(self._at):
+            async for piece in self._follow(self._at):
                 yield piece
-        except Problem as problem:  # the history went away behind a slow follower
-            yield self._form.gone(_encode(problem.document()))
+        except Problem as problem:  # retention has overtaken a slow client
+            yield self._form.render_gone(_encode(problem.document()))
 
-    async def _snapshot(self) -> AsyncIterator[bytes]:
-        """The rows of one epoch, as insertions without ids: half a snapshot is no place."""
+    async def _make_snapshot(self) -> AsyncIterator[bytes]:
+        """Yield the rows of one epoch as inserts without ids: a partial snapshot cannot resume."""
         progress: dict[str, object] = {}
-        async for epoch, watermark, documents in self._snapshot_pages():
+        async for epoch, watermark, documents in self._read_snapshot_pages():
             head = b'{"op":"+I","epoch":%d,"snapshot":true,"row":' % epoch
-            rows = (self._form.snapshot_row(head + row + b"}") for row in documents)
+            rows = (self._form.render_snapshot_row(head + row + b"}") for row in documents)
             yield b"".join(rows)
-            self._at = Place(epoch)
+            self._at = ChangePosition(epoch)
             progress = {"epoch": epoch, "watermark": watermark, "snapshot": True}
         assert self._at is not None
-        yield self._form.progress(self._at.epoch, _encode(progress))
+        yield self._form.render_progress(self._at.epoch, _encode(progress))
 
-    async def _snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
+    async def _read_snapshot_pages(self) -> AsyncIterator[tuple[int, int | None, list[bytes]]]:
         if self._key is not None:
             epoch, watermark, row = await run_in_threadpool(
-                self._results.group, self._follower, self._key, None
+                self._results.read_group, self._follower, self._key, None
             )
             yield epoch, watermark, [] if row is None else [row]
             return
-        asked = listing(self._follower.shape, [], None, None)
+        listing = parse_listing(self._follower.shape, [], None, None)
         cursor: str | None = None
         while True:
             page = await run_in_threadpool(
-                self._results.page, self._follower, asked, PAGE_ROWS_MAX, None, cursor
+                self._results.read_page, self._follower, listing, PAGE_ROWS_MAX, None, cursor
             )
             yield page.epoch, page.watermark, page.documents
             cursor = page.cursor
             if cursor is None:
                 return
 
-    async def _following(self, at: Place) -> AsyncIterator[bytes]:
-        silent_since = time.monotonic()
+    async def _follow(self, at: ChangePosition) -> AsyncIterator[bytes]:
+        idle_since = checked = time.monotonic()
         while True:
+            if time.monotonic() - checked >= HEARTBEAT_SECONDS:
+                checked = time.monotonic()
+                if not self._admitted():  # its token was revoked or has expired
+                    return
             if self._follower.closed:
                 if self._follower.successor is None:
                     return
                 self._follower = self._follower.successor
-            share = self._follower.told.share()
-            epochs = recent_epochs(self._follower, at)
-            if not epochs and behind(self._follower, at):
-                epochs = await run_in_threadpool(next_epochs, self._follower, at)
+            share = self._follower.new_changes.share()
+            epochs = find_recent_epochs(self._follower, at)
+            if not epochs and has_next(self._follower, at):
+                epochs = await run_in_threadpool(read_epochs, self._follower, at)
             for epoch in epochs:
-                yield await self._events(epoch, at)
-                at = Place(epoch.epoch)
-                silent_since = time.monotonic()
+                yield await self._render_epoch(epoch, at)
+                at = ChangePosition(epoch.epoch)
+                idle_since = time.monotonic()
             if epochs:
                 continue
-            left = HEARTBEAT_SECONDS - (time.monotonic() - silent_since)
+            left = HEARTBEAT_SECONDS - (time.monotonic() - idle_since)
             if left <= 0:
                 yield self._form.heartbeat
-                silent_since = time.monotonic()
+                idle_since = time.monotonic()
                 continue
-            await beaten(share, left)
+            await wait_for_beat(share, left)
 
-    async def _events(self, epoch: EpochChanges, at: Place) -> bytes:
+    async def _render_epoch(self, epoch: EpochChanges, at: ChangePosition) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1
-        told = b""
+        head = b""
         if epoch.columns is not None and after < 0:
-            told = self._form.columns(_encode({"epoch": epoch.epoch, "columns": epoch.columns}))
-        if epoch.count(self._key) > _LOOP_ROWS_MAX:
-            rows = await run_in_threadpool(self._form.rows, epoch, after, self._key)
+            head = self._form.render_columns(
+                _encode({"epoch": epoch.epoch, "columns": epoch.columns})
+            )
+        if epoch.count_rows(self._key) > _LOOP_ROWS_MAX:
+            rows = await run_in_threadpool(self._form.render_rows, epoch, after, self._key)
         else:
-            rows = self._form.rows(epoch, after, self._key)
-        return told + rows + self._form.progress(epoch.epoch, epoch.progress)
+            rows = self._form.render_rows(epoch, after, self._key)
+        return head + rows + self._form.render_progress(epoch.epoch, epoch.progress)
 
 
-async def _gone(receive: Receive) -> None:
-    """Until the client has closed its side."""
+async def _wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,62 +1,69 @@
-"""History: how far back a job's changelog goes, and what is told when it does not reach.
+"""History: how far back a job's changelog is complete, and the problems if it is not.
 
-Retention removes whole epochs from the old end. What is left must be complete: a changelog with a
-hole would fold to something that never was.
+Retention removes whole epochs from the old end. The remaining changelog must be complete: one with
+a gap would fold to results that never existed.
 """
 
 from __future__ import annotations
 
-from service.live.recent_changes import WHOLE
+from jobs.table.version import TableVersion
+from service.live.recent_changes import END_OF_EPOCH
 from service.problems import Problem
-from service.table.job_table import Table
 
 
-def complete_after(table: Table, epoch: int, *, results: bool = False) -> list[tuple[int, int]]:
-    """The epochs after one, each with its number of changelog rows; all of them are there, or it
-    is a Problem that names the oldest epoch to go back to. With `results` the changelog must also
-    tell all that happened: groups that expired without a word are not in it."""
+def list_complete_epochs(
+    table: TableVersion, epoch: int, *, results: bool = False
+) -> list[tuple[int, int]]:
+    """Return the later epochs with their numbers of changelog rows.
+
+    Raise a Problem with the oldest available epoch if any of them is missing. With `results`, the
+    changelog must also contain all changes: groups may expire without one.
+    """
     rows = table.epochs()
     if not rows:
         raise Problem("job-has-no-table", 409, "the job has no epoch yet")
     oldest, newest = rows[0].epoch, rows[-1].epoch
     if epoch > newest:
         raise Problem(
-            "epoch-unknown", 404, f"there is no epoch {epoch} yet; the newest is {newest}",
+            "epoch-unknown",
+            404,
+            f"there is no epoch {epoch} yet; the newest is {newest}",
             newest=newest,
-        )  # fmt: skip
-    counts = table.changelog_counts(epoch)
+        )
+    counts = table.count_changelog(epoch)
     later: list[tuple[int, int]] = []
     for row in reversed(rows):
         if row.epoch <= epoch:
             break
-        expected = int(row.counters.get("changelog_rows", 0))
+        expected = row.counts.changelog_rows
         if counts.get(row.epoch, 0) != expected:
-            raise gone(epoch, row.epoch)
+            raise make_gone_problem(epoch, row.epoch)
         if row.begins:
-            raise begun(epoch, row.epoch)
-        if results and row.counters.get("expired_silently"):
-            raise gone(epoch, row.epoch)
+            raise make_restarted_problem(epoch, row.epoch)
+        if results and row.counts.expired_silently:
+            raise make_gone_problem(epoch, row.epoch)
         later.append((row.epoch, expected))
-    # Before the first epoch that is known there was nothing only where that is the job's start.
+    # Only the job's start has no epochs before it.
     if epoch < oldest and not (epoch == -1 and rows[0].kind == "start"):
-        raise gone(epoch, oldest)
+        raise make_gone_problem(epoch, oldest)
     return later[::-1]
 
 
-def begun(epoch: int, at: int) -> Problem:
-    """Nothing leads from the results of before to those of now."""
-    problem = gone(epoch, at)
+def make_restarted_problem(epoch: int, at: int) -> Problem:
+    """Return the problem that other group columns have started a new history."""
+    problem = make_gone_problem(epoch, at)
     problem.detail = (
-        f"the query has other group columns since epoch {at}; it is the oldest epoch to go back to"
+        f"the query has other group columns since epoch {at}, the oldest available epoch"
     )
     return problem
 
 
-def gone(epoch: int, oldest: int) -> Problem:
+def make_gone_problem(epoch: int, oldest: int) -> Problem:
+    """Return the problem that retention has removed the changes after an epoch."""
     return Problem(
         "history-gone",
         410,
-        f"the history after epoch {epoch} is gone; the oldest epoch to go back to is {oldest}",
+        f"the history after epoch {epoch} was removed; the oldest available epoch is {oldest}",
         oldest=oldest,
-        oldest_id=f"{oldest}:{WHOLE}",
+        oldest_id=f"{oldest}:{END_OF_EPOCH}",
     )

@@ -1,7 +1,7 @@
-"""Media: which form of rows a client takes, and rows in that form.
+"""Media types: choose one that the client accepts, and encode rows in it.
 
-JSON is one document a page. NDJSON, CSV and Arrow (see service.answers.arrow) are rows only: the
-epoch is in X-Epoch, the next page in Link, so that nothing has to be taken apart.
+JSON is one document for each page. NDJSON, CSV and Arrow (see service.answers.arrow) contain rows
+only; the epoch is in the header X-Epoch and the next page in Link.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import msgspec
 
 from service.problems import Problem
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# Decimals and large whole numbers are text in JSON, and stay numbers in a spreadsheet.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# Decimals and large integers are text in JSON, but numbers in a spreadsheet.
 _NUMBER = re.compile(r"[+-][0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 class Media(StrEnum):
     JSON = "application/json"
-    NDJSON = "application/x-ndjson"
+    NDJSON = "application/x-encode_ndjson"
     CSV = "text/csv"
     EVENTS = "text/event-stream"
     ARROW = "application/vnd.apache.arrow.stream"
 
 
-def accepted(header: str | None, *offered: Media) -> Media:
-    """The offered form that a client likes best; the first one where it does not care."""
-    wishes: list[tuple[float, int, str]] = []
-    for position, wish in enumerate((header or "*/*").split(",")[:20]):
-        name, *parameters = (part.strip().lower() for part in wish.split(";"))
+def choose_media(header: str | None, *offered: Media) -> Media:
+    """Return the offered media type that the client prefers; the first one by default."""
+    preferences: list[tuple[float, int, str]] = []
+    for position, preference in enumerate((header or "*/*").split(",")[:20]):
+        name, *parameters = (part.strip().lower() for part in preference.split(";"))
         quality = 1.0
         for parameter in parameters:
             if parameter.startswith("q="):
@@ -40,61 +40,65 @@ def accepted(header: str | None, *offered: Media) -> Media:
                     quality = float(parameter[2:])
                 except ValueError:
                     quality = 0.0
-        wishes.append((-quality, position, name))
-    for quality, _, name in sorted(wishes):
+        preferences.append((-quality, position, name))
+    for quality, _, name in sorted(preferences):
         if quality == 0:
             continue
         for media in offered:
             family = str(media).split("/", maxsplit=1)[0] + "/*"
             if name in (str(media), family, "*/*"):
                 return media
-    detail = f"this is served as {', '.join(offered)}"
+    detail = f"the available media types are {', '.join(offered)}"
     raise Problem("accept-unsupported", 406, detail)
 
 
-def json_page(epoch: int, documents: Sequence[bytes], cursor: str | None) -> bytes:
-    """Rows that are JSON already, put together without being read again."""
+def encode_page(epoch: int, documents: Sequence[bytes], cursor: str | None) -> bytes:
+    """Return a page of rows, which are JSON already."""
     after = msgspec.json.encode(cursor)
     return b'{"epoch":%d,"rows":[%b],"next_cursor":%b}' % (epoch, b",".join(documents), after)
 
 
-def ndjson(documents: Iterable[bytes]) -> bytes:
+def encode_ndjson(documents: Iterable[bytes]) -> bytes:
     return b"".join(document + b"\n" for document in documents)
 
 
-def csv(
+def encode_csv(
     names: Sequence[str],
     documents: Iterable[bytes],
     *,
     head: bool = True,
     spreadsheet: bool = False,
 ) -> bytes:
-    """RFC 4180. NULL is nothing at all, an empty text is a quoted one. For a spreadsheet, a text
-    that it would run as a formula begins with an apostrophe."""
-    lines = [",".join(_quoted(name) for name in names)] if head else []
+    """Encode rows by RFC 4180; NULL is empty, an empty text is quoted.
+
+    For a spreadsheet, prefix texts that it would execute as formulas with an apostrophe.
+    """
+    lines = [",".join(_quote(name) for name in names)] if head else []
     for document in documents:
         row = msgspec.json.decode(document)
         values = (row[name] for name in names)
         if spreadsheet:
-            values = (_harmless(value) for value in values)
-        lines.append(",".join(map(_field, values)))
+            values = (_disarm(value) for value in values)
+        lines.append(",".join(map(_encode_field, values)))
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-def _harmless(value: Any) -> Any:
-    runs = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
-    return f"'{value}" if runs else value
+def _disarm(value: Any) -> Any:
+    executes = (
+        isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    )
+    return f"'{value}" if executes else value
 
 
-def _field(value: Any) -> str:
+def _encode_field(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     if text and not any(character in text for character in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Results as requests ask for them: one group or a page of many, now or as they were.
+"""Results for requests: one group or a page of many, current or past.
 
 as_of ──► epoch ──► in the index? ──► index, at that epoch
                           └─ no ────► past results, from the table
@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from jobs.table.version import TableVersion, at_newest
 from schemas.limits import TABLE_READS_MAX
 from service.answers.listing import Listing
 from service.answers.past_results import PastResults
 from service.live.follower import Follower
-from service.live.results_index import Reading
+from service.live.results_index import IndexSnapshot
 from service.live.select import Select
 from service.problems import Problem
 
 _AS_OF = re.compile(r"(epoch|time|watermark):(.{1,64})")
 _NUMBER_MAX = 2**62
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ResultPage:
+    """One page of a listing."""
+
     epoch: int
     watermark: int | None
     documents: list[bytes]
@@ -35,15 +39,26 @@ class Page:
 
 
 class TableReads:
-    """So many requests at once may read tables; who comes too many is told so."""
+    """Reads of jobs' tables for requests, a limited number at once; thread-safe."""
 
     def __init__(self) -> None:
         self._free = threading.Semaphore(TABLE_READS_MAX)
 
+    def read(self, follower: Follower, work: Callable[[TableVersion], Given]) -> Given:
+        """Return what `work` returns for the newest version of a job's table.
+
+        Raise a Problem if the job has no epoch yet, or if too many reads are running.
+        """
+        with follower.index.take_snapshot():
+            pass
+        with self.limit():
+            return at_newest(follower.paths.table, work)
+
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def limit(self) -> Iterator[None]:
+        """Count one read; raise a Problem if too many are running."""
         if not self._free.acquire(blocking=False):
-            detail = f"{TABLE_READS_MAX} requests read tables already; try again"
+            detail = f"{TABLE_READS_MAX} requests are reading tables; try again"
             raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "1"})
         try:
             yield
@@ -52,110 +67,115 @@ class TableReads:
 
 
 class Results:
-    """The results of all jobs."""
+    """The results of all jobs; thread-safe."""
 
     def __init__(self, reads: TableReads) -> None:
         self._reads = reads
         self._past = PastResults()
 
-    def page(
+    def read_page(
         self,
         follower: Follower,
         listing: Listing,
         limit: int,
         as_of: str | None,
         cursor: str | None,
-    ) -> Page:
-        after = None if cursor is None else listing.place(cursor)
-        select = listing.select(limit, after)
-        follower.want(listing.columns)
-        with follower.index.reading() as reading:
-            epoch = after.epoch if after is not None else wanted_epoch(reading, as_of)
-            watermark = reading.watermark(epoch)
-            found = reading.rows_of(epoch, select)
+    ) -> ResultPage:
+        after = None if cursor is None else listing.decode_cursor(cursor)
+        select = listing.make_select(limit, after)
+        follower.request_indexes(listing.columns)
+        with follower.index.take_snapshot() as snapshot:
+            epoch = after.epoch if after is not None else resolve_epoch(snapshot, as_of)
+            watermark = snapshot.find_watermark(epoch)
+            found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._past_rows(follower, epoch, select)
-        return _page(listing, epoch, watermark, found, limit)
+            found = self._read_past(follower, epoch, select)
+        return _make_page(listing, epoch, watermark, found, limit)
 
-    def group(
+    def read_group(
         self, follower: Follower, key: bytes, as_of: str | None
     ) -> tuple[int, int | None, bytes | None]:
-        """Epoch, watermark and row of one group."""
+        """Return epoch, watermark and row of one group."""
         select = Select(["document"], ["key = ?"], [key])
-        with follower.index.reading() as reading:
-            epoch = wanted_epoch(reading, as_of)
-            watermark = reading.watermark(epoch)
-            found = reading.rows_of(epoch, select)
+        with follower.index.take_snapshot() as snapshot:
+            epoch = resolve_epoch(snapshot, as_of)
+            watermark = snapshot.find_watermark(epoch)
+            found = snapshot.select_rows(epoch, select)
         if found is None:
-            found = self._past_rows(follower, epoch, select)
+            found = self._read_past(follower, epoch, select)
         return epoch, watermark, found[0][0] if found else None
 
     @staticmethod
-    def known_epoch(epoch: int, newest: int) -> None:
+    def require_known_epoch(epoch: int, newest: int) -> None:
+        """Raise a Problem for an epoch after the newest one."""
         if epoch > newest:
             detail = f"there is no epoch {epoch} yet; the newest is {newest}"
             raise Problem("epoch-unknown", 404, detail, newest=newest)
 
-    def _past_rows(self, follower: Follower, epoch: int, select: Select) -> list[tuple[Any, ...]]:
-        with self._reads.one():
-            # A table made anew has other epochs of the same numbers; a changed query other columns.
-            made = f"{follower.places.made}-{follower.shape.plan.fingerprint}"
-            past = self._past.epoch(follower.places.table, follower.shape, epoch, made)
-            return past.rows(select)
+    def _read_past(self, follower: Follower, epoch: int, select: Select) -> list[tuple[Any, ...]]:
+        with self._reads.limit():
+            # A recreated table reuses epoch numbers; a changed query has other columns.
+            table_id = f"{follower.paths.table_number}-{follower.shape.plan.fingerprint}"
+            past = self._past.read_epoch(follower.paths.table, follower.shape, epoch, table_id)
+            return past.select_rows(select)
 
 
-def _page(
+def _make_page(
     listing: Listing,
     epoch: int,
     watermark: int | None,
     found: list[tuple[Any, ...]],
     limit: int,
-) -> Page:
+) -> ResultPage:
     rows = found[:limit]
-    cursor = listing.cursor(epoch, rows[-1][1:]) if len(found) > limit else None
-    return Page(epoch, watermark, [row[0] for row in rows], cursor)
+    cursor = listing.encode_cursor(epoch, rows[-1][1:]) if len(found) > limit else None
+    return ResultPage(epoch, watermark, [row[0] for row in rows], cursor)
 
 
-def wanted_epoch(reading: Reading, as_of: str | None) -> int:
-    """The epoch that `as_of` means; the newest without it."""
+def resolve_epoch(snapshot: IndexSnapshot, as_of: str | None) -> int:
+    """Return the epoch that `as_of` selects; the newest one without it."""
     if as_of is None:
-        return reading.epoch
+        return snapshot.epoch
     found = _AS_OF.fullmatch(as_of)
     if found is None:
-        raise _refused("write as_of=epoch:N, as_of=time:2026-01-31T12:00:00Z or as_of=watermark:T")
+        raise _make_problem(
+            "write as_of=epoch:N, as_of=time:2026-01-31T12:00:00Z or as_of=watermark:T"
+        )
     kind, text = found.groups()
     if kind == "epoch":
-        epoch = _number(text)
-        Results.known_epoch(epoch, reading.epoch)
+        epoch = _parse_number(text)
+        Results.require_known_epoch(epoch, snapshot.epoch)
         return epoch
     if kind == "time":
-        at = reading.epoch_at_time(_instant(text))
+        at = snapshot.find_epoch_at_time(_parse_instant(text))
         if at is None:
-            raise Problem("history-gone", 410, f"no epoch is known that was there at {text}")
+            raise Problem("history-gone", 410, f"no available epoch was committed by {text}")
         return at
-    at = reading.epoch_at_watermark(_number(text))
+    at = snapshot.find_epoch_at_watermark(_parse_number(text))
     if at is None:
         raise Problem("epoch-unknown", 404, f"the watermark has not reached {text} yet")
     return at
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if re.fullmatch(r"-?[0-9]{1,18}", text) is None or abs(int(text)) > _NUMBER_MAX:
-        raise _refused("epochs and watermarks are whole numbers")
+        raise _make_problem("epochs and watermarks are integers")
     return int(text)
 
 
-def _instant(text: str) -> int:
+def _parse_instant(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text.replace(" ", "+"))
     except ValueError:
-        raise _refused("a time is ISO 8601, as 2026-01-31T12:00:00Z, or milliseconds") from None
+        raise _make_problem(
+            "write a time as ISO 8601, such as 2026-01-31T12:00:00Z, or as milliseconds"
+        ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1_000)
 
 
-def _refused(reason: str) -> Problem:
+def _make_problem(reason: str) -> Problem:
     errors = [{"path": "query.as_of", "message": reason}]
     return Problem("parameter-invalid", 422, reason, errors=errors)

@@ -1,10 +1,10 @@
-"""Samples: the newest messages of a topic, for somebody who writes a job spec.
+"""Samples: the newest messages of a topic, for a user who writes a job spec.
 
-    connection of the operator's, topics ──► a consumer without a group, a few offsets from each
-                                             end ──► the newest of them, bounded in all
+    the operator's connection, topics ──► a consumer without a group, a few offsets before each end
+                                          ──► the newest messages, bounded in number and size
 
-One look at a time, and the same look again within some seconds is answered from memory. A broker
-that does not answer costs the one who asked some seconds, and nobody else.
+One read at a time; a repeated read within some seconds is answered from memory. A broker that does
+not respond delays only the user who requested it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 
 _FETCH_BYTES = 256 * 1024
 _POLL_MS = 500
-_NAMED = 5  # topics, where the one that is asked for is not there
+_NAMED = 5  # similar topics in the error for an unknown topic
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One message, as it is in its topic."""
+    """One message of a topic."""
 
     topic: str
     partition: int
@@ -52,55 +52,57 @@ class Sample:
 
 
 class Samples:
-    """Of all topics that the operator's connections reach."""
+    """The samples of all topics; thread-safe."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._looking = threading.Lock()
-        self._kept: dict[tuple[str, tuple[str, ...]], tuple[float, list[Sample]]] = {}
+        self._reading = threading.Lock()
+        self._cached: dict[tuple[str, tuple[str, ...]], tuple[float, list[Sample]]] = {}
 
-    def newest(self, connection: str, topics: Sequence[str]) -> list[Sample]:
-        """The newest messages of some topics, the newest first; a Problem where they cannot be
-        had. It waits for the broker, so it is called in a thread."""
-        asked = (connection, tuple(topics))
-        if not self._looking.acquire(timeout=SAMPLE_SECONDS_MAX):
-            detail = "somebody else looks at messages just now; try again in a moment"
+    def read_newest(self, connection: str, topics: Sequence[str]) -> list[Sample]:
+        """Return the newest messages of some topics, newest first.
+
+        Raise a Problem if the brokers do not return them. It blocks: not for the event loop.
+        """
+        source = (connection, tuple(topics))
+        if not self._reading.acquire(timeout=SAMPLE_SECONDS_MAX):
+            detail = "another request is reading messages; try again in a moment"
             raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
         try:
             now = time.monotonic()
-            self._kept = {
-                each: kept
-                for each, kept in self._kept.items()
-                if now - kept[0] < SAMPLE_KEPT_SECONDS
+            self._cached = {
+                each: cached
+                for each, cached in self._cached.items()
+                if now - cached[0] < SAMPLE_KEPT_SECONDS
             }
-            if asked not in self._kept:
-                self._kept[asked] = (now, self._read(connection, topics))
-            return self._kept[asked][1]
+            if source not in self._cached:
+                self._cached[source] = (now, self._read(connection, topics))
+            return self._cached[source][1]
         finally:
-            self._looking.release()
+            self._reading.release()
 
     def _read(self, connection: str, topics: Sequence[str]) -> list[Sample]:
-        options = kafka_python_options(self._connections.named(connection))
+        options = kafka_python_options(self._connections.lookup(connection))
         try:
-            with closing(_consumer(options)) as consumer:
+            with closing(_make_consumer(options)) as consumer:
                 require_allowed_brokers(consumer._client.cluster)
-                return _newest(consumer, topics)
+                return _read_newest(consumer, topics)
         except AddressRefused as refused:
             log.warning("connection %s: %s", connection, refused)
             detail = (
-                f"the brokers of connection {connection!r} send clients on to an address that none "
-                "is let go to; the service's log has it"
+                f"the brokers of connection {connection!r} advertise an address that is not "
+                "allowed; the service's log names it"
             )
             raise Problem("address-refused", 502, detail) from None
         except (KafkaError, OSError, ValueError) as error:
             detail = (
-                f"the brokers of connection {connection!r} did not give any message "
-                f"({type(error).__name__}): check that they run, and that the topic is there"
+                f"the brokers of connection {connection!r} returned no message "
+                f"({type(error).__name__}): check that they run, and that the topic exists"
             )
             raise Problem("broker-silent", 503, detail) from None
 
 
-def _consumer(options: dict[str, str | list[str]]) -> Any:
+def _make_consumer(options: dict[str, str | list[str]]) -> Any:
     return KafkaConsumer(
         **options,
         group_id=None,
@@ -115,40 +117,40 @@ def _consumer(options: dict[str, str | list[str]]) -> Any:
     )
 
 
-def _unknown(topics: Sequence[str], known: Iterable[str]) -> str:
-    """That there is no such topic, and which there are: the nearest ones, or the first."""
-    there = sorted(name for name in known if not name.startswith("__"))
-    near = [each for topic in topics for each in get_close_matches(topic[:100], there, _NAMED)]
-    named = ", ".join(near or there[:_NAMED])
+def _describe_unknown(topics: Sequence[str], known: Iterable[str]) -> str:
+    """Return the error for an unknown topic, with similar names or the first ones."""
+    existing = sorted(name for name in known if not name.startswith("__"))
+    near = [each for topic in topics for each in get_close_matches(topic[:100], existing, _NAMED)]
+    named = ", ".join(near or existing[:_NAMED])
     missing = " or ".join(repr(topic[:100]) for topic in topics)
-    told = f"there is no topic {missing} at those brokers"
-    return f"{told}; known there: {named}" if named else told
+    text = f"the brokers have no topic {missing}"
+    return f"{text}; known topics: {named}" if named else text
 
 
-def _newest(consumer: Any, topics: Sequence[str]) -> list[Sample]:
+def _read_newest(consumer: Any, topics: Sequence[str]) -> list[Sample]:
     deadline = time.monotonic() + SAMPLE_SECONDS_MAX
-    places = [
+    partitions = [
         TopicPartition(topic, partition)
         for topic in topics
         for partition in sorted(consumer.partitions_for_topic(topic) or ())
     ][:SAMPLE_PARTITIONS_MAX]
-    if not places:
-        raise Problem("topic-unknown", 404, _unknown(topics, consumer.topics()))
-    ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
-    waiting = {place: ends[place] for place in places if ends[place] > begins[place]}
+    if not partitions:
+        raise Problem("topic-unknown", 404, _describe_unknown(topics, consumer.topics()))
+    ends, starts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
+    waiting = {each: ends[each] for each in partitions if ends[each] > starts[each]}
     consumer.assign(list(waiting))
-    for place, end in waiting.items():
-        consumer.seek(place, max(begins[place], end - SAMPLE_MESSAGES_MAX))
+    for each, end in waiting.items():
+        consumer.seek(each, max(starts[each], end - SAMPLE_MESSAGES_MAX))
     found: list[Sample] = []
     size = 0
     while waiting and time.monotonic() < deadline and size < SAMPLE_BYTES_MAX:
         for records in consumer.poll(timeout_ms=_POLL_MS).values():
             for record in records:
                 size += len(record.value or b"")
-                place = (record.topic, record.partition, record.offset)
-                found.append(Sample(*place, record.timestamp, record.key, record.value))
-        for place in [each for each in waiting if consumer.position(each) >= waiting[each]]:
-            del waiting[place]
-            consumer.pause(place)
+                position = (record.topic, record.partition, record.offset)
+                found.append(Sample(*position, record.timestamp, record.key, record.value))
+        for done in [each for each in waiting if consumer.position(each) >= waiting[each]]:
+            del waiting[done]
+            consumer.pause(done)
     found.sort(key=lambda each: (each.time_ms or 0, each.offset, each.partition), reverse=True)
     return found[:SAMPLE_MESSAGES_MAX]

@@ -1,9 +1,9 @@
-"""Assets: the console's own style sheet, scripts and icon, under a name that changes with them.
+"""Assets: the console's style sheets, scripts and icon, under an address with their digest.
 
-    assets/*.css, *.js, *.svg ──► one digest of all ──► /assets/DIGEST/NAME, which browsers keep
+    assets/*.css, *.js, *.svg ──► one digest of all ──► /assets/DIGEST/NAME, cached for a year
 
-The digest is a part of the path and not of the name, so that a script can import its neighbour by
-`./neighbour.js`. They hold nothing of anybody's, so whoever may see the login page may have them.
+The digest is in the path and not in the name, so that a script can import another one by
+`./other.js`. Assets contain no data of users, so they need no login.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _TYPES = {
 }
 
 
-def _read() -> dict[str, bytes]:
+def _read_files() -> dict[str, bytes]:
     home = Path(__file__).parent / "assets"
     return {
         path.name: path.read_bytes() for path in sorted(home.iterdir()) if path.suffix in _TYPES
     }
 
 
-def _digest(files: Mapping[str, bytes]) -> str:
-    told = hashlib.sha256()
+def _compute_digest(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
     for name, content in files.items():
-        told.update(f"{name} {len(content)}\n".encode() + content)
-    return told.hexdigest()[:12]
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
 
 
-_FILES = _read()
-DIGEST = _digest(_FILES)
+_FILES = _read_files()
+DIGEST = _compute_digest(_FILES)
 
 router = APIRouter(include_in_schema=False)
 
 
-def asset(name: str) -> str:
-    """Where a page finds an asset; a name that is none is a mistake of ours."""
+def asset_address(name: str) -> str:
+    """Return the address of an asset; raise LookupError for an unknown name."""
     if name not in _FILES:
         raise LookupError(f"the console has no asset {name!r}")
     return f"/assets/{DIGEST}/{name}"

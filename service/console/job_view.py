@@ -1,6 +1,6 @@
-"""A job as its pages show it: what the register and the table say of it, in words and tones.
+"""A job as its pages show it: its record, the state of its table, and colours.
 
-Pages ask the same objects as the routes do; nothing here goes over HTTP.
+Pages read the same objects as the routes of the REST API, without HTTP.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobs.core.plan.tree import Plan
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.live.epoch_history import Behind
+from service.live.epoch_history import LagPoint
 from service.live.follower import Follower
 from service.moments import now_ms
 from service.problems import Problem
@@ -24,7 +24,7 @@ from service.supervision.register import Actual, Desired, JobRecord
 
 _LAG_MS_MAX = 30_000
 
-# How a state looks: a dot of this tone beside its word, never the tone alone.
+# The colour of each state; pages show it as a dot beside the state's name, never alone.
 _TONES = {
     Actual.CREATED: "quiet",
     Actual.STARTING: "busy",
@@ -37,16 +37,17 @@ _TONES = {
 }
 
 
-def state_words(record: JobRecord) -> str:
+def label_state(record: JobRecord) -> str:
+    """Return the state as pages write it: awaiting approval."""
     return record.actual.replace("_", " ").lower()
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job at the moment of the request."""
+    """One job at the time of the request."""
 
     record: JobRecord
-    standing: dict[str, Any]  # as in the job's document
+    status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
     follower: Follower | None
 
     @property
@@ -55,12 +56,12 @@ class JobView:
 
     @property
     def spec(self) -> JobSpec:
-        """As it was put last; reading it takes a millisecond, so a list of jobs leaves it alone."""
+        """The spec that was put last; parsing takes a millisecond: not for lists of jobs."""
         return load_spec(msgspec.json.decode(self.record.spec))
 
     @property
     def state(self) -> str:
-        return state_words(self.record)
+        return label_state(self.record)
 
     @property
     def tone(self) -> str:
@@ -80,23 +81,22 @@ class JobView:
 
     @property
     def watermark(self) -> int | None:
-        found: int | None = self.standing["watermark"]
+        found: int | None = self.status["watermark"]
         return found
 
     @property
-    def behind(self) -> Behind | None:
-        """The lag as it was looked at last, where that is not long ago."""
-        lag = None if self.follower is None else self.follower.course.lag
+    def newest_lag(self) -> LagPoint | None:
+        """The last measured lag, unless it is too old."""
+        lag = None if self.follower is None else self.follower.history.lag
         return lag if lag is not None and now_ms() - lag.at_ms < _LAG_MS_MAX else None
 
     @property
     def lag(self) -> int | None:
-        return None if self.behind is None else self.behind.records
+        return None if self.newest_lag is None else self.newest_lag.records
 
     @property
-    def by_the_clock(self) -> bool:
-        """Whether the time of its rows is when something happened in the world of clocks, and no
-        column, which may be of any time."""
+    def has_clock_time(self) -> bool:
+        """Whether row times are near the wall clock; a column may have any time."""
         return isinstance(self.spec.watermark.time, str)
 
     @property
@@ -105,10 +105,10 @@ class JobView:
 
     @property
     def stopped(self) -> bool:
-        """Whether what needs a job that stands still can be done; as Jobs.require_stopped."""
-        waits = self.record.desired == Desired.RUNNING and self.record.retry_at is not None
-        still = self.record.actual not in (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
-        return still and self.record.pid is None and not waits
+        """Whether operations on a stopped job are allowed; as JobCatalog.require_stopped."""
+        retries = self.record.desired == Desired.RUNNING and self.record.retry_at is not None
+        inactive = self.record.actual not in (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
+        return inactive and self.record.pid is None and not retries
 
     @property
     def restart_needed(self) -> bool:
@@ -116,21 +116,22 @@ class JobView:
         return record.pid is not None and record.run_revision not in (None, record.revision)
 
 
-def view_of(runtime: Runtime, record: JobRecord) -> JobView:
+def view_job(runtime: Runtime, record: JobRecord) -> JobView:
+    """Return the view of a job whose record is known."""
     try:
-        follower = runtime.follower(record.name)
+        follower = runtime.find_follower(record.name)
     except Problem:  # deleted since
         follower = None
-    return JobView(record, runtime.standing(record.name), follower)
+    return JobView(record, runtime.describe_status(record.name), follower)
 
 
-def job_view(request: Request, name: str) -> JobView:
-    """The job of a page's address; a Problem where there is none."""
+def find_job(request: Request, name: str) -> JobView:
+    """Return the job of a page's address; raise a Problem if there is none."""
     runtime = runtime_of(request)
-    return view_of(runtime, runtime.jobs.record(name))
+    return view_job(runtime, runtime.jobs.find_record(name))
 
 
-async def followed_job(request: Request, name: str) -> tuple[Follower, JobView]:
-    """The same once its table was looked at, and who follows that."""
-    follower = await runtime_of(request).ready(name)
-    return follower, job_view(request, name)
+async def find_followed_job(request: Request, name: str) -> tuple[Follower, JobView]:
+    """Wait until the job's table was read; return its follower and the job."""
+    follower = await runtime_of(request).wait_until_ready(name)
+    return follower, find_job(request, name)

@@ -1,10 +1,10 @@
-"""Pages: a template and what it shows, answered with the headers that every page has.
+"""Pages: rendered templates with the headers that every page has.
 
-    handler ──► page(request, visitor, "job.html", job=...) ──► HTML, no-store, a strict CSP
+    handler ──► render_page(request, visitor, "job.html", job=...) ──► HTML, no-store, a strict CSP
        └ Problem, or anything else that is raised ──► PageRoute ──► the login page, or an error page
 
-A page is whole: its live parts are elements with `data-live` and an id, which assets/live.js takes
-anew from the same address. So there is one place that renders a thing, and it needs no script.
+A page is complete without scripts. Its live parts are elements with `data-live` and an id, which
+assets/live.js reloads from the same address. So each part is rendered in one place only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from service.console import words
-from service.console.asset_files import DIGEST, asset
-from service.console.visitor import Visitor, login_address, visitor_of
+from service.console.asset_files import DIGEST, asset_address
+from service.console.formatting import FILTERS
+from service.console.visitor import Visitor, login_address, require_visitor
 from service.problems import TITLES, Problem
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ _POLICY = "; ".join(
 HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cache-Control": "no-store",
-    # Not no-referrer, with which a form says that it comes from nowhere, and is refused.
+    # Not no-referrer: browsers then send `Origin: null` with a form, which is refused.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -54,77 +54,79 @@ HEADERS = {
 _SEE_OTHER = 303
 
 
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
-        undefined=StrictUndefined,  # a name that is misspelt fails in the first test
+        undefined=StrictUndefined,  # a misspelt name fails in the first test
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(asset=asset, digest=DIGEST, version=metadata.version("retally"))
-    environment.filters.update(words.FILTERS)
+    environment.globals.update(
+        asset=asset_address, digest=DIGEST, version=metadata.version("retally")
+    )
+    environment.filters.update(FILTERS)
     return environment
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _make_environment()
 
 
-def rendered(template: str, **shown: Any) -> str:
-    return _ENVIRONMENT.get_template(template).render(**shown)
+def _render(template: str, **values: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render(**values)
 
 
-async def page(
+async def render_page(
     request: Request,
     visitor: Visitor | None,
     template: str,
     *,
     status: int = 200,
     headers: dict[str, str] | None = None,
-    **shown: Any,
+    **values: Any,
 ) -> Response:
-    """A page. It is rendered in a thread: one with many charts would hold up other requests."""
+    """Render a template in a thread: a page with many charts would delay other requests."""
     text = await run_in_threadpool(
-        rendered, template, visitor=visitor, path=request.url.path, **shown
+        _render, template, visitor=visitor, path=request.url.path, **values
     )
     return Response(text, status, HEADERS | (headers or {}), "text/html; charset=utf-8")
 
 
 class PageRoute(APIRoute):
-    """Whatever a page's handler raises is told as a page."""
+    """A route whose errors are answered as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
-        async def handled(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
             except Problem as problem:
-                return await told(request, problem)
+                return await render_problem(request, problem)
             except RequestValidationError as error:
                 named = ", ".join(".".join(map(str, each["loc"][1:])) for each in error.errors())
-                detail = f"the address cannot be read: see {named}"
-                return await told(request, Problem("parameter-invalid", 422, detail))
+                detail = f"the address has invalid parameters: {named}"
+                return await render_problem(request, Problem("parameter-invalid", 422, detail))
             except Exception as error:
                 incident = uuid4().hex[:12]
                 log.error("incident %s", incident, exc_info=error)
-                detail = f"The service's log says more: look for incident {incident}."
-                return await told(request, Problem("internal", 500, detail))
+                detail = f"The service's log has the details: search for incident {incident}."
+                return await render_problem(request, Problem("internal", 500, detail))
 
-        return handled
+        return handle
 
 
-async def told(request: Request, problem: Problem) -> Response:
-    """A problem as a page; whoever is not known is led to the login."""
+async def render_problem(request: Request, problem: Problem) -> Response:
+    """Return a problem as a page; redirect an unknown user to the login page."""
     if problem.code == "unauthorized":
         headers = {"Location": login_address(request), **HEADERS}
         return Response(status_code=_SEE_OTHER, headers=headers)
     try:
-        visitor = visitor_of(request)
-    except Problem:  # by a name that is not served, or with a role that may see nothing
+        visitor = require_visitor(request)
+    except Problem:  # an unknown Host header, or a token without a role
         visitor = None
-    return await page(
+    return await render_page(
         request,
         visitor,
         "problem.html",
@@ -135,6 +137,6 @@ async def told(request: Request, problem: Problem) -> Response:
     )
 
 
-def elsewhere(place: str, headers: dict[str, str] | None = None) -> Response:
-    """To another page, by GET."""
-    return RedirectResponse(place, _SEE_OTHER, HEADERS | (headers or {}))
+def redirect_to(path: str, headers: dict[str, str] | None = None) -> Response:
+    """Redirect to another page by GET."""
+    return RedirectResponse(path, _SEE_OTHER, HEADERS | (headers or {}))

@@ -1,4 +1,4 @@
-"""The console's pages as one router, each part in a file of its own; and what is no page."""
+"""All pages of the console as one router, and the page for unknown addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from service.console import asset_files
-from service.console.page import told
+from service.console.page import render_problem
 from service.console.pages import (
     audit_log,
     audits,
@@ -40,18 +40,18 @@ for _part in _PARTS:
 
 
 def install(app: FastAPI) -> None:
-    """Who looks for a page that is none is told so by a page; programs are told as before."""
-    otherwise = app.exception_handlers[HTTPException]
+    """Answer unknown addresses with a page for browsers; leave programs' answers as they are."""
+    fallback = app.exception_handlers[HTTPException]
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         path = request.url.path
-        looks = "text/html" in request.headers.get("accept", "") and request.method == "GET"
-        if error.status_code == 404 and looks and not path.startswith("/v1/"):
-            return await told(
-                request, Problem("not-found", 404, f"there is nothing at {path[:200]}")
+        browses = "text/html" in request.headers.get("accept", "") and request.method == "GET"
+        if error.status_code == 404 and browses and not path.startswith("/v1/"):
+            return await render_problem(
+                request, Problem("not-found", 404, f"there is no page at {path[:200]}")
             )
-        response: Response = await otherwise(request, error)  # type: ignore[misc]
+        response: Response = await fallback(request, error)  # type: ignore[misc]
         return response
 
     app.add_exception_handler(HTTPException, on_http)

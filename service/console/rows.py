@@ -1,6 +1,6 @@
-"""Rows of results as pages show them: cells as text, and where a group is looked at.
+"""Result rows as pages show them: cells as text, and the address of each row's group.
 
-{"name": "bolt", "top": 998} ──► cells, an id for the live part, /jobs/items/results/bolt
+{"name": "bolt", "top": 998} ──► cells, an element id for live updates, /jobs/items/results/bolt
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
-from service.console import words
+from service.console.formatting import format_number
 from service.table.row_shape import RowShape
 
-_DOTS = (".", "..")  # which browsers take for steps in a path
+_DOT_SEGMENTS = (".", "..")  # browsers resolve them as steps in a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,25 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRow:
+class DisplayRow:
     id: str
-    link: str | None  # the last part of its group's address; None where no column names it
+    link: str | None  # the last segment of its group's address; None if no column has the key
     cells: tuple[Cell, ...]
 
 
-def text_of(value: Json | Any) -> str:
-    """A value of a row as it is: exact, and never its meaning."""
+def format_value(value: Json | Any) -> str:
+    """Return a value of a row as text, exact and unescaped."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def cell(column: str, value: Any, *, numeric: bool) -> Cell:
+def make_cell(column: str, value: Any, *, numeric: bool) -> Cell:
     if value is None:
         return Cell(column, "NULL", "null")
     if value == "":
         return Cell(column, "(empty)", "null")
-    return Cell(column, text_of(value), "num" if numeric else "text")
+    return Cell(column, format_value(value), "num" if numeric else "text")
 
 
 def is_numeric(shape: RowShape, column: str) -> bool:
@@ -54,92 +54,87 @@ def is_numeric(shape: RowShape, column: str) -> bool:
     return kind.integer or kind.floating or str(kind).startswith("DECIMAL")
 
 
-def numeric_columns(shape: RowShape) -> frozenset[str]:
+def find_numeric_columns(shape: RowShape) -> frozenset[str]:
     return frozenset(name for name in shape.names if is_numeric(shape, name))
 
 
-def key_part(key: Mapping[str, Any]) -> str:
-    """What stands for a group at the end of an address: see RowShape.parse_key."""
+def encode_key(key: Mapping[str, Any]) -> str:
+    """Return a key as the last segment of an address; RowShape.parse_key reads it."""
     if len(key) == 1:
         (value,) = key.values()
         text = value if isinstance(value, str) else json.dumps(value)
-        if value is not None and text and not text.startswith("{") and text not in _DOTS:
+        if value is not None and text and not text.startswith("{") and text not in _DOT_SEGMENTS:
             return quote(text, safe="")
     return quote(json.dumps(key, ensure_ascii=False, separators=(",", ":")), safe="")
 
 
-def key_label(key: Mapping[str, Any]) -> str:
-    """A group in words: its one value, or name=value of each column."""
+def label_key(key: Mapping[str, Any]) -> str:
+    """Return a readable key: its only value, or name=value of each column."""
     if not key:
         return "all rows"
     if len(key) == 1:
         (value,) = key.values()
-        return "NULL" if value is None else text_of(value) or "(empty)"
-    return ", ".join(f"{name}={'NULL' if v is None else text_of(v)}" for name, v in key.items())
+        return "NULL" if value is None else format_value(value) or "(empty)"
+    return ", ".join(
+        f"{name}={'NULL' if value is None else format_value(value)}" for name, value in key.items()
+    )
 
 
-def group_names(shape: RowShape) -> list[str]:
+def list_group_columns(shape: RowShape) -> list[str]:
     return [named.name for named in shape.plan.group]
 
 
-def key_of_row(shape: RowShape, row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The group of a row; None where the query does not select all of its group columns."""
-    names = group_names(shape)
+def find_key(shape: RowShape, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the key of a row; None if the query does not select all group columns."""
+    names = list_group_columns(shape)
     return {name: row[name] for name in names} if all(name in row for name in names) else None
 
 
-def shown_row(shape: RowShape, numeric: frozenset[str], row: Mapping[str, Any]) -> ShownRow:
-    key = key_of_row(shape, row)
-    link = None if key is None else key_part(key)
-    cells = tuple(cell(name, row[name], numeric=name in numeric) for name in shape.names)
-    named = link if link is not None else json.dumps(row, default=str)
-    return ShownRow(f"row-{digest(named)}", link, cells)
-
-
-def digest(text: str) -> str:
-    """A name for an element, of whatever characters."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def make_row(shape: RowShape, numeric: frozenset[str], row: Mapping[str, Any]) -> DisplayRow:
+    key = find_key(shape, row)
+    link = None if key is None else encode_key(key)
+    cells = tuple(make_cell(name, row[name], numeric=name in numeric) for name in shape.names)
+    identity = link if link is not None else json.dumps(row, default=str)
+    digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    return DisplayRow(f"row-{digest}", link, cells)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """How a column went from one value to another."""
+class ColumnChange:
+    """The old and the new value of one column."""
 
     column: str
     before: Cell
     after: Cell
-    way: str  # up, down or other
+    direction: str  # up or down; same or other if the numbers have no order
 
 
-def step(shape: RowShape, column: str, before: Any, after: Any) -> Step:
-    numeric = is_numeric(shape, column)
-    old, new = (cell(column, value, numeric=numeric) for value in (before, after))
-    return Step(column, old, new, way_of(shape, column, before, after))
-
-
-def way_of(shape: RowShape, column: str, before: Any, after: Any) -> str:
-    """Whether a number went up or down."""
-    if before is None or after is None or not is_numeric(shape, column):
-        return "other"
-    old, new = (shape.value_bytes(column, text_of(value)) for value in (before, after))
-    return "same" if old == new else "up" if new > old else "down"
-
-
-def steps(
+def compare_rows(
     shape: RowShape, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> list[Step]:
-    """The columns in which two rows of a group differ."""
+) -> list[ColumnChange]:
+    """Return the columns in which two rows of a group differ."""
     if before is None or after is None:
         return []
     return [
-        step(shape, name, before[name], after[name])
+        _compare_column(shape, name, before[name], after[name])
         for name in shape.names
         if before[name] != after[name]
     ]
 
 
-def ranges_told(read: Mapping[str, Mapping[str, Any]] | None) -> str:
-    """Source offsets: shop.product/2 [120, 131)."""
-    if read is None:
-        return "which offsets is no longer known"
-    return source_text(read, words.number) or "nothing: time had come"
+def _compare_column(shape: RowShape, column: str, before: Any, after: Any) -> ColumnChange:
+    numeric = is_numeric(shape, column)
+    old, new = (make_cell(column, value, numeric=numeric) for value in (before, after))
+    return ColumnChange(column, old, new, _find_direction(shape, column, before, after))
+
+
+def _find_direction(shape: RowShape, column: str, before: Any, after: Any) -> str:
+    if before is None or after is None or not is_numeric(shape, column):
+        return "other"
+    old, new = (shape.encode_value(column, format_value(value)) for value in (before, after))
+    return "same" if old == new else "up" if new > old else "down"
+
+
+def format_ranges(ranges: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return source offsets as text: shop.product/2 [120, 131)."""
+    return source_text(ranges, format_number)

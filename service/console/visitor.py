@@ -1,7 +1,7 @@
-"""The visitor: who looks at a page, and what they may do there.
+"""The visitor of a page: the user, their role and their session.
 
 request ──► service.access, as for every route ──► Visitor ──► page
-                   └ nobody that is known ──► the login page, and back to where they wanted to
+                   └ unknown user ──► the login page, then back to the requested page
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from fastapi import Request
 
 from service.access.requirements import Access
-from service.access.sessions import change_word
+from service.access.sessions import derive_csrf_token
 from service.access.tokens import Role
 
 _NEXT_CHARACTERS_MAX = 2_000
@@ -22,15 +22,15 @@ _NEXT_CHARACTERS_MAX = 2_000
 class Visitor:
     who: str
     role: Role
-    csrf: str | None  # what a change has to say; None where no session is needed
-    logged_in: bool  # by a session, which they can end
+    csrf: str | None  # for X-CSRF-Token; None if the request needs no session
+    logged_in: bool  # by a session, so the page shows a logout button
 
     @property
-    def operates(self) -> bool:
+    def can_operate(self) -> bool:
         return self.role >= Role.OPERATOR
 
     @property
-    def administers(self) -> bool:
+    def can_administer(self) -> bool:
         return self.role >= Role.ADMIN
 
     @property
@@ -38,27 +38,27 @@ class Visitor:
         return self.role.name.lower()
 
 
-def visitor_of(request: Request, needed: Role = Role.VIEWER) -> Visitor:
-    """Who asks for a page; a Problem where they are not known, or may not see it."""
+def require_visitor(request: Request, needed: Role = Role.VIEWER) -> Visitor:
+    """Return the user of a request; raise a Problem if unknown or without the role."""
     access: Access = request.app.state.access
-    access.check(request, needed)
-    cookie = access.session_of(request) if request.state.by == "session" else None
+    access.authorize(request, needed)
+    cookie = access.find_session(request) if request.state.by == "session" else None
     return Visitor(
         who=request.state.who,
         role=request.state.role,
-        csrf=None if cookie is None else change_word(cookie),
+        csrf=None if cookie is None else derive_csrf_token(cookie),
         logged_in=cookie is not None,
     )
 
 
 def login_address(request: Request) -> str:
-    """The login page, which leads back to this one."""
+    """Return the address of the login page, which leads back to this page."""
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return "/login" if wanted == "/" else f"/login?next={quote(own_place(wanted), safe='')}"
+    return "/login" if wanted == "/" else f"/login?next={quote(safe_path(wanted), safe='')}"
 
 
-def own_place(wanted: str) -> str:
-    """A path of this service; whatever leads elsewhere becomes the first page."""
+def safe_path(wanted: str) -> str:
+    """Return a path of this service; / for an address that leads to another site."""
     parts = urlsplit(wanted)
     leads_away = parts.scheme or parts.netloc or not wanted.startswith("/") or "\\" in wanted
     unsafe = len(wanted) > _NEXT_CHARACTERS_MAX or not wanted.isprintable()

@@ -1,1 +1,1 @@
-"""How much of the service a client may use: connections, streams, requests at work."""
+"""Limits on what clients may use: connections, streams, requests in progress."""

@@ -1,15 +1,15 @@
-"""Bounded protocol: what one connection may cost.
+"""Bounded protocol: limits on what one connection may cost.
 
-    connection ──► waiting ── whole request ──► at work ── answer ──► waiting (kept alive)
+    connection ──► waiting ── whole request ──► at work ── response ──► waiting (kept alive)
                       │ too slow: 408   head too large: 431
-                      │                          └ answer not taken: waiting
-                      └ too many wait: the one that has waited longest is closed
+                      │                          └ response not read: waiting
+                      └ too many wait: the connection that has waited longest is closed
 
-uvicorn bounds neither the time nor the size of a request's head, and counts every connection: some
-thousand that never ask would have everybody else refused. Whoever sends its request at once is
-served beside any number of those that do not. It also parses and queues as many requests as a
-client cares to send before it takes an answer. Here the bytes are parsed in slices, and after a few
-unanswered requests the rest is dropped: the last answer says `Connection: close`.
+uvicorn limits neither the time nor the size of a request's head, and counts every connection: a
+thousand idle connections would make it answer 503 to everyone. Here a client that sends its request
+promptly is served, however many idle connections there are. uvicorn also parses and queues as many
+requests as a client sends before it reads a response. Here the bytes are parsed in slices. After a
+few unanswered requests the rest is dropped, and the last response has `Connection: close`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from service.limits.capacity import Capacity
 
 
 class _OpenTransport:
-    """A transport that ignores what is asked of it after its end. uvloop's raises, so each request
-    whose client has gone would leave a stack in the log."""
+    """A transport that ignores calls after it was closed.
+
+    uvloop's transport raises, so each request of a vanished client would log a stack trace.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -57,7 +59,7 @@ class _OpenTransport:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; `waiting` has all that are not at work, the longest first."""
+    """One connection; `waiting` has all idle connections, the longest first."""
 
     waiting: ClassVar[dict[BoundedProtocol, None]] = {}
     capacity: ClassVar[Capacity] = Capacity()
@@ -67,8 +69,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._head_complete = False
-        self._at_work: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
-        self._surplus = False  # what comes now is more than one connection may ask
+        self._at_work: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest
+        self._surplus = False  # too many unanswered requests: drop all further bytes
 
     # --- a connection ---------------------------------------------------------------------------
 
@@ -78,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        # uvicorn tells the newest request only: a stream with one behind it would never end.
+        # uvicorn informs only the newest request, so a stream followed by another would not end.
         self.pipeline.clear()
         if self._at_work is not None:
             self._at_work.disconnected = True
@@ -102,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait()  # for the client to take its answer
+        self._wait()  # for the client to read its response
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -122,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._surplus = True
             self.cycle.keep_alive = False
             return
-        if self._deadline is None:  # not the first one on this connection
+        if self._deadline is None:  # not the first request of this connection
             self._expect_request()
         self._head_complete = False
 
@@ -143,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._deadline is None and not self._unanswered:
-            self._wait()  # for the next one; uvicorn closes it when none comes
+            self._wait()  # for the next request; uvicorn closes an idle connection
 
     # --- bounds -----------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class BoundedProtocol(HttpToolsProtocol):
         ):
             longest = next(iter(self.waiting))
             longest._stop_waiting()
-            longest.transport.abort()  # close() would wait for a client that takes nothing
+            longest.transport.abort()  # close() would wait for a client that reads nothing
 
     def _stop_waiting(self) -> None:
         self.waiting.pop(self, None)
@@ -171,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse(self, status: int) -> None:
-        """Unless an answer is on its way already, say why."""
+        """Close the connection; send the status unless a response has started."""
         self._stop_waiting()
         if self.transport.is_closing():
             return

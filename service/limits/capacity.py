@@ -1,10 +1,10 @@
-"""Capacity: how many connections the service takes, by the descriptors that it may open.
+"""Capacity: the number of connections, derived from the file descriptors of the process.
 
-    RLIMIT_NOFILE ──► soft limit raised towards the hard ──► enough: the bounds of schemas.limits
-                                                         └─► too few: all of them lowered
+    RLIMIT_NOFILE ──► raise the soft limit towards the hard one ──► enough: schemas.limits apply
+                                                                └─► too few: lower all of them
 
-A process that has no descriptor left accepts no connection and reads no table. So connections have
-three quarters of them at most; the rest is for tables, indexes, logs and the processes of jobs.
+Without a free descriptor a process accepts no connection and reads no table. So connections use
+three quarters at most; the rest is for tables, indexes, logs and the processes of jobs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
+    """The most streams, idle connections and requests in progress."""
+
     followers: int = FOLLOWERS_MAX
     waiting: int = WAITING_CONNECTIONS_MAX
     requests: int = REQUESTS_AT_WORK_MAX
@@ -34,8 +36,8 @@ class Capacity:
         return self.followers + self.waiting + self.requests
 
 
-def capacity_of(descriptors: int) -> Capacity:
-    """Return the bounds that a process with so many descriptors can keep."""
+def derive_capacity(descriptors: int) -> Capacity:
+    """Return the limits for a process with this number of file descriptors."""
     whole = Capacity()
     share = min(1.0, descriptors * 3 / 4 / whole.connections)
     followers, waiting, requests = (
@@ -44,8 +46,8 @@ def capacity_of(descriptors: int) -> Capacity:
     return Capacity(followers, waiting, requests)
 
 
-def own_capacity() -> Capacity:
-    """Return the bounds of this process; raise its limit before, and log what is done."""
+def determine_capacity() -> Capacity:
+    """Raise the process's limit of open files, and return the limits that fit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS_WANTED:
         most = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
@@ -53,11 +55,14 @@ def own_capacity() -> Capacity:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         log.info("raised the limit of open files from %d to %d", soft, raised)
         soft = raised
-    capacity = Capacity() if soft == resource.RLIM_INFINITY else capacity_of(soft)
+    capacity = Capacity() if soft == resource.RLIM_INFINITY else derive_capacity(soft)
     if capacity != Capacity():
         log.warning(
-            "only %d open files are allowed (ulimit -n), so at most %d followers, %d requests at "
-            "work and %d waiting connections are taken",
-            soft, capacity.followers, capacity.requests, capacity.waiting,
-        )  # fmt: skip
+            "the limit of open files (ulimit -n) is %d, so the service accepts at most %d streams, "
+            "%d requests in progress and %d idle connections",
+            soft,
+            capacity.followers,
+            capacity.requests,
+            capacity.waiting,
+        )
     return capacity

@@ -1,10 +1,10 @@
-"""The follower of a job's table: hears of each new epoch, and hands it on.
+"""The follower of a job's table: receives new epochs from the reader, and wakes clients.
 
-    reader (its process) ──► Told ──► recent changes, what lookups see ──► whoever waits is woken
-                        └──► Stood ─► the newest epoch, the index has it ──► the others too
+    reader process ──► EpochRead ────► recent changes and lookups ──► wakes streams
+                  └──► EpochIndexed ─► newest epoch and index ──────► wakes all other clients
 
-One thread a job, which only listens. Where the table's query is another one than ours, a follower
-of that one takes our place.
+One thread for each job, which only receives. If the query of the table changes, a follower for the
+new query replaces this one.
 """
 
 from __future__ import annotations
@@ -20,67 +20,82 @@ from contextlib import suppress
 from jobs.core.job.job_plan import plan_of
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from service.live.epoch_history import Course
-from service.live.pulse import Pulse, beaten
-from service.live.reader import Begun, Looked, Outgrown, Seen, Stood, Told
-from service.live.reader_process import Nursery, ReaderEnded, ReaderProcess
-from service.live.recent_changes import Recent
+from service.live.epoch_history import EpochHistory
+from service.live.pulse import Pulse, wait_for_beat
+from service.live.reader import (
+    EpochIndexed,
+    EpochRead,
+    IndexOpened,
+    NothingToFollow,
+    QueryChanged,
+    ReaderEvent,
+)
+from service.live.reader_process import ReaderEnded, ReaderProcess, ReaderSpawner
+from service.live.recent_changes import RecentChanges
 from service.live.results_index import ResultsIndex
-from service.places import JobPlaces
+from service.paths import JobPaths
 from service.table.row_shape import RowShape
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-_END_SECONDS = 5.0  # for a reader to hear that it is to end
+_END_SECONDS = 5.0  # for a reader to end
 _RATE_SECONDS = 10.0
 _TOTALS = (
-    "read", "quarantined", "skipped", "filtered", "late", "duplicates", "dropped_retractions",
-    "unmatched_retractions", "misfits", "expired", "closed", "changelog_rows",
+    "read", "scanned", "quarantined", "skipped", "filtered", "late", "duplicates",
+    "dropped_retractions", "unmatched_retractions", "misfits", "expired", "closed",
+    "changelog_rows",
 )  # fmt: skip
 
 
 class Follower:
-    """Of one job; started at once, until `close`. `outgrown` is told, by its thread, when the
-    table is of another query, and says whether somebody else follows it now."""
+    """Follows one job between `start` and `close`.
+
+    If the table has another query, its thread calls `on_query_changed`, which returns whether
+    another follower has replaced this one.
+    """
 
     def __init__(
         self,
-        places: JobPlaces,
+        paths: JobPaths,
         spec: JobSpec,
-        nursery: Nursery,
+        spawner: ReaderSpawner,
         loop: asyncio.AbstractEventLoop | None,
-        outgrown: Callable[[Follower], bool] = lambda _: False,
+        on_query_changed: Callable[[Follower], bool] = lambda _: False,
     ) -> None:
-        self.places = places
+        self.paths = paths
         self.spec = spec
         self.shape = RowShape(plan_of(spec))
-        self.index = ResultsIndex(places.index, self.shape)
-        self.recent = Recent()
-        self.course = Course()
+        self.index = ResultsIndex(paths.index, self.shape)
+        self.recent = RecentChanges()
+        self.history = EpochHistory()
         self.newest: EpochRow | None = None
         self.problem: str | None = None
-        self.totals: Counter[str] = Counter()  # of the epochs that were followed
+        self.totals: Counter[str] = Counter()  # of the epochs since the start
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
-        self.successor: Follower | None = None  # who goes on, where the query is another now
-        self._outgrown = outgrown
-        self._nursery = nursery
+        self.successor: Follower | None = None  # the follower that has replaced this one
+        self._on_query_changed = on_query_changed
+        self._spawner = spawner
         self._loop = loop
-        self.told = Pulse()  # an epoch's changes are in `recent`, and lookups see it
-        self.stood = Pulse()  # it is in the index too, and `newest`
+        self.new_changes = Pulse()  # `recent` and lookups have a new epoch
+        self.new_epochs = Pulse()  # the index and `newest` have it too
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._reader: ReaderProcess | None = None
         self._wanted: set[str] = set()
-        self._released = False
-        self.settled = False  # whether it knows by now if there is a table, and what it says
+        self._streams_ended = False
+        self.read_once = False  # whether the table was read once, or is known to be missing
         self._thread = threading.Thread(
-            target=self._run, name=f"follower-{places.name}", daemon=True
+            target=self._run, name=f"follower-{paths.name}", daemon=True
         )
+
+    def start(self) -> None:
+        """Start the thread and the reader."""
         self._thread.start()
 
     def close(self) -> None:
-        self._end_reader()
+        """End the reader and the thread."""
+        self._stop_reader()
         self._thread.join(_END_SECONDS)
         if self._thread.is_alive() and self._reader is not None:
             self._reader.kill()
@@ -88,31 +103,35 @@ class Follower:
         self._wake()
         self.index.close()
 
-    def give_way(self, spec: JobSpec) -> Follower:
-        """Another follower, of another query, takes our place: streams go on with that one, and
-        requests that read our index may do so to their end."""
-        self.index.close()
-        self._end_reader()
-        self.successor = Follower(self.places, spec, self._nursery, self._loop, self._outgrown)
-        self._wake()
-        return self.successor
+    def replace(self, spec: JobSpec) -> Follower:
+        """Start a follower for another query, and stop this one.
 
-    def release(self) -> None:
-        """Let go of whoever waits for more, for the service is about to end."""
-        self._released = True
+        Streams continue with the new follower. Requests that read the old index may finish.
+        """
+        self.index.close()
+        self._stop_reader()
+        successor = Follower(self.paths, spec, self._spawner, self._loop, self._on_query_changed)
+        successor.start()
+        self.successor = successor
+        self._wake()
+        return successor
+
+    def end_streams(self) -> None:
+        """Wake all clients and end their streams, because the service is stopping."""
+        self._streams_ended = True
         self._wake()
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come from here."""
-        return self._released or self._closed.is_set()
+        """Whether no more epochs will arrive."""
+        return self._streams_ended or self._closed.is_set()
 
-    async def next_epoch(self, seconds: float, share: asyncio.Event | None = None) -> None:
-        """Until a newer epoch stands, or the time is over."""
-        await beaten(share or self.stood.share(), seconds)
+    async def wait_for_epoch(self, seconds: float, share: asyncio.Event | None = None) -> None:
+        """Wait until the index has a newer epoch, or for the time."""
+        await wait_for_beat(share or self.new_epochs.share(), seconds)
 
-    def rates(self) -> dict[str, float]:
-        """Over the last seconds."""
+    def compute_rates(self) -> dict[str, float]:
+        """Return messages, changes and epochs per second over the last seconds."""
         since = time.time() - _RATE_SECONDS
         paces = [pace for pace in list(self._paces) if pace[0] >= since]
         return {
@@ -125,89 +144,89 @@ class Follower:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            reader = self._begin_reader()
+            reader = self._start_reader()
             try:
                 while reader is not None:
-                    self._heard(reader.next())
+                    self._handle(reader.receive())
             except ReaderEnded:
                 if self._closed.is_set():
                     return
-                log.error("the reader of job %s ended; another begins", self.places.name)
-                self.problem = "its table's reader ended; see the service's log"
+                log.error("the reader of job %s ended; starting another", self.paths.name)
+                self.problem = "the reader of its table ended; see the service's log"
                 self._closed.wait(_AGAIN_SECONDS)
 
-    def _begin_reader(self) -> ReaderProcess | None:
-        """A process that reads the table; None when that is not wanted any more."""
+    def _start_reader(self) -> ReaderProcess | None:
+        """Start a process that reads the table; return None after close."""
         with self._lock:
             if self._closed.is_set():
                 return None
-            self._reader = self._nursery.reader(self.places, self.spec)
+            self._reader = self._spawner.spawn_reader(self.paths, self.spec)
             for column in self._wanted:
-                self._reader.want(column)
+                self._reader.request_index(column)
             return self._reader
 
-    def _end_reader(self) -> None:
+    def _stop_reader(self) -> None:
         with self._lock:
             self._closed.set()
             if self._reader is not None:
-                self._reader.end()
+                self._reader.stop()
 
-    def want(self, columns: Iterable[str]) -> None:
-        """Columns by which rows are asked for, by the index's own names; it may index them."""
+    def request_indexes(self, columns: Iterable[str]) -> None:
+        """Ask the reader to index columns that a query uses, by their names in the index."""
         for column in columns:
             if column not in self._wanted:
                 with self._lock:
                     self._wanted.add(column)
                     if self._reader is not None:
-                        self._reader.want(column)
+                        self._reader.request_index(column)
 
-    def _heard(self, seen: Seen) -> None:
-        match seen:
-            case Begun(row, course, anew):
-                if anew:
+    def _handle(self, event: ReaderEvent) -> None:
+        match event:
+            case IndexOpened(row, rows, refilled):
+                if refilled:
                     self.recent.clear()
                 self.problem = None
                 self.index.open()
-                self.course.begin(course)
-                self._reached(row)
-                self._wake(self.told)
-            case Told(changes, gone):
+                self.history.reset(rows)
+                self._advance(row)
+                self._wake(self.new_changes)
+            case EpochRead(changes, gone):
                 self.index.announce(changes, gone)
                 self.recent.add(changes)
-                self._wake(self.told)
-            case Stood(row):
-                self.index.written()
-                self._reached(row)
-            case Looked(problem):
+                self._wake(self.new_changes)
+            case EpochIndexed(row):
+                self.index.clear_announced()
+                self._advance(row)
+            case NothingToFollow(problem):
                 self.problem = problem
-                self._settle()
-            case Outgrown():
-                self.problem = "the table is of another query"
-                if not self._outgrown(self):
-                    self._settle()
+                self._mark_first_read()
+            case QueryChanged():
+                self.problem = "the table has another query"
+                if not self._on_query_changed(self):
+                    self._mark_first_read()
 
-    def _settle(self) -> None:
-        if not self.settled:
-            self.settled = True
+    def _mark_first_read(self) -> None:
+        if not self.read_once:
+            self.read_once = True
             self._wake()
 
-    def _reached(self, row: EpochRow) -> None:
+    def _advance(self, row: EpochRow) -> None:
         self.newest = row
-        self.settled = True
-        self.course.reached(row)
-        counters = row.counters
+        self.read_once = True
+        self.history.add_epoch(row)
+        counts = row.counts
         self.totals["epochs"] += 1
-        self.totals.update({name: int(counters.get(name) or 0) for name in _TOTALS})
-        pace = (row.committed_at / 1e6, counters.get("read", 0), counters.get("changelog_rows", 0))
+        self.totals.update({name: getattr(counts, name) for name in _TOTALS})
+        pace = (row.committed_at / 1e6, counts.read, counts.changelog_rows)
         self._paces.append(pace)
         while len(self._paces) > 1 and self._paces[0][0] < time.time() - 2 * _RATE_SECONDS:
             self._paces.popleft()
-        self._wake(self.stood)
+        self._wake(self.new_epochs)
 
     def _wake(self, *pulses: Pulse) -> None:
-        """Those who wait for these, or all who wait."""
+        """Wake the clients of these pulses, or of all."""
         if self._loop is None:
             return
-        for pulse in pulses or (self.told, self.stood):
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        for pulse in pulses or (self.new_changes, self.new_epochs):
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(pulse.beat, self._loop)

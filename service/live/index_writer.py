@@ -1,11 +1,11 @@
-"""The writer of a results index: one job's results, epoch by epoch, into the file of the index.
+"""The writer of a results index: writes a job's results, epoch by epoch, into its file.
 
-    reader ──► fill: all rows of one epoch          ┐
-          └──► apply: what the next epoch changed   ┴─► one transaction: rows, epoch number, uuid
+    reader ──► fill: all rows of one epoch            ┐
+          └──► apply: the changes of the next epoch   ┴─► one transaction: rows, epoch number, uuid
 
-It is a cache: its file is named by the plan, its content is tied to the uuid of its epoch, and
-where either does not fit the table it is filled again. It has one writer at a time, across
-processes: the reader of a service that was killed may not have noticed yet.
+The index is a cache. The plan names its file, and its content belongs to the uuid of its epoch. If
+either does not fit the table, the index is filled again. It has one writer at a time, across
+processes: the reader of a killed service may still be running.
 """
 
 from __future__ import annotations
@@ -21,44 +21,55 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from jobs.table.version import TableVersion
 from schemas.limits import INDEX_CACHE_KIB, INDEX_HISTORY_SECONDS, INDEXED_COLUMNS_MAX
 from schemas.table.epoch import EpochRow
 from service.live.recent_changes import EpochChanges
-from service.live.results_index import connected, index_file
+from service.live.results_index import connect, locate_index
 from service.live.row_store import RowStore
-from service.table.job_table import Table
 from service.table.row_shape import RowShape
 from service.transaction import transaction
 
-_CHECKPOINT_PAGES = 16_000  # 64 MiB: a page that several epochs write is put back once
-_FORGET_EVERY_SECONDS = 10.0
+_CHECKPOINT_PAGES = 16_000  # 64 MiB: a page written by several epochs is copied back once
+_TRIM_EVERY_SECONDS = 10.0
 
 
 class IndexWriter:
+    """The only writer of one index file, between `open` and `close`."""
+
     def __init__(self, directory: Path, shape: RowShape) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _only_writer(directory)
         self.shape = shape
-        self._path = index_file(directory, shape)
-        for other in directory.glob("*.sqlite*"):  # of another plan
+        self._directory = directory
+        self._path = locate_index(directory, shape)
+        self._lock: int
+        self._connection: sqlite3.Connection
+        self._store: RowStore
+        self._indexed: set[str]
+        self._applied: deque[tuple[float, int]] = deque()
+        self._trimmed_at = time.monotonic()
+
+    def open(self) -> IndexWriter:
+        """Wait for the previous writer to end, and open or create the file."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock_directory(self._directory)
+        for other in self._directory.glob("*.sqlite*"):  # of another plan
             if not other.name.startswith(self._path.name):
                 other.unlink(missing_ok=True)
         try:
-            self._open()
-        except sqlite3.DatabaseError:  # damaged: it is made anew
-            for damaged in directory.glob(f"{self._path.name}*"):
+            self._open_file()
+        except sqlite3.DatabaseError:  # damaged: create it again
+            for damaged in self._directory.glob(f"{self._path.name}*"):
                 damaged.unlink()
-            self._open()
-        self._indexed = self._store.indexed()
-        self._applied: deque[tuple[float, int]] = deque()
-        self._forgot = time.monotonic()
+            self._open_file()
+        self._indexed = self._store.list_indexed()
+        return self
 
-    def _open(self) -> None:
-        self._connection = connected(self._path)
+    def _open_file(self) -> None:
+        self._connection = connect(self._path)
         self._connection.execute(f"PRAGMA cache_size = -{INDEX_CACHE_KIB}")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         self._store = RowStore(self._connection, self.shape)
-        self._store.create()
+        self._store.create_tables()
         for statement in (
             "CREATE TABLE IF NOT EXISTS standing (epoch INTEGER, oldest INTEGER, uuid TEXT)",
             "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, committed_at INTEGER, "
@@ -72,14 +83,16 @@ class IndexWriter:
         os.close(self._lock)
 
     @property
-    def standing(self) -> tuple[int, str] | None:
-        """The epoch that the rows are of, and its uuid; None for an index that is empty."""
+    def position(self) -> tuple[int, str] | None:
+        """The epoch of the rows and its uuid; None for an empty index."""
         row = self._connection.execute("SELECT epoch, uuid FROM standing").fetchone()
         return None if row is None else (row[0], row[1])
 
-    def fill(self, table: Table, rows: Sequence[EpochRow]) -> None:
-        """Everything anew from the table; `rows` are all of its epochs. Lookups see the old rows
-        until this is done."""
+    def fill(self, table: TableVersion, rows: Sequence[EpochRow]) -> None:
+        """Replace all rows by those of the table; `rows` are all of its epochs.
+
+        Lookups see the old rows until this is done.
+        """
         newest = rows[-1]
         with transaction(self._connection):
             self._store.fill(table, newest.epoch)
@@ -88,62 +101,62 @@ class IndexWriter:
             self._connection.execute(
                 "INSERT INTO standing VALUES (?, ?, ?)", [newest.epoch, newest.epoch, newest.uuid]
             )
-            self._note(rows)
+            self._record_epochs(rows)
         self._applied.clear()
 
     def apply(
         self,
         row: EpochRow,
-        told: EpochChanges,
+        changes: EpochChanges,
         changelog: pa.Table | None,
-        buried: Sequence[bytes] = (),
+        expired: Sequence[bytes] = (),
     ) -> None:
-        """The epoch after the newest one, in one transaction (see RowStore.apply)."""
+        """Write the next epoch in one transaction; see RowStore.apply."""
         with transaction(self._connection):
-            self._store.apply(told, changelog, buried)
+            self._store.apply(changes, changelog, expired)
             self._connection.execute(
                 "UPDATE standing SET epoch = ?, uuid = ?", [row.epoch, row.uuid]
             )
-            self._note([row])
+            self._record_epochs([row])
         self._applied.append((time.monotonic(), row.epoch))
-        if time.monotonic() - self._forgot > _FORGET_EVERY_SECONDS:
-            self._forget(time.monotonic() - INDEX_HISTORY_SECONDS)
+        if time.monotonic() - self._trimmed_at > _TRIM_EVERY_SECONDS:
+            self._trim_history(time.monotonic() - INDEX_HISTORY_SECONDS)
 
-    def make_wanted(self, columns: Iterable[str]) -> None:
-        """Indexes of columns that somebody asked by; the question itself did not wait for them."""
+    def create_indexes(self, columns: Iterable[str]) -> None:
+        """Create indexes for columns that queries have used; the queries do not wait."""
         for column in columns:
             if column not in self._indexed and len(self._indexed) < INDEXED_COLUMNS_MAX:
-                self._store.index(column)
+                self._store.create_index(column)
                 self._indexed.add(column)
 
-    def _note(self, rows: Sequence[EpochRow]) -> None:
+    def _record_epochs(self, rows: Sequence[EpochRow]) -> None:
         self._connection.executemany(
             "INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?)",
             [
                 (
                     row.epoch,
                     row.committed_at // 1_000,
-                    row.watermarks.get("combined"),
-                    row.counters.get("changelog_rows", 0),
+                    row.watermark,
+                    row.counts.changelog_rows,
                 )
                 for row in rows
             ],
         )
 
-    def _forget(self, before: float) -> None:
-        """Let old versions go; the epoch after the last one forgotten is the oldest to ask for."""
-        self._forgot = time.monotonic()
+    def _trim_history(self, before: float) -> None:
+        """Delete old versions of rows, and record the oldest epoch that remains complete."""
+        self._trimmed_at = time.monotonic()
         oldest = None
         while len(self._applied) > 1 and self._applied[0][0] < before:
             oldest = self._applied.popleft()[1]
         if oldest is not None:
             with transaction(self._connection):
-                self._store.forget(oldest)
+                self._store.delete_ended(oldest)
                 self._connection.execute("UPDATE standing SET oldest = ?", [oldest])
 
 
-def _only_writer(directory: Path) -> int:
-    """Waits for the writer before us to end."""
+def _lock_directory(directory: Path) -> int:
+    """Wait for the previous writer to end; return the descriptor of the lock."""
     descriptor = os.open(directory / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor

@@ -1,9 +1,9 @@
-"""Pulse: wakes those who wait for a job's next epoch, some at a time.
+"""Pulse: wakes the clients that wait for a job's next epoch, some at a time.
 
-    beat ──► share 1 ──► whatever else there is to do ──► share 2 ──► ...
+    beat ──► share 1 ──► other work of the event loop ──► share 2 ──► ...
 
-Hundreds may follow a job. Woken all at once they would all be served before any other request; so
-each waits in a share, and the event loop has a turn between two of them.
+Hundreds of clients may follow a job. If all woke up at once, they would delay every other request.
+So each waits in one of a few shares, and the event loop runs other work between two shares.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from schemas.limits import PULSE_SHARES
 
 
 class Pulse:
-    """All but `beat` may be called from any thread; that belongs to the event loop."""
+    """`share` is thread-safe. Call `beat` on the event loop only."""
 
     def __init__(self) -> None:
         self._shares = [asyncio.Event() for _ in range(PULSE_SHARES)]
         self._next = 0
 
     def share(self) -> asyncio.Event:
-        """Set by the next beat. Taken before a look, so that nothing in between is missed."""
+        """Return an event that the next beat sets. Take it before reading, to miss nothing."""
         self._next = (self._next + 1) % PULSE_SHARES
         return self._shares[self._next]
 
     def beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        beaten, self._shares = self._shares, [asyncio.Event() for _ in range(PULSE_SHARES)]
-        _set_in_turn(loop, beaten)
+        """Wake all waiting clients, one share after the other."""
+        shares, self._shares = self._shares, [asyncio.Event() for _ in range(PULSE_SHARES)]
+        _set_in_turn(loop, shares)
 
 
 def _set_in_turn(loop: asyncio.AbstractEventLoop, shares: list[asyncio.Event]) -> None:
@@ -37,8 +38,8 @@ def _set_in_turn(loop: asyncio.AbstractEventLoop, shares: list[asyncio.Event]) -
         loop.call_soon(_set_in_turn, loop, shares)
 
 
-async def beaten(share: asyncio.Event, seconds: float) -> None:
-    """Until the beat, or the time is over."""
+async def wait_for_beat(share: asyncio.Event, seconds: float) -> None:
+    """Wait for the beat, at most for these seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await share.wait()

@@ -1,11 +1,11 @@
-"""The reader of a job's table: sees each new epoch, writes the index, and tells what it saw.
+"""The reader of a job's table: reads each new epoch, writes the index, and sends events.
 
-    next log entry there? ──► epochs and changelog after ours ──► Told: its changes, rendered
-         (a look every 20 ms)                                └──► results index ──► Stood
+    next log entry exists? ──► later epochs and changelog ──► EpochRead: its rendered changes
+      (checked every 20 ms)                              └──► results index ──► EpochIndexed
 
-It reads what is committed and nothing else; a job that is stopped, or dead, is only one whose next
-log entry does not come. It runs in a process of its own (service.live.reader_process), for what it
-computes would hold up every request; whom it tells is the service's follower of the job.
+It reads only what is committed; of a stopped or dead job there is simply no next log entry. It runs
+in its own process (service.live.reader_process), because its work would delay every request. Its
+client is the service's follower of the job.
 """
 
 from __future__ import annotations
@@ -21,208 +21,213 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.core.job.job_plan import plan_of
-from schemas.limits import COURSE_EPOCHS_MAX, INDEX_LOOK_SECONDS, OBJECT_LOOK_SECONDS
+from jobs.table.files import FormatUnknown, NoTable
+from jobs.table.version import TableVersion
+from schemas.limits import HISTORY_EPOCHS_MAX, INDEX_POLL_SECONDS, OBJECT_POLL_SECONDS
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.live.index_writer import IndexWriter
-from service.live.recent_changes import EpochChanges, epoch_changes
-from service.places import JobPlaces
-from service.table.job_table import FormatUnknown, NoTable, Table
+from service.live.recent_changes import EpochChanges, render_epoch
+from service.paths import JobPaths
 from service.table.row_shape import RowShape
 
 log = logging.getLogger(__name__)
 
-_ABSENT_LOOK_SECONDS = 0.1
-_REOPEN_SECONDS = 5.0  # the log is cleaned up: an entry may have come and gone between two looks
-_AGAIN_SECONDS = 1.0
+_ABSENT_POLL_SECONDS = 0.1
+_REOPEN_SECONDS = 5.0  # log cleanup may remove an entry between two checks
+_RETRY_SECONDS = 1.0
 _CATCH_UP_ROWS = 200_000  # changelog rows in memory at once
 
 
-class Begun(msgspec.Struct, frozen=True, tag=True):
-    """The index stands, with the epochs that led there; `anew` where it was filled from the
-    table, so that no changes lead to it."""
+class IndexOpened(msgspec.Struct, frozen=True, tag=True):
+    """The index is ready, with the epochs up to it.
+
+    `refilled`: it was filled from the table, so there are no changes that lead to it.
+    """
 
     row: EpochRow
-    course: list[EpochRow]
-    anew: bool
+    rows: list[EpochRow]
+    refilled: bool
 
 
-class Told(msgspec.Struct, frozen=True):
-    """An epoch's changes, and the groups that went without a word in them."""
+class EpochRead(msgspec.Struct, frozen=True):
+    """The changes of an epoch, and the groups that expired without a change."""
 
     changes: EpochChanges
-    gone: list[bytes]
+    expired: list[bytes]
 
 
-class Stood(msgspec.Struct, frozen=True, tag=True):
-    """An epoch is in the index."""
+class EpochIndexed(msgspec.Struct, frozen=True, tag=True):
+    """The index contains an epoch."""
 
     row: EpochRow
 
 
-class Looked(msgspec.Struct, frozen=True, tag=True):
-    """There is nothing to follow: no table yet, or a problem with it."""
+class NothingToFollow(msgspec.Struct, frozen=True, tag=True):
+    """There is no table yet, or a problem with it."""
 
     problem: str | None = None
 
 
-class Outgrown(msgspec.Struct, frozen=True, tag=True):
-    """The table is of another query."""
+class QueryChanged(msgspec.Struct, frozen=True, tag=True):
+    """The table has another query."""
 
 
-Seen = Begun | Told | Stood | Looked | Outgrown
+ReaderEvent = IndexOpened | EpochRead | EpochIndexed | NothingToFollow | QueryChanged
 
 
-class Asker(Protocol):
-    """Who is told, and says what is wanted."""
+class ReaderClient(Protocol):
+    """Receives the events of a reader, and controls it."""
 
-    def tell(self, seen: Seen) -> None: ...
+    def send(self, event: ReaderEvent) -> None: ...
 
     def wait(self, seconds: float) -> bool:
-        """So long, or until it is over, which is True from then on."""
+        """Wait for the time or the end; return whether the reader should end."""
 
-    def wanted(self) -> Sequence[str]:
-        """Columns that are to be indexed, since the last time."""
+    def take_requested_columns(self) -> Sequence[str]:
+        """Return the columns to index that were requested since the last call."""
 
 
-class _OfAnotherQuery(Exception):
+class _QueryDiffers(Exception):
     pass
 
 
 class Reader:
-    """Of one job, until `asker` has enough."""
+    """Reads one job until its client ends it."""
 
-    def __init__(self, places: JobPlaces, spec: JobSpec, asker: Asker) -> None:
-        self._places = places
+    def __init__(self, paths: JobPaths, spec: JobSpec, client: ReaderClient) -> None:
+        self._paths = paths
         self._shape = RowShape(plan_of(spec))
-        self._index = IndexWriter(places.index, self._shape)
-        self._asker = asker
+        self._index = IndexWriter(paths.index, self._shape)
+        self._client = client
         self._problem: str | None = None
 
     def run(self) -> None:
-        while not self._asker.wait(0):
+        """Read until the client ends the reader."""
+        self._index.open()
+        while not self._client.wait(0):
             try:
-                self._follow(Table(self._places.table))
+                self._follow(TableVersion(self._paths.table))
             except NoTable:
-                self._asker.tell(Looked(self._problem))
-                self._asker.wait(_ABSENT_LOOK_SECONDS)
-            except _OfAnotherQuery:
-                self._asker.tell(Outgrown())
-                self._asker.wait(_ABSENT_LOOK_SECONDS)
+                self._client.send(NothingToFollow(self._problem))
+                self._client.wait(_ABSENT_POLL_SECONDS)
+            except _QueryDiffers:
+                self._client.send(QueryChanged())
+                self._client.wait(_ABSENT_POLL_SECONDS)
             except FileNotFoundError:  # compacted and swept away meanwhile
-                self._asker.wait(INDEX_LOOK_SECONDS)
+                self._client.wait(INDEX_POLL_SECONDS)
             except FormatUnknown as error:
-                self._cannot_follow(str(error), error)
+                self._report_problem(str(error), error)
             except (BrokenPipeError, ConnectionResetError):
                 return
             except Exception as error:
-                self._cannot_follow(f"{type(error).__name__}; see the service's log", error)
+                self._report_problem(f"{type(error).__name__}; see the service's log", error)
         self._index.close()
 
-    def _cannot_follow(self, problem: str, error: Exception) -> None:
-        """Say it once, and try again: the table may be damaged, or in the middle of something."""
-        if self._asker.wait(0):
+    def _report_problem(self, problem: str, error: Exception) -> None:
+        """Report a problem once, and wait before the next try."""
+        if self._client.wait(0):
             return
         if problem != self._problem:
-            log.error("the table of job %s cannot be followed", self._places.name, exc_info=error)
+            log.error("cannot follow the table of job %s", self._paths.name, exc_info=error)
         self._problem = problem
-        self._asker.tell(Looked(problem))
-        self._asker.wait(_AGAIN_SECONDS)
+        self._client.send(NothingToFollow(problem))
+        self._client.wait(_RETRY_SECONDS)
 
-    def _follow(self, table: Table) -> None:
-        self._begin(table)
-        while not self._asker.wait(0):  # a job may commit faster than we catch up
+    def _follow(self, table: TableVersion) -> None:
+        self._open(table)
+        while not self._client.wait(0):  # a job may commit faster than the reader reads
             reopen = time.monotonic() + _REOPEN_SECONDS
-            following = table.following()
-            every = INDEX_LOOK_SECONDS if isinstance(following, Path) else OBJECT_LOOK_SECONDS
-            while not following.exists() and time.monotonic() < reopen:
-                look = time.monotonic() + every
-                while time.monotonic() < look:
-                    self._index.make_wanted(self._asker.wanted())
-                    if self._asker.wait(INDEX_LOOK_SECONDS):
+            entry = table.next_entry()
+            interval = INDEX_POLL_SECONDS if isinstance(entry, Path) else OBJECT_POLL_SECONDS
+            while not entry.exists() and time.monotonic() < reopen:
+                next_poll = time.monotonic() + interval
+                while time.monotonic() < next_poll:
+                    self._index.create_indexes(self._client.take_requested_columns())
+                    if self._client.wait(INDEX_POLL_SECONDS):
                         return
             table.advance()
             self._catch_up(table)
 
-    def _begin(self, table: Table) -> None:
-        """Bring the index to the table, from where it stands or from nothing."""
+    def _open(self, table: TableVersion) -> None:
+        """Bring the index to the newest epoch, from its position or by filling it."""
         newest = table.newest
         if newest.plan != self._shape.plan.fingerprint:
-            raise _OfAnotherQuery
-        standing = self._index.standing
-        rows = [] if standing is None else table.epochs(standing[0] - 1)
-        if rows and (rows[0].epoch, rows[0].uuid) == standing:
-            self._begun(table, rows[0], anew=False)
+            raise _QueryDiffers
+        position = self._index.position
+        rows = [] if position is None else table.epochs(position[0] - 1)
+        if rows and (rows[0].epoch, rows[0].uuid) == position:
+            self._report_opened(table, rows[0], refilled=False)
             self._catch_up(table)
         else:
             self._fill(table)
 
-    def _fill(self, table: Table) -> None:
+    def _fill(self, table: TableVersion) -> None:
         self._index.fill(table, table.epochs())
-        self._begun(table, table.newest, anew=True)
+        self._report_opened(table, table.newest, refilled=True)
 
-    def _begun(self, table: Table, row: EpochRow, *, anew: bool) -> None:
+    def _report_opened(self, table: TableVersion, row: EpochRow, *, refilled: bool) -> None:
         self._problem = None
-        course = table.epochs(row.epoch - COURSE_EPOCHS_MAX)
-        led = [each for each in course if each.epoch <= row.epoch]
-        self._asker.tell(Begun(row, led, anew))
+        rows = table.epochs(row.epoch - HISTORY_EPOCHS_MAX)
+        rows = [each for each in rows if each.epoch <= row.epoch]
+        self._client.send(IndexOpened(row, rows, refilled))
 
-    def _catch_up(self, table: Table) -> None:
-        """The epochs after ours, in pieces that fit the memory."""
-        standing = self._index.standing
-        assert standing is not None
-        rows = table.epochs(standing[0])
+    def _catch_up(self, table: TableVersion) -> None:
+        """Apply the epochs after the index, in pieces that fit in memory."""
+        position = self._index.position
+        assert position is not None
+        rows = table.epochs(position[0])
         plans = {row.plan for row in rows} - {self._shape.plan.fingerprint}
         if plans and rows[-1].plan in plans:
-            raise _OfAnotherQuery
+            raise _QueryDiffers
         while rows:
-            if plans or rows[0].epoch != standing[0] + 1 or not self._apply(table, rows):
-                # Retention has passed us, or the query was another one in between: the changes
-                # are gone, the state is not.
+            if plans or rows[0].epoch != position[0] + 1 or not self._apply(table, rows):
+                # Retention has removed changes, or the query was another one in between. Only the
+                # state is complete.
                 self._fill(table)
                 return
-            standing = self._index.standing
-            assert standing is not None
-            rows = [row for row in rows if row.epoch > standing[0]]
+            position = self._index.position
+            assert position is not None
+            rows = [row for row in rows if row.epoch > position[0]]
 
-    def _apply(self, table: Table, rows: list[EpochRow]) -> bool:
-        """The first of these epochs; False where the table does not have all of them any more."""
+    def _apply(self, table: TableVersion, rows: list[EpochRow]) -> bool:
+        """Apply the first of these epochs; return False if their changes are incomplete."""
         piece = [rows[0]]
-        total = int(rows[0].counters.get("changelog_rows", 0))
+        total = rows[0].counts.changelog_rows
         for row in rows[1:]:
-            total += int(row.counters.get("changelog_rows", 0))
+            total += row.counts.changelog_rows
             if total > _CATCH_UP_ROWS:
                 break
             piece.append(row)
         changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch)
-        expected = sum(int(row.counters.get("changelog_rows", 0)) for row in piece)
+        expected = sum(row.counts.changelog_rows for row in piece)
         if (0 if changelog is None else changelog.num_rows) != expected:
             return False
         for row in piece:
-            mine = _of_epoch(changelog, row.epoch)
-            gone: list[bytes] = []
-            silent = int(row.counters.get("expired_silently", 0))
-            if silent:  # groups went without a word; only the state says which
-                buried = table.buried(row.epoch)
-                if buried is None or buried.num_rows < silent + _deletions(mine):
+            mine = _select_epoch(changelog, row.epoch)
+            expired: list[bytes] = []
+            silent = row.counts.expired_silently
+            if silent:  # these groups have no change; only the state has their keys
+                buried = table.read_tombstones(row.epoch)
+                if buried is None or buried.num_rows < silent + _count_deletions(mine):
                     return False
-                gone = self._shape.keys(buried)
-            changes = epoch_changes(row, mine, self._shape)
-            self._asker.tell(Told(changes, gone))  # who follows need not wait for the index
-            self._index.apply(row, changes, mine, gone)
-            self._asker.tell(Stood(row))
+                expired = self._shape.encode_keys(buried)
+            changes = render_epoch(row, mine, self._shape)
+            self._client.send(EpochRead(changes, expired))  # streams need not wait for the index
+            self._index.apply(row, changes, mine, expired)
+            self._client.send(EpochIndexed(row))
         return True
 
 
-def _of_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:
+def _select_epoch(changelog: pa.Table | None, epoch: int) -> pa.Table | None:
     if changelog is None:
         return None
     mine = changelog.filter(pc.equal(changelog["epoch"], epoch))
     return mine if mine.num_rows else None
 
 
-def _deletions(changelog: pa.Table | None) -> int:
-    """How many groups an epoch's changelog ends with -D."""
+def _count_deletions(changelog: pa.Table | None) -> int:
+    """Return the number of groups that an epoch deletes."""
     if changelog is None:
         return 0
     return int(pc.sum(pc.equal(changelog["op"], "-D")).as_py() or 0)

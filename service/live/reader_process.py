@@ -1,13 +1,12 @@
-"""The process of a reader: what it sees crosses to the service as bytes, what is wanted back.
+"""The process of a reader: sends events to the service and receives requests for indexes.
 
-    service ──fork, while it is small──► nursery ──fork, for each job──► reader
-       │                                                                    │
-       └◄─── Begun, Told, Stood, ... ──────── a socket ─────────────────────┘
-        └─── columns to be indexed ──────────►
+    service ──fork, while it is small──► reader spawner ──fork, for each job──► reader
+       │                                                                           │
+       └◄─── IndexOpened, EpochRead, EpochIndexed, ... ──── a socket ──────────────┘
+        └─── columns to index ──────────►
 
-A nursery does nothing but begin readers, and processes for attempts: it has everything imported and
-no threads, so that one more takes some milliseconds and shares its memory. All end with their
-service.
+The reader spawner only forks readers and processes for attempts. It has all modules imported and no
+threads, so a fork takes some milliseconds and shares its memory. All of them end with the service.
 """
 
 from __future__ import annotations
@@ -27,65 +26,86 @@ from typing import NoReturn
 import msgspec
 
 from schemas.spec.job import JobSpec
-from service.attempts import attempt
-from service.live.reader import Begun, Looked, Outgrown, Reader, Seen, Stood, Told
+from service.attempts import run_attempt
+from service.live.reader import (
+    EpochIndexed,
+    EpochRead,
+    IndexOpened,
+    NothingToFollow,
+    QueryChanged,
+    Reader,
+    ReaderEvent,
+)
 from service.live.recent_changes import Change, EpochChanges
-from service.places import JobPlaces
+from service.paths import JobPaths
 
 log = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-_ENOUGH = ""  # said instead of a column
-_READER, _ATTEMPT = b"r", b"a"  # what a nursery is asked for
-_NICENESS = 5  # beside the service, whose answers come first
-_PIECE_CHANGES = 1_000  # decoded at once: a request should not wait for all of a large epoch
+_STOP = ""  # sent instead of a column
+_READER, _ATTEMPT = b"r", b"a"  # requests to the spawner
+_NICENESS = 5  # the service's responses come first
+_PIECE_CHANGES = 1_000  # decoded at once, so that a large epoch delays no request
 
 
-class _Epoch(msgspec.Struct, frozen=True, tag=True):
-    """What is told of an epoch, without its changes, which follow in pieces."""
+class _EpochHeader(msgspec.Struct, frozen=True, tag=True):
+    """An epoch without its changes, which follow in pieces."""
 
     epoch: int
     committed_at: int
     watermark: int | None
     status: str
     columns: dict[str, str] | None
-    gone: list[bytes]
+    expired: list[bytes]
     pieces: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Epoch | Begun | Stood | Looked | Outgrown).decode
+_decode = msgspec.msgpack.Decoder(
+    _EpochHeader | IndexOpened | EpochIndexed | NothingToFollow | QueryChanged
+).decode
 _decode_changes = msgspec.msgpack.Decoder(list[Change]).decode
 
 
 class ReaderEnded(Exception):
-    """The process of the reader is no more."""
+    """The process of the reader has ended."""
 
 
-class Nursery:
-    """Made before there are threads, and before anything is open that others must not hold."""
+class ReaderSpawner:
+    """A process that forks readers and attempts for the service."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _forked(partial(_nurse, theirs))
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._socket = connection
+        self._pid = pid
+
+    @classmethod
+    def start(cls) -> ReaderSpawner:
+        """Fork the process; call it before threads start and before locks are taken."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            _run_forked(partial(_run_spawner, theirs))
         theirs.close()
+        return cls(ours, pid)
 
-    def reader(self, places: JobPlaces, spec: JobSpec) -> ReaderProcess:
-        return ReaderProcess(self._begin(_READER), places, spec)
+    def spawn_reader(self, paths: JobPaths, spec: JobSpec) -> ReaderProcess:
+        """Fork the reader of a job."""
+        reader = ReaderProcess(self._spawn(_READER))
+        reader.begin(paths, spec)
+        return reader
 
-    def attempt(self) -> Connection:
-        """Begin a process for one attempt; return the connection to it."""
-        return self._begin(_ATTEMPT)
+    def spawn_attempt(self) -> Connection:
+        """Fork a process for one attempt; return the connection to it."""
+        return self._spawn(_ATTEMPT)
 
-    def _begin(self, kind: bytes) -> Connection:
+    def _spawn(self, kind: bytes) -> Connection:
         ours, theirs = socket.socketpair()
         try:
             socket.send_fds(self._socket, [kind], [theirs.fileno()])
         except OSError:
-            # Jobs go on without a service, and the next one finds them.
-            log.critical("the process that begins readers of tables is gone; the service ends")
+            # Jobs keep running without a service, and the next service finds them.
+            log.critical("the reader spawner has died; the service ends")
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
             theirs.close()
@@ -98,103 +118,112 @@ class Nursery:
 
 
 class ReaderProcess:
-    """The service's end. `next` belongs to one thread; the others may be called from any."""
+    """The service's end of a reader. Call `receive` in one thread; the rest is thread-safe."""
 
-    def __init__(self, connection: Connection, places: JobPlaces, spec: JobSpec) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._pid: int | None = None
-        with suppress(OSError):
-            connection.send((places, spec))
 
-    def next(self) -> Seen:
-        """What the reader saw next."""
+    def begin(self, paths: JobPaths, spec: JobSpec) -> None:
+        """Send the job to read."""
+        with suppress(OSError):  # the reader has ended; `receive` reports it
+            self._connection.send((paths, spec))
+
+    def receive(self) -> ReaderEvent:
+        """Wait for the next event; raise ReaderEnded if the process has ended."""
         try:
             if self._pid is None:
                 self._pid = self._connection.recv()
             received = self._connection.recv_bytes
-            seen: _Epoch | Begun | Stood | Looked | Outgrown = _decode(received())
-            if not isinstance(seen, _Epoch):
-                return seen
+            event: _EpochHeader | IndexOpened | EpochIndexed | NothingToFollow | QueryChanged
+            event = _decode(received())
+            if not isinstance(event, _EpochHeader):
+                return event
             changes: list[Change] = []
-            for _ in range(seen.pieces):
+            for _ in range(event.pieces):
                 changes += _decode_changes(received())
         except (EOFError, OSError):
             self._pid = None
             raise ReaderEnded from None
-        told = EpochChanges(
-            seen.epoch, seen.committed_at, seen.watermark, seen.status, changes, seen.columns
+        epoch = EpochChanges(
+            event.epoch, event.committed_at, event.watermark, event.status, changes, event.columns
         )
-        return Told(told, seen.gone)
+        return EpochRead(epoch, event.expired)
 
-    def want(self, column: str) -> None:
-        """An index of a column."""
-        with suppress(OSError):  # it is no more: the next one is asked again
+    def request_index(self, column: str) -> None:
+        """Ask the reader for an index on a column."""
+        with suppress(OSError):  # it has ended; the next reader gets the request
             self._connection.send(column)
 
-    def end(self) -> None:
-        """Have it end; `next` says when it has."""
-        self.want(_ENOUGH)
+    def stop(self) -> None:
+        """Ask the reader to end; `receive` then raises ReaderEnded."""
+        self.request_index(_STOP)
 
     def kill(self) -> None:
-        """Where it does not hear: it is filling an index, perhaps."""
+        """Kill a reader that does not respond, for example while it fills an index."""
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
 
-class _Service:
-    """The reader's end."""
+class _ServiceConnection:
+    """The reader's end; a ReaderClient."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._wanted: list[str] = []
-        self._over = False
+        self._requested: list[str] = []
+        self._stopped = False
 
-    def tell(self, seen: Seen) -> None:
-        if not isinstance(seen, Told):
-            self._connection.send_bytes(_encode(seen))
+    def send(self, event: ReaderEvent) -> None:
+        if not isinstance(event, EpochRead):
+            self._connection.send_bytes(_encode(event))
             return
-        told = seen.changes
-        pieces = list(_pieces(told.changes))
-        epoch = _Epoch(
-            told.epoch, told.committed_at, told.watermark, told.status, told.columns, seen.gone,
+        epoch = event.changes
+        pieces = list(_split(epoch.changes))
+        header = _EpochHeader(
+            epoch.epoch,
+            epoch.committed_at,
+            epoch.watermark,
+            epoch.status,
+            epoch.columns,
+            event.expired,
             len(pieces),
-        )  # fmt: skip
-        self._connection.send_bytes(_encode(epoch))
+        )
+        self._connection.send_bytes(_encode(header))
         for piece in pieces:
             self._connection.send_bytes(_encode(piece))
 
     def wait(self, seconds: float) -> bool:
         try:
-            while not self._over and self._connection.poll(seconds):
-                said = self._connection.recv()
-                if said == _ENOUGH:
-                    self._over = True
+            while not self._stopped and self._connection.poll(seconds):
+                request = self._connection.recv()
+                if request == _STOP:
+                    self._stopped = True
                 else:
-                    self._wanted.append(said)
+                    self._requested.append(request)
                 seconds = 0
         except (EOFError, OSError):
-            self._over = True
-        return self._over
+            self._stopped = True
+        return self._stopped
 
-    def wanted(self) -> Sequence[str]:
-        wanted, self._wanted = self._wanted, []
-        return wanted
+    def take_requested_columns(self) -> Sequence[str]:
+        requested, self._requested = self._requested, []
+        return requested
 
 
-def _pieces(changes: list[Change]) -> Iterator[list[Change]]:
+def _split(changes: list[Change]) -> Iterator[list[Change]]:
     for start in range(0, len(changes), _PIECE_CHANGES):
         yield changes[start : start + _PIECE_CHANGES]
 
 
-# --- the lives of the processes -----------------------------------------------------------------
+# --- the processes ------------------------------------------------------------------------------
 
 
-def _forked(live: Callable[[], None]) -> NoReturn:
-    """A forked process's life: nothing of what its parent would do at its end."""
+def _run_forked(run: Callable[[], None]) -> NoReturn:
+    """Run a forked process and exit without the exit handlers of its parent."""
     code = 1
     try:
-        live()
+        run()
         code = 0
     except BaseException:
         logging.getLogger(__name__).exception("the process ends")
@@ -202,29 +231,29 @@ def _forked(live: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def _nurse(begun: socket.socket) -> None:
-    # A terminal's Ctrl-C is for the service, whose end is ours.
+def _run_spawner(requests: socket.socket) -> None:
+    # Ctrl-C in a terminal is for the service; the spawner ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how readers ended
-    os.closerange(3, begun.fileno())
-    os.closerange(begun.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    os.closerange(3, requests.fileno())
+    os.closerange(requests.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
     gc.freeze()
     while True:
-        said, descriptors, _, _ = socket.recv_fds(begun, 1, 1)
-        if not said:
+        kind, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
+        if not kind:
             return
         if os.fork() == 0:
-            begun.close()
-            live = _read if said == _READER else attempt
-            _forked(partial(live, Connection(descriptors[0])))
+            requests.close()
+            run = _run_reader if kind == _READER else run_attempt
+            _run_forked(partial(run, Connection(descriptors[0])))
         os.close(descriptors[0])
 
 
-def _read(connection: Connection) -> None:
+def _run_reader(connection: Connection) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        places, spec = connection.recv()
+        paths, spec = connection.recv()
         connection.send(os.getpid())
         os.nice(_NICENESS)
-        Reader(places, spec, _Service(connection)).run()
+        Reader(paths, spec, _ServiceConnection(connection)).run()

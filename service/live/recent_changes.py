@@ -1,9 +1,9 @@
-"""Recent changes: the changelog of the newest epochs, rendered once for all who follow.
+"""Recent changes: the changelog of the newest epochs, rendered once for all clients.
 
-    follower (thread) ──► EpochChanges ──► Recent (bounded by rows) ──► followers over HTTP
-                                              └ who is behind it reads the table
+    follower (thread) ──► EpochChanges ──► RecentChanges (bounded by rows) ──► streams over HTTP
+                                              └ slower clients read the table
 
-An epoch is one piece: whoever sees a row of it can see all of it.
+An epoch is one unit: if one of its rows is here, all of them are.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.table.json_columns import encode_texts, join_texts
 from schemas.limits import RECENT_CHANGES_ROWS_MAX
 from schemas.table.epoch import EpochRow
-from schemas.types.arrow_values import listed
-from service.table.json_columns import as_bytes, joined
+from schemas.types.arrow_values import to_list
 from service.table.row_shape import RowShape
 
-# The seq of no row: a place with it is the end of its epoch. Seqs are below 2^45.
-WHOLE = 2**53 - 1
+# The position after the last row of an epoch. Seqs of rows are below 2^45.
+END_OF_EPOCH = 2**53 - 1
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A row of the changelog: its place, its group as bytes; itself as JSON, and in it the result,
-    which the index keeps as well."""
+    """A changelog row: its position, its key as bytes, and itself as JSON with the result row."""
 
     seq: int
     key: bytes
     document: bytes
-    row_at: int  # where the result begins in the document, of which it is the last part
-    ends: bool  # whether the group is gone after it
+    row_at: int  # the start of the result row, which is the end of the document
+    ends: bool  # whether the change deletes the group
 
     @property
     def row(self) -> bytes:
@@ -55,71 +54,76 @@ class EpochChanges:
     watermark: int | None
     status: str
     changes: list[Change]
-    # What columns rows have from this epoch on, by name; None where they are those of before.
+    # The columns of rows from this epoch on, by name; None if they did not change.
     columns: dict[str, str] | None = None
     _events: bytes | None = field(default=None, repr=False)
     _once: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @cached_property
     def _chains(self) -> tuple[dict[bytes, int], array[int]]:
-        """Of each group the place of its last change, and of each change that of the one before it
-        in its group, or -1. Made by the thread that announces the epoch, before anybody follows it.
+        """The index of each group's last change, and of each change's predecessor in its group.
 
-        Numbers, and not a list a group: of those there would be so many in all recent epochs that
-        the garbage collector, which looks into each, would stop every request for 40 ms.
+        -1 is no predecessor. The thread that announces the epoch computes this. It uses numbers
+        instead of one list for each group: the garbage collector would scan all of these lists and
+        stop every request for 40 ms.
         """
         last: dict[bytes, int] = {}
         before = array("q")
-        for place, change in enumerate(self.changes):
+        for index, change in enumerate(self.changes):
             before.append(last.get(change.key, -1))
-            last[change.key] = place
+            last[change.key] = index
         return last, before
 
-    def events(self, after: int = -1, key: bytes | None = None) -> bytes:
-        """As server-sent events, rows after a seq, of one group or of all; the whole is kept, and
-        made once however many ask for it at the same moment."""
+    def render_events(self, after: int = -1, key: bytes | None = None) -> bytes:
+        """Return server-sent events of the rows after a seq, of one group or of all.
+
+        The events of the whole epoch are cached and rendered only once; thread-safe.
+        """
         if after >= 0 or key is not None:
-            return b"".join(self._event(change) for change in self.after(after, key))
+            return b"".join(self._render_event(change) for change in self.iterate_after(after, key))
         with self._once:
             if self._events is None:
-                self._events = b"".join(self._event(change) for change in self.changes)
+                self._events = b"".join(self._render_event(change) for change in self.changes)
             return self._events
 
-    def last(self) -> dict[bytes, int]:
-        """Of each group the place of its last change, which says how it is now."""
+    def find_last(self) -> dict[bytes, int]:
+        """Return the index of each group's last change, which has its current row."""
         return self._chains[0]
 
-    def documents(self) -> dict[bytes, bytes | None]:
-        """Of each group how it is now, as JSON; None where it is gone."""
-        last = ((key, self.changes[place]) for key, place in self.last().items())
+    def collect_rows(self) -> dict[bytes, bytes | None]:
+        """Return the current row of each changed group as JSON; None for a deleted group."""
+        last = ((key, self.changes[index]) for key, index in self.find_last().items())
         return {key: None if change.ends else change.row for key, change in last}
 
-    def count(self, key: bytes | None) -> int:
-        """How many rows those who follow this group have to be sent."""
-        return len(self.changes if key is None else self._of(key))
+    def count_rows(self, key: bytes | None) -> int:
+        """Return the number of changes of one group or of all."""
+        return len(self.changes if key is None else self._find_changes(key))
 
-    def after(self, seq: int, key: bytes | None) -> Iterator[Change]:
-        for change in self.changes if key is None else self._of(key):
+    def iterate_after(self, seq: int, key: bytes | None) -> Iterator[Change]:
+        """Yield the changes after a seq, of one group or of all."""
+        for change in self.changes if key is None else self._find_changes(key):
             if change.seq > seq:
                 yield change
 
-    def _of(self, key: bytes) -> list[Change]:
+    def _find_changes(self, key: bytes) -> list[Change]:
         last, before = self._chains
-        place = last.get(key, -1)
+        index = last.get(key, -1)
         found = []
-        while place >= 0:
-            found.append(self.changes[place])
-            place = before[place]
+        while index >= 0:
+            found.append(self.changes[index])
+            index = before[index]
         return found[::-1]
 
-    def _event(self, change: Change) -> bytes:
+    def _render_event(self, change: Change) -> bytes:
         return b"event: change\nid: %d:%d\ndata: %b\n\n" % (
-            self.epoch, change.seq, change.document,
-        )  # fmt: skip
+            self.epoch,
+            change.seq,
+            change.document,
+        )
 
     @cached_property
     def progress(self) -> bytes:
-        """The same for everybody."""
+        """The document of the progress event, encoded once."""
         return _encode(
             {
                 "epoch": self.epoch,
@@ -131,35 +135,46 @@ class EpochChanges:
         )
 
 
-def epoch_changes(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:
-    """An epoch's changelog rows, rendered."""
+def render_epoch(row: EpochRow, changelog: pa.Table | None, shape: RowShape) -> EpochChanges:
+    """Render the changelog rows of an epoch."""
     return EpochChanges(
         row.epoch,
         row.committed_at,
-        row.watermarks.get("combined"),
-        str(row.watermarks.get("status", "active")),
-        [] if changelog is None else list(_rendered(changelog, shape)),
+        row.watermark,
+        row.time.status,
+        [] if changelog is None else list(_render_changes(changelog, shape)),
         {name: str(kind) for name, kind in shape.types.items()} if row.kind == "evolve" else None,
     )
 
 
-def _rendered(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
-    rows = shape.json(changelog)
+def _render_changes(changelog: pa.Table, shape: RowShape) -> Iterator[Change]:
+    rows = shape.render_rows(changelog)
     ops, seqs = changelog["op"].combine_chunks(), changelog["seq"].combine_chunks()
     head = pc.cast(ops, rows.type), pc.cast(changelog["epoch"].combine_chunks(), rows.type)
-    documents = joined(
-        '{"op":"', head[0], '","epoch":', head[1], ',"seq":', pc.cast(seqs, rows.type),
-        ',"row":', rows, "}",
-    )  # fmt: skip
+    documents = join_texts(
+        '{"op":"',
+        head[0],
+        '","epoch":',
+        head[1],
+        ',"seq":',
+        pc.cast(seqs, rows.type),
+        ',"row":',
+        rows,
+        "}",
+    )
     before = pc.subtract(pc.binary_length(documents), pc.binary_length(rows))
     return map(
-        Change, listed(seqs), shape.keys(changelog), as_bytes(documents),
-        listed(pc.subtract(before, 1)), listed(pc.equal(ops, "-D")),
-    )  # fmt: skip
+        Change,
+        to_list(seqs),
+        shape.encode_keys(changelog),
+        encode_texts(documents),
+        to_list(pc.subtract(before, 1)),
+        to_list(pc.equal(ops, "-D")),
+    )
 
 
-class Recent:
-    """The newest epochs, oldest first, without a gap."""
+class RecentChanges:
+    """The newest epochs without a gap; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,6 +182,7 @@ class Recent:
         self._rows = 0
 
     def add(self, changes: EpochChanges) -> None:
+        """Add the next epoch; drop the oldest ones beyond the limit."""
         with self._lock:
             if self._epochs and self._epochs[-1].epoch + 1 != changes.epoch:
                 self._epochs.clear()
@@ -181,8 +197,8 @@ class Recent:
             self._epochs.clear()
             self._rows = 0
 
-    def epoch(self, number: int) -> EpochChanges | None:
-        """One epoch, where it is still here."""
+    def find_epoch(self, number: int) -> EpochChanges | None:
+        """Return an epoch, or None if it is not in memory."""
         with self._lock:
             if not self._epochs:
                 return None

@@ -1,8 +1,8 @@
-"""The results index: one job's results as of its newest epochs, ready to be looked up.
+"""The results index: one job's results as of its newest epochs, for lookups.
 
-reader (its process) ──► what an epoch says of its groups ──► announce ──► lookups, at once
-                    └──► its rows, in the file of the index, which requests read:
-                         one read transaction each, so that rows and epoch belong together
+reader process ──► the changes of an epoch ──► announce ──► lookups see them immediately
+              └──► rows in the index file, which requests read:
+                   one read transaction each, so that rows and epoch are consistent
 """
 
 from __future__ import annotations
@@ -22,152 +22,153 @@ from service.problems import Problem
 from service.table.row_shape import RowShape
 
 _FORMAT = 3
-_PROGRESS_STEPS = 20_000  # of SQLite's machine, between two looks at the clock
+_PROGRESS_STEPS = 20_000  # instructions of SQLite between two checks of the time
 
 
-def index_file(directory: Path, shape: RowShape) -> Path:
+def locate_index(directory: Path, shape: RowShape) -> Path:
+    """Return the index file of a plan."""
     return directory / f"{shape.plan.fingerprint[:16]}-{_FORMAT}.sqlite"
 
 
-def connected(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """Open or create an index file."""
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     path.chmod(0o600)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")  # what is lost is filled again
+    connection.execute("PRAGMA synchronous = OFF")  # a lost index is filled again
     connection.execute("PRAGMA busy_timeout = 5000")
     return connection
 
 
 class ResultsIndex:
-    """The index of one job, for all who ask; another process writes its file (IndexWriter)."""
+    """The index of one job; thread-safe. The reader process writes its file (IndexWriter)."""
 
     def __init__(self, directory: Path, shape: RowShape) -> None:
         self.shape = shape
-        self._path = index_file(directory, shape)
+        self._path = locate_index(directory, shape)
         self._local = threading.local()
         self._lock = threading.Lock()
         self._open = False
         self._closed = False
-        # The epoch that is being written, and what becomes of each group that it changed.
-        self._ahead: tuple[int, Mapping[bytes, bytes | None]] | None = None
+        # The epoch that the reader is writing, and the new row of each changed group.
+        self._announced: tuple[int, Mapping[bytes, bytes | None]] | None = None
 
     def open(self) -> None:
-        """Its file is there, perhaps made anew: nobody reads the one of before any more."""
+        """Start to read the file, which the reader has opened or created again."""
         with self._lock:
             self._local = threading.local()
-            self._ahead = None
+            self._announced = None
             self._open = True
 
     def close(self) -> None:
-        """Nobody begins to read any more; who does it now has their connection until they end."""
+        """Refuse new readers; running requests keep their connections."""
         with self._lock:
             self._closed = True
 
-    def announce(self, told: EpochChanges, buried: Sequence[bytes] = ()) -> None:
-        """What the epoch after the newest one says: a lookup need not wait until it is written,
-        for what it does not name is as it was."""
-        self._ahead = (told.epoch, {**dict.fromkeys(buried), **told.documents()})
+    def announce(self, changes: EpochChanges, expired: Sequence[bytes] = ()) -> None:
+        """Let lookups see the next epoch before it is in the file."""
+        self._announced = (changes.epoch, {**dict.fromkeys(expired), **changes.collect_rows()})
 
-    def written(self) -> None:
-        """What was announced is in the file."""
-        self._ahead = None
+    def clear_announced(self) -> None:
+        """Forget the announced epoch, because the file has it."""
+        self._announced = None
 
     def lookup(self, key: bytes) -> tuple[int, bytes | None]:
-        """The newest epoch, and the row of a group in it."""
-        ahead = self._ahead  # before the look: what is written meanwhile is in the index then
+        """Return the newest epoch, and the row of a group in it."""
+        announced = self._announced  # read it before the file, or an epoch could be missed
         row = (
-            self._reader()
+            self._connect()
             .execute("SELECT epoch, (SELECT document FROM rows WHERE key = ?) FROM standing", [key])
             .fetchone()
         )
         if row is None:
-            raise no_epoch()
-        if ahead is not None and ahead[0] > row[0]:
-            return ahead[0], ahead[1].get(key, row[1])
+            raise make_no_epoch_problem()
+        if announced is not None and announced[0] > row[0]:
+            return announced[0], announced[1].get(key, row[1])
         return row[0], row[1]
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
-        """Several looks at one moment of the index."""
-        connection = self._reader()
+    def take_snapshot(self) -> Iterator[IndexSnapshot]:
+        """Run several reads in one transaction, within QUERY_SECONDS_MAX."""
+        connection = self._connect()
         deadline = time.monotonic() + QUERY_SECONDS_MAX
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _PROGRESS_STEPS)
         connection.execute("BEGIN")
         try:
-            standing = connection.execute("SELECT epoch, oldest FROM standing").fetchone()
-            if standing is None:
-                raise no_epoch()
-            yield Reading(connection, *standing)
+            position = connection.execute("SELECT epoch, oldest FROM standing").fetchone()
+            if position is None:
+                raise make_no_epoch_problem()
+            yield IndexSnapshot(connection, *position)
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
-            raise too_slow() from None
+            raise make_slow_query_problem() from None
         finally:
             connection.set_progress_handler(None, 0)
             connection.execute("ROLLBACK")
 
-    def _reader(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             with self._lock:
-                if self._closed:  # its file is gone
-                    raise _read_anew()
+                if self._closed:  # its file was deleted
+                    raise _make_refilling_problem()
                 if not self._open:
-                    raise no_epoch()
-                connection = self._local.connection = connected(self._path)
+                    raise make_no_epoch_problem()
+                connection = self._local.connection = connect(self._path)
         return connection
 
 
-class Reading:
-    """One moment of the index."""
+class IndexSnapshot:
+    """The index at one epoch."""
 
     def __init__(self, connection: sqlite3.Connection, epoch: int, oldest: int) -> None:
         self.connection = connection
         self.epoch = epoch
         self.oldest = oldest
 
-    def rows_of(self, epoch: int, select: Select) -> list[tuple[Any, ...]] | None:
-        """Rows as of an epoch; None where the index does not go back so far."""
+    def select_rows(self, epoch: int, select: Select) -> list[tuple[Any, ...]] | None:
+        """Return rows as of an epoch; None if the index does not have it any more."""
         if not self.oldest <= epoch <= self.epoch:
             return None
-        return self.rows(*(select.now() if epoch == self.epoch else select.then(epoch)))
+        current = epoch == self.epoch
+        return self.query(*(select.render_current() if current else select.render_at(epoch)))
 
-    def rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with closing(self.connection.execute(statement, values)) as cursor:
             return cursor.fetchall()
 
-    def epoch_at_time(self, milliseconds: int) -> int | None:
-        """The newest epoch that was committed by then."""
-        return self._epoch("SELECT max(epoch) FROM epochs WHERE committed_at <= ?", milliseconds)
+    def find_epoch_at_time(self, milliseconds: int) -> int | None:
+        """Return the newest epoch that was committed by then."""
+        return self._find_number(
+            "SELECT max(epoch) FROM epochs WHERE committed_at <= ?", milliseconds
+        )
 
-    def epoch_at_watermark(self, watermark: int) -> int | None:
-        """The first epoch that knew all rows up to that time."""
-        return self._epoch("SELECT min(epoch) FROM epochs WHERE watermark >= ?", watermark)
+    def find_epoch_at_watermark(self, watermark: int) -> int | None:
+        """Return the first epoch that has reached a watermark."""
+        return self._find_number("SELECT min(epoch) FROM epochs WHERE watermark >= ?", watermark)
 
-    def watermark(self, epoch: int) -> int | None:
-        return self._epoch("SELECT watermark FROM epochs WHERE epoch = ?", epoch)
+    def find_watermark(self, epoch: int) -> int | None:
+        return self._find_number("SELECT watermark FROM epochs WHERE epoch = ?", epoch)
 
-    def epochs_after(self, epoch: int) -> list[tuple[int, int]]:
-        """Each later epoch with the number of its changelog rows, in order."""
-        statement = "SELECT epoch, changelog_rows FROM epochs WHERE epoch > ? ORDER BY epoch"
-        return [(number, count) for number, count in self.rows(statement, [epoch])]
-
-    def _epoch(self, statement: str, value: int) -> int | None:
-        found = self.rows(statement, [value])
+    def _find_number(self, statement: str, value: int) -> int | None:
+        found = self.query(statement, [value])
         return found[0][0] if found else None
 
 
-def _read_anew() -> Problem:
-    detail = "the results of the job are being read from its table anew; try again"
+def _make_refilling_problem() -> Problem:
+    detail = "the service is reading the results of the job again; try again"
     return Problem("job-not-ready", 503, detail, headers={"Retry-After": "1"})
 
 
-def no_epoch() -> Problem:
+def make_no_epoch_problem() -> Problem:
     return Problem(
-        "job-has-no-table", 409, "the job has no epoch yet; start it, and wait for its first"
+        "job-has-no-table",
+        409,
+        "the job has no epoch yet; start the job and wait for its first epoch",
     )
 
 
-def too_slow() -> Problem:
-    detail = f"it took more than {QUERY_SECONDS_MAX:.0f} s; ask for less, or read the table itself"
+def make_slow_query_problem() -> Problem:
+    detail = f"the query took more than {QUERY_SECONDS_MAX:.0f} s; request less, or read the table"
     return Problem("query-too-slow", 503, detail)

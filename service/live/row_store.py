@@ -1,16 +1,15 @@
-"""The row store: a job's results as rows of SQLite, and for a while what they were before.
+"""The row store: a job's results as rows of SQLite, with their old versions for some time.
 
     accumulators ──fill──► rows of one epoch
-    changelog    ──apply─► rows are replaced; what they were goes to `ended`, an epoch in one piece
-                 ──undo──► the rows of an epoch before (a store of one epoch only)
+    changelog    ──apply─► replaces rows, and moves the old versions to `ended`; one epoch at a time
+                 ──undo──► the rows of an earlier epoch (only in a store of one epoch)
 
-    rows as of an earlier epoch: rows from before it, and those in `ended` that ended after it
+    rows as of an earlier epoch: rows older than it, and rows in `ended` that ended after it
 
-SQLite, because a lookup by key and a page in any order are what B-trees are for, it is in every
-Python, its readers never wait for its writer, and a store that is lost is filled again from the
-table. Every column is kept as bytes that sort as its values do (jobs.core.values.order_key), so one
-rule holds for comparing and ordering all types, NULL and NaN and 38 digits of a DECIMAL among them.
-The row itself is kept as the JSON that is answered.
+SQLite has B-trees for lookups by key and pages in any order. It is in every Python, its readers
+never wait for its writer, and a lost store is filled again from the table. Columns are stored as
+bytes that sort like their values (jobs.core.values.order_key). So one rule compares all types,
+including NULL, NaN and DECIMALs of 38 digits. The row itself is stored as the JSON of responses.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.types.arrow_values import listed
+from jobs.table.json_columns import encode_texts
+from jobs.table.parts import ACCUMULATORS
+from jobs.table.version import TableVersion
+from schemas.types.arrow_values import to_list
 from service.live.recent_changes import EpochChanges
-from service.table.job_table import ACCUMULATORS, Table
-from service.table.json_columns import as_bytes
 from service.table.row_shape import RowShape
 
 _SLICE_ROWS = 20_000
 
 
 class RowStore:
-    """The rows behind one connection; the caller holds transactions and threads apart."""
+    """The rows of one connection; the caller handles transactions and threads."""
 
     def __init__(self, connection: sqlite3.Connection, shape: RowShape) -> None:
         self.connection = connection
@@ -39,35 +39,35 @@ class RowStore:
         self._columns = [f"c{index}" for index in range(len(shape.columns))]
         names = ", ".join(["document", *self._columns])
         marks = ", ".join("?" for _ in range(len(self._columns) + 3))
-        self._replacement = f"INSERT OR REPLACE INTO rows VALUES ({marks})"  # noqa: S608 - numbers
-        self._ending = f"INSERT INTO ended SELECT ?, key, since, {names} FROM rows WHERE key = ?"  # noqa: S608
+        self._replace_sql = f"INSERT OR REPLACE INTO rows VALUES ({marks})"  # noqa: S608 - numbers
+        self._end_sql = f"INSERT INTO ended SELECT ?, key, since, {names} FROM rows WHERE key = ?"  # noqa: S608
 
-    def create(self) -> None:
+    def create_tables(self) -> None:
         columns = "".join(f", {name} BLOB" for name in ("document", *self._columns))
         for statement in (
             "CREATE TABLE IF NOT EXISTS rows (key BLOB PRIMARY KEY, since INTEGER NOT NULL"
             f"{columns}) WITHOUT ROWID",
-            # In the order in which it is written, forgotten from the other end, and looked through
-            # from an epoch on: rows that are true stay few and near each other.
+            # Ordered by `until`: written at one end, deleted at the other, scanned from an epoch.
             "CREATE TABLE IF NOT EXISTS ended (until INTEGER, key BLOB, since INTEGER NOT NULL"
             f"{columns}, PRIMARY KEY (until, key)) WITHOUT ROWID",
         ):
             self.connection.execute(statement)
 
-    def index(self, column: str) -> None:
-        """An index over one of our own columns, for rows in its order and ranges of it."""
+    def create_index(self, column: str) -> None:
+        """Create an index on a column of the store, for ordering and ranges."""
         assert column in self._columns
         self.connection.execute(f"CREATE INDEX IF NOT EXISTS by_{column} ON rows ({column}, key)")
 
-    def indexed(self) -> set[str]:
+    def list_indexed(self) -> set[str]:
+        """Return the columns with an index."""
         statement = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'rows'"
         names = {name for (name,) in self.connection.execute(statement)}
         return {column for column in self._columns if f"by_{column}" in names}
 
-    # --- writing; the caller has begun a transaction --------------------------------------------
+    # --- writing; the caller has started a transaction ------------------------------------------
 
-    def fill(self, table: Table, epoch: int) -> None:
-        """The results of a table's version, which stands at `epoch`, instead of all rows."""
+    def fill(self, table: TableVersion, epoch: int) -> None:
+        """Replace all rows by the results of a table version, whose newest epoch is `epoch`."""
         names = ", ".join(self._columns)
         self.connection.execute("DROP TABLE IF EXISTS temp.fresh")
         self.connection.execute(
@@ -84,7 +84,7 @@ class RowStore:
                     "document = excluded.document, "
                     + ", ".join(f"{name} = excluded.{name}" for name in self._columns)
                     + " WHERE excluded.epoch >= epoch",
-                    self._upserts(state),
+                    self._make_upserts(state),
                 )
         for version in ("rows", "ended"):
             self.connection.execute(f"DELETE FROM {version}")  # noqa: S608 - named here
@@ -95,70 +95,76 @@ class RowStore:
         )
         self.connection.execute("DROP TABLE fresh")
 
-    def _upserts(self, state: pa.Table) -> Iterator[tuple[Any, ...]]:
+    def _make_upserts(self, state: pa.Table) -> Iterator[tuple[Any, ...]]:
         empty = (b"",) * (len(self._columns) + 1)
         rows = zip(
-            listed(state["epoch"]), listed(state["tombstone"]), self.shape.keys(state),
-            as_bytes(self.shape.json(state)), self.shape.ordered(state),
+            to_list(state["epoch"]),
+            to_list(state["tombstone"]),
+            self.shape.encode_keys(state),
+            encode_texts(self.shape.render_rows(state)),
+            self.shape.encode_sortable(state),
             strict=True,
-        )  # fmt: skip
+        )
         for epoch, dead, key, document, ordered in rows:
             yield (key, epoch, 1, *empty) if dead else (key, epoch, 0, document, *ordered)
 
     def apply(
-        self, told: EpochChanges, changelog: pa.Table | None, buried: Sequence[bytes] = ()
+        self, changes: EpochChanges, changelog: pa.Table | None, expired: Sequence[bytes] = ()
     ) -> None:
-        """What an epoch changed: of each group its last change says how it is now; `changelog` is
-        what was told. Groups that were buried without a word in it (state.emit_expired: false)
-        go too. In the order of the groups, so that neighbours are written while they are there.
+        """Write the changes of an epoch: the last change of each group is its new row.
+
+        `expired` are groups without a change in the changelog (state.emit_expired: false). Groups
+        are written in the order of their keys, so that neighbours share pages.
         """
-        epoch = told.epoch
-        last = told.last()
-        touched = sorted({*last, *buried})
-        self.connection.executemany(self._ending, ((epoch, key) for key in touched))
-        places = [place for _, place in sorted(last.items()) if not told.changes[place].ends]
-        alive = [told.changes[place] for place in places]
+        epoch = changes.epoch
+        last = changes.find_last()
+        touched = sorted({*last, *expired})
+        self.connection.executemany(self._end_sql, ((epoch, key) for key in touched))
+        positions = [at for _, at in sorted(last.items()) if not changes.changes[at].ends]
+        alive = [changes.changes[at] for at in positions]
         gone = {*touched}.difference(change.key for change in alive)
         self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in gone))
-        if changelog is None or not places:
+        if changelog is None or not positions:
             return
         self.connection.executemany(
-            self._replacement,
+            self._replace_sql,
             (
                 (change.key, epoch, change.row, *ordered)
                 for change, ordered in zip(
-                    alive, self.shape.ordered(_taken(changelog, places)), strict=True
+                    alive, self.shape.encode_sortable(_take_rows(changelog, positions)), strict=True
                 )
             ),
         )
 
     def undo(self, changelog: pa.Table | None) -> None:
-        """Turn the rows back to before these changes: of each group its first one says how it was.
+        """Restore the rows before these changes: the first change of each group has the old row.
 
-        Versions begin at 0 here: who turns back keeps a single epoch.
+        Only for a store of one epoch, whose versions start at 0.
         """
         if changelog is None:
             return
         first: dict[bytes, int] = {}
-        for place, key in enumerate(self.shape.keys(changelog)):
-            first.setdefault(key, place)
+        for at, key in enumerate(self.shape.encode_keys(changelog)):
+            first.setdefault(key, at)
         self.connection.executemany("DELETE FROM rows WHERE key = ?", ((key,) for key in first))
-        ops = listed(changelog["op"])
-        there = {key: place for key, place in first.items() if ops[place] != "+I"}
-        before = _taken(changelog, list(there.values()))
+        ops = to_list(changelog["op"])
+        existed = {key: at for key, at in first.items() if ops[at] != "+I"}
+        before = _take_rows(changelog, list(existed.values()))
         rows = zip(
-            there, as_bytes(self.shape.json(before)),
-            self.shape.ordered(before), strict=True,
-        )  # fmt: skip
+            existed,
+            encode_texts(self.shape.render_rows(before)),
+            self.shape.encode_sortable(before),
+            strict=True,
+        )
         self.connection.executemany(
-            self._replacement,
+            self._replace_sql,
             ((key, 0, document, *ordered) for key, document, ordered in rows),
         )
 
-    def forget(self, until: int) -> None:
-        """What ended by an epoch: nobody can ask for one before it any more."""
+    def delete_ended(self, until: int) -> None:
+        """Delete the versions that ended by an epoch."""
         self.connection.execute("DELETE FROM ended WHERE until <= ?", [until])
 
 
-def _taken(table: pa.Table, places: Sequence[int]) -> pa.Table:
-    return table.take(pa.array(places, pa.int64()))
+def _take_rows(table: pa.Table, positions: Sequence[int]) -> pa.Table:
+    return table.take(pa.array(positions, pa.int64()))

@@ -1,9 +1,9 @@
-"""A selection of result rows, as SQL over a row store: as they are, or as they were at an epoch.
+"""A selection of result rows as SQL over a row store, for the newest or an earlier epoch.
 
-    Select ──now──► rows
-           └─then─► rows that began by the epoch, and those that ended after it
+    Select ──render_current──► rows
+           └─render_at───────► rows that started by the epoch, and those that ended after it
 
-Columns and tables have names of our own; what users say are values only.
+Names of columns and tables are constants; input of users appears as values only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`columns` of the rows that meet all conditions; in an order, and so many, where that is
-    said."""
+    """The columns of rows that meet all conditions, perhaps ordered and limited."""
 
     columns: Sequence[str]
     conditions: Sequence[str]
@@ -24,16 +23,16 @@ class Select:
     order: Sequence[str] = ()
     limit: int = -1
 
-    def now(self) -> tuple[str, list[Any]]:
-        return f"{self._from('rows')} {self._end}", [*self.values, self.limit]
+    def render_current(self) -> tuple[str, list[Any]]:
+        return f"{self._render_select('rows')} {self._end}", [*self.values, self.limit]
 
-    def then(self, epoch: int) -> tuple[str, list[Any]]:
-        standing = self._from("rows", "since <= ?")
-        ended = self._from("ended", "until > ?", "since <= ?")
+    def render_at(self, epoch: int) -> tuple[str, list[Any]]:
+        current = self._render_select("rows", "since <= ?")
+        ended = self._render_select("ended", "until > ?", "since <= ?")
         values = [epoch, *self.values, epoch, epoch, *self.values, self.limit]
-        return f"{standing} UNION ALL {ended} {self._end}", values
+        return f"{current} UNION ALL {ended} {self._end}", values
 
-    def _from(self, table: str, *time: str) -> str:
+    def _render_select(self, table: str, *time: str) -> str:
         columns, conditions = ", ".join(self.columns), " AND ".join([*time, *self.conditions])
         where = f" WHERE {conditions}" if conditions else ""
         return f"SELECT {columns} FROM {table}{where}"  # noqa: S608 - see above

@@ -1,50 +1,35 @@
-"""What several routes share: their answers, tables, keys and headers."""
+"""Helpers of several routes: responses, tables, keys and headers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from fastapi.responses import Response
 
+from jobs.table.version import Key
 from schemas.table.epoch import EpochRow
 from service.live.follower import Follower
-from service.live.results_index import no_epoch
+from service.live.results_index import make_no_epoch_problem
 from service.problems import Problem
-from service.runtime import Runtime
-from service.table.job_table import Key, Table, at_newest
 
 
 def answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON response."""
     headers = {"Cache-Control": "no-store"} | (headers or {})
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
-Answer = TypeVar("Answer")
-
-
-def read_table(runtime: Runtime, follower: Follower, look: Callable[[Table], Answer]) -> Answer:
-    """Something from the table's newest version; not too many at once."""
-    follower_has_epoch(follower)
-    with runtime.table_reads.one():
-        return at_newest(follower.places.table, look)
-
-
-def follower_has_epoch(follower: Follower) -> None:
-    with follower.index.reading():
-        return
-
-
-def newest_of(follower: Follower) -> EpochRow:
+def require_newest(follower: Follower) -> EpochRow:
+    """Return the newest epoch; raise a Problem if there is none."""
     if follower.newest is None:
-        raise no_epoch()
+        raise make_no_epoch_problem()
     return follower.newest
 
 
-def key_of(follower: Follower, raw: str) -> Key:
-    """The group that the last part of an address names; the gate has kept it encoded."""
+def parse_key(follower: Follower, raw: str) -> Key:
+    """Return the key in the last segment of an address, which the gate has kept encoded."""
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
@@ -52,9 +37,9 @@ def key_of(follower: Follower, raw: str) -> Key:
     return follower.shape.parse_key(text)
 
 
-def of_epoch(epoch: int, watermark: int | None = None, **further: str) -> dict[str, str]:
-    """The headers of what is true at an epoch."""
+def make_epoch_headers(epoch: int, watermark: int | None = None, **others: str) -> dict[str, str]:
+    """Return the headers of a response that is valid at an epoch."""
     headers = {"ETag": f'W/"{epoch}"', "X-Epoch": str(epoch), "Cache-Control": "no-cache"}
     if watermark is not None:
         headers["X-Watermark"] = str(watermark)
-    return headers | further
+    return headers | others

@@ -1,8 +1,8 @@
-"""The route that says what becomes of a job's state under its pending spec.
+"""The route that approves a pending spec and decides about the job's state.
 
-keep    the state goes on under the new query, as one epoch     ─┐ operations; a job that runs
-replay  the topic is read again, beside the job that may run    ─┘ stands still for the last step
-drop    the table is dropped, and the job begins anew
+keep    the state continues under the new query, in one epoch     ─┐ operations; a running job
+replay  the job reads the topic again, beside its running process ─┘ pauses for the last step
+drop    the service drops the table, and the job starts over
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from fastapi.responses import Response
 
 from schemas.spec.file import spec_text
 from schemas.spec.job import JobSpec
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.documents import Job, Operation
-from service.routes.evolution import told
-from service.routes.examples import JOB, answers
-from service.routes.jobs import job_document
-from service.routes.operations import OPERATION, RequestKey, accepted, asked_before, operation_asked
+from service.routes.evolution import describe_evolution
+from service.routes.examples import JOB, describe_responses
+from service.routes.jobs import describe_job_status
+from service.routes.operations import (
+    OPERATION,
+    RequestKey,
+    accepted,
+    find_repeated,
+    submit_operation,
+)
 from service.runtime import Runtime, runtime_of
-from service.supervision.jobs import etag
+from service.supervision.jobs import make_etag
 from service.supervision.register import Actual, Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -37,43 +43,48 @@ _EVOLVE["result"] = {"job": "items", "epoch": 42, "changelog_rows": 26}
 
 @router.post(
     "/jobs/{name}/approve",
-    dependencies=[Depends(needs(Role.ADMIN))],
+    dependencies=[Depends(require_role(Role.ADMIN))],
     responses={
-        **answers(Job, JOB, 404, 409, 412, 429),
-        **answers(Operation, _EVOLVE, 404, 409, 412, 429, status=202),
+        **describe_responses(Job, JOB, 404, 409, 412, 429),
+        **describe_responses(Operation, _EVOLVE, 404, 409, 412, 429, status=202),
     },
 )
 async def approve(
     request: Request,
     name: str,
     state: Annotated[
-        State | None, Query(description="what becomes of the state; keep, where it answers")
+        State | None, Query(description="what to do with the state; keep by default, if possible")
     ] = None,
     if_match: Annotated[str | None, Header()] = None,
     idempotency_key: RequestKey = None,
 ) -> Response:
-    """Take the pending spec. `keep` and `replay` are operations: the job goes on under the new
-    query, and its old one where that fails; a job that runs is stopped for the last step only.
-    `drop` lets go of a stopped job's table, and the job begins anew from `source.start`."""
+    """Approve the pending spec.
+
+    `keep` and `replay` are operations: the job continues under the new query, or under the old one
+    if the operation fails. A running job pauses only for the last step. `drop` drops the table of a
+    stopped job, which then starts over from `source.start`.
+    """
     runtime = runtime_of(request)
-    record = runtime.jobs.record(name)
-    if (known := asked_before(runtime, name, "evolve", idempotency_key)) is not None:
+    record = runtime.jobs.find_record(name)
+    if (known := find_repeated(runtime, name, "evolve", idempotency_key)) is not None:
         return accepted(known)
-    spec = runtime.jobs.pending(record, if_match)
-    chosen = await run_in_threadpool(_chosen, runtime, record, spec, state)
+    spec = runtime.jobs.require_pending(record, if_match)
+    chosen = await run_in_threadpool(_choose, runtime, record, spec, state)
     if chosen == "drop":
         record = await run_in_threadpool(runtime.approve, name, if_match)
-        return answer(await job_document(runtime, record), headers={"ETag": etag(record)})
-    given = spec_text(spec).encode()
+        return answer(
+            await describe_job_status(runtime, record), headers={"ETag": make_etag(record)}
+        )
+    input = spec_text(spec).encode()
     arguments = {"state": chosen, "revision": record.revision}
-    return await operation_asked(
-        request, name, "evolve", arguments, idempotency_key, given, alone=True
+    return await submit_operation(
+        request, name, "evolve", arguments, idempotency_key, input, alone=True
     )
 
 
-def _chosen(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | None) -> State:
-    """What is to become of the state; a Problem names what else there is."""
-    found = told(runtime, record, spec)
+def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | None) -> State:
+    """Return what to do with the state; raise a Problem that names the alternatives."""
+    found = describe_evolution(runtime, record, spec)
     if found is None:  # there is no state yet
         return "drop"
     if state == "drop":
@@ -85,7 +96,7 @@ def _chosen(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | N
         raise Problem(
             "state-insufficient",
             409,
-            f"{'; '.join(found['reasons'])}. Say what becomes of the state: "
+            f"{'; '.join(found['reasons'])}. Choose what to do with the state: "
             + " or ".join(f"state={each}" for each in others),
             errors=[{"path": "query.state", "message": reason} for reason in found["reasons"]],
             evolution=found,

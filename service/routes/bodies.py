@@ -1,4 +1,4 @@
-"""Bodies of requests that are small JSON objects; a job spec has service.supervision.spec_body."""
+"""Parse small JSON bodies; service.supervision.spec_body parses job specs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from service.problems import Problem
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-async def body_of(request: Request, form: type[Body], empty: bytes = b"{}") -> Body:
-    """The body as a struct; a missing one is an empty object."""
+async def parse_body(request: Request, form: type[Body], empty: bytes = b"{}") -> Body:
+    """Return the body as a struct; a missing body is an empty object."""
     try:
         return msgspec.json.decode(await request.body() or empty, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise body_invalid("body", str(error)[:300]) from None
+        raise make_body_problem("body", str(error)[:300]) from None
 
 
-def body_invalid(path: str, reason: str) -> Problem:
+def make_body_problem(path: str, reason: str) -> Problem:
+    """Return the problem of one field of a body."""
     return Problem("body-invalid", 422, reason, errors=[{"path": path, "message": reason}])

@@ -1,7 +1,7 @@
-"""Documents: what answers look like, as types, for the OpenAPI document and for the client.
+"""Documents: the types of responses, for the OpenAPI document and the client.
 
-A row of results is a plain object: its columns are the job's. Fields that may be missing have a
-default. The service writes these documents by hand, and a test holds it to them.
+A result row is a plain object with the columns of the job. Fields with a default may be missing.
+The service writes these documents by hand, and a test compares them with the types.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Offsets = dict[str, dict[str, int]]
 Op = Literal["+I", "-U", "+U", "-D"]
 
 
-class FailureOf(msgspec.Struct, frozen=True):
+class JobFailure(msgspec.Struct, frozen=True):
     code: str
     retryable: bool
 
@@ -33,16 +33,16 @@ class Rates(msgspec.Struct, frozen=True):
 
 class ReplayFrom(msgspec.Struct, frozen=True):
     topics: list[str]
-    start: Any  # as source.start has it
-    offsets: Offsets | None  # what that was when the job began
+    start: Any  # source.start
+    offsets: Offsets | None  # its offsets when the job started
 
 
 class Evolution(msgspec.Struct, frozen=True):
-    """What a pending spec would make of a job's state."""
+    """The effect of a pending spec on the job's state."""
 
-    continues: bool  # the state answers the new query
-    replays: bool  # the topic, read again, would
-    begins: bool  # groups are named by other columns: history begins with the change
+    continues: bool  # the state can answer the new query
+    replays: bool  # the topic, read again, can
+    begins: bool  # the group columns change, so history starts with the change
     reasons: list[str]
     added: list[str]
     dropped: list[str]
@@ -54,12 +54,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     desired: Literal["RUNNING", "PAUSED", "STOPPED"]
     actual: Literal[
-        "CREATED", "STARTING", "RUNNING", "PAUSED", "STOPPING", "STOPPED", "FAILED",
+        "CREATED",
+        "STARTING",
+        "RUNNING",
+        "PAUSED",
+        "STOPPING",
+        "STOPPED",
+        "FAILED",
         "AWAITING_APPROVAL",
-    ]  # fmt: skip
+    ]
     since: str
     reason: str | None
-    failure: FailureOf | None
+    failure: JobFailure | None
     failures: int
     retry_at: str | None
     restart_needed: bool
@@ -67,13 +73,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     watermark: int | None
     groups: int | None
     committed_at: str | None = None
-    moved: int | None = None  # since when offsets are others than the topic's: moved by hand
+    moved: int | None = None  # the epoch in which offsets were moved manually
     lag: Lag | None
     rates: Rates | None
-    table: str | None  # what is wrong with the table, where that keeps results from being read
+    table: str | None  # why the table cannot be read
     spec: dict[str, Any] | None = None
-    pending: dict[str, Any] | None = None  # a spec that waits to be approved
-    evolution: Evolution | None = None  # of that spec
+    pending: dict[str, Any] | None = None  # a spec pending approval
+    evolution: Evolution | None = None  # the effect of that spec
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -136,37 +142,37 @@ class History(msgspec.Struct, frozen=True):
     complete: bool
 
 
-class OfGroup(msgspec.Struct, frozen=True):
+class GroupChange(msgspec.Struct, frozen=True):
     op: Op
     row: Row
 
 
-class EpochOfGroup(msgspec.Struct, frozen=True):
+class GroupEpoch(msgspec.Struct, frozen=True):
     epoch: int
-    changes: list[OfGroup]
+    changes: list[GroupChange]
     offsets: dict[str, dict[str, list[int]]] | None
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     epoch: int
-    moved: int | None  # the epoch in which offsets were moved by hand
+    moved: int | None  # the epoch in which offsets were moved manually
     group: Row
     row: Row | None
     row_count: int | None
     changed: int | None
     withheld: bool
-    hidden: bool  # HAVING does not hold
-    closed: bool  # its window has closed: it is as it will be
-    late: list[dict[str, Any]]  # rows that came after that
+    hidden: bool  # HAVING is false
+    closed: bool  # its window is closed, so the result is final
+    late: list[dict[str, Any]]  # rows that arrived after that
     written_ms: int | None
     arguments: list[dict[str, Any]]
-    epochs: list[EpochOfGroup]
+    epochs: list[GroupEpoch]
     history_complete: bool
-    why: list[str] = []  # of MAX and MIN: how they came to be what they are, as far as is known
+    why: list[str] = []  # the known reasons of the newest changes of MAX and MIN
 
 
-class Differing(msgspec.Struct, frozen=True):
+class DifferingGroup(msgspec.Struct, frozen=True):
     key: Row
     before: Row | None
     after: Row | None
@@ -175,11 +181,11 @@ class Differing(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True, rename={"first": "from"}):
     first: int
     to: int
-    rows: list[Differing]
+    rows: list[DifferingGroup]
     next_cursor: str | None
 
 
-class SentAgain(msgspec.Struct, frozen=True):
+class Resent(msgspec.Struct, frozen=True):
     fixed: bool
     topic: str
     partition: int
@@ -200,7 +206,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool
     raw: str | None = None
     raw_base64: str | None = None
-    replayed: SentAgain | None
+    replayed: Resent | None
 
 
 class Quarantine(msgspec.Struct, frozen=True):
@@ -228,13 +234,13 @@ class PartitionOffsets(msgspec.Struct, frozen=True):
 
 class JobOffsets(msgspec.Struct, frozen=True):
     epoch: int
-    moved: int | None  # the epoch in which they were moved by hand, where that still counts
+    moved: int | None  # the epoch in which they were moved manually, if that still matters
     topics: dict[str, dict[str, PartitionOffsets]]
     lag: Lag | None
 
 
 class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
-    """What else an epoch says of time is in it as well."""
+    """The watermarks of an epoch; other fields of its time state follow."""
 
     epoch: int
     committed_at: str
@@ -274,7 +280,7 @@ class Ticket(msgspec.Struct, frozen=True):
     seconds: int
 
 
-class TrailLine(msgspec.Struct, frozen=True):
+class AuditLogLine(msgspec.Struct, frozen=True):
     at: str
     who: str | None
     method: str
@@ -283,8 +289,8 @@ class TrailLine(msgspec.Struct, frozen=True):
     from_: str = msgspec.field(name="from", default="")  # the client's address
 
 
-class TrailLines(msgspec.Struct, frozen=True):
-    lines: list[TrailLine]
+class AuditLogLines(msgspec.Struct, frozen=True):
+    lines: list[AuditLogLine]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -295,15 +301,16 @@ class Health(msgspec.Struct, frozen=True):
 ALL: tuple[type[msgspec.Struct], ...] = (
     Job, Jobs, Valid, Logs, Result, Listing, ChangePage, History, Explained, Difference,
     Quarantined, Quarantine, Savepoint, Savepoints, JobOffsets, Watermarks, Operation, Operations,
-    Session, Ticket, TrailLines, Health,
+    Session, Ticket, AuditLogLines, Health,
 )  # fmt: skip
 
 
-def schemas() -> dict[str, Any]:
-    """All of them as JSON schemas, by name."""
+def make_schemas() -> dict[str, Any]:
+    """Return the JSON schemas of all documents, by name."""
     _, found = msgspec.json.schema_components(ALL, ref_template="#/components/schemas/{name}")
     return found
 
 
-def reference(document: type[msgspec.Struct]) -> dict[str, str]:
+def make_reference(document: type[msgspec.Struct]) -> dict[str, str]:
+    """Return a reference to the schema of a document."""
     return {"$ref": f"#/components/schemas/{document.__name__}"}

@@ -1,6 +1,6 @@
-"""What a pending spec would make of a job, for whoever is to approve it.
+"""The effect of a pending spec on the state of a job, for the admin who approves it.
 
-spec of the state, pending spec ──► jobs.core.job.evolution ──► keep, replay, or begin anew
+spec of the state, pending spec ──► jobs.core.job.evolution ──► keep, replay, or drop
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ from typing import Any
 from deltalake.exceptions import DeltaError
 
 from jobs.core.job.evolution import Evolution
+from jobs.table.files import NoTable
+from jobs.table.version import at_newest
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import Offsets
 from service.runtime import Runtime
-from service.supervision.jobs import Jobs
+from service.supervision.jobs import JobCatalog
 from service.supervision.register import JobRecord
-from service.table.job_table import NoTable, at_newest
 
 
-def told(runtime: Runtime, record: JobRecord, spec: JobSpec) -> dict[str, Any] | None:
-    """As a document; None where the job has no state yet."""
-    found = runtime.jobs.difference(record, spec)
-    return None if found is None else described(found, spec, _began_at(runtime.jobs, record.name))
+def describe_evolution(runtime: Runtime, record: JobRecord, spec: JobSpec) -> dict[str, Any] | None:
+    """Return the effect of a spec as a document; None if the job has no state yet."""
+    found = runtime.jobs.compare(record, spec)
+    return (
+        None
+        if found is None
+        else _make_document(found, spec, _find_start(runtime.jobs, record.name))
+    )
 
 
-def described(found: Evolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
+def _make_document(found: Evolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
     reads = {
         "topics": list(spec.source.topics),
         "start": spec.document()["source"].get("start", "earliest"),
@@ -41,10 +46,10 @@ def described(found: Evolution, spec: JobSpec, began_at: Offsets | None) -> dict
     }
 
 
-def _began_at(jobs: Jobs, name: str) -> Offsets | None:
-    """The offsets that a replay reads from: those of the job's first start."""
+def _find_start(jobs: JobCatalog, name: str) -> Offsets | None:
+    """Return the offsets from which a replay reads: those of the job's first start."""
     try:
-        start = at_newest(jobs.places(name).table, lambda table: table.start)
+        start = at_newest(jobs.find_paths(name).table, lambda table: table.start)
     except (NoTable, DeltaError):
         return None
     return None if start is None else start.offsets

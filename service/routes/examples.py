@@ -1,4 +1,4 @@
-"""Examples: what the OpenAPI document shows of every answer."""
+"""The responses of routes in the OpenAPI document, with examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.routes.documents import reference
+from service.routes.documents import make_reference
 
 SPEC_DOCUMENT = {
     "name": "items",
@@ -43,16 +43,16 @@ LOGS = {
     ]
 }
 _STATUS = {
-    400: "The request cannot be read",
+    400: "The request cannot be parsed",
     404: "Not found",
-    406: "No such media type",
+    406: "Unsupported media type",
     409: "The job's state does not allow it",
-    410: "The history is gone",
-    412: "A condition of the request does not hold",
+    410: "Retention has removed the history",
+    412: "A precondition of the request failed",
     413: "The body is too large",
-    422: "Something in the request is not taken; `errors` has each",
-    429: "Too many at once",
-    503: "Not now",
+    422: "Invalid request; `errors` lists every error",
+    429: "Too many requests",
+    503: "Temporarily unavailable",
 }
 _PROBLEM = {
     "type": "object",
@@ -68,43 +68,44 @@ _PROBLEM = {
 }
 
 
-def answers(
+def describe_responses(
     document: type[msgspec.Struct] | None,
     example: Any,
     *problems: int,
     status: int = 200,
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[int | str, Any]:
-    """The responses of a route: its answer, if it has one, with an example, and the problems it
-    may have. `media` are other forms of the answer, each with an example; None where that would be
-    bytes."""
+    """Return the responses of a route: success with an example, and the possible problems.
+
+    `media` are other media types of the response with their examples, None for binary data.
+    """
     content: dict[str, Any] = {}
     if document is not None:
-        content["application/json"] = {"schema": reference(document), "example": example}
+        content["application/json"] = {"schema": make_reference(document), "example": example}
     for name, shown in media.items():
         schema = {"schema": {"type": "string", "format": "binary"}}
         content[str(name)] = schema if shown is None else {"example": shown}
     found: dict[int | str, Any] = {}
     found[status] = {"description": "Success"} | ({"content": content} if content else {})
     for each in sorted({401, 403, 422, *problems}):
-        words = {401: "No valid token", 403: "The token's role does not allow it"}
+        descriptions = {401: "No valid token", 403: "The role of the token is too low"}
         found[each] = {
-            "description": {**_STATUS, **words}[each],
+            "description": {**_STATUS, **descriptions}[each],
             "content": {"application/problem+json": {"schema": _PROBLEM}},
         }
     return found
 
 
-# What a reader gets who has the newest already: said with If-None-Match, answered without a body.
+# The response to a client that has the newest epoch already, without a body.
 NOT_MODIFIED: dict[int | str, Any] = {304: {"description": "Nothing newer than If-None-Match"}}
 
 
-def body_schema(
+def describe_body(
     properties: dict[str, Any],
     example: dict[str, Any],
     required: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What a route takes as its body: a JSON object of these properties and no others."""
+    """Return the schema of a body: a JSON object with these properties only."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     schema |= {"additionalProperties": False, "required": required or []}
     return {

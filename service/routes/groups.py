@@ -1,4 +1,4 @@
-"""Routes of what lies behind results: explain, history, differences, quarantine."""
+"""Routes of details: explain, history, differences of epochs, quarantine."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from jobs.table.group import GroupReader
+from jobs.table.version import TableVersion
 from schemas.limits import PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.answers.difference import difference_page
+from service.answers.difference import read_difference_page
 from service.routes.answering import (
     answer,
-    key_of,
-    of_epoch,
-    read_table,
+    make_epoch_headers,
+    parse_key,
 )
 from service.routes.documents import Difference, Explained, History, Quarantine, Quarantined
-from service.routes.examples import ROW, answers
+from service.routes.examples import ROW, describe_responses
 from service.runtime import runtime_of
-from service.table.explanation import GroupHistory
-from service.table.job_table import Table
-from service.table.quarantine import message, messages, place_of, with_replay
+from service.table.explanation import explain_group
+from service.table.quarantine import (
+    add_replay,
+    list_oldest_messages,
+    parse_message_id,
+    read_message,
+)
 
-router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(needs(Role.VIEWER))])
+router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(require_role(Role.VIEWER))])
 
 
 _EXPLAINED = {
@@ -51,11 +56,17 @@ _EXPLAINED = {
     ],
     "history_complete": True,
     "why": [
-        "top went up from 991 to 998 in epoch 41: a row with 998 came (read from shop.product/0 "
-        "[120, 131))."
+        "top increased from 991 to 998 in epoch 41: a row with 998 was added (read from "
+        "shop.product/0 [120, 131))."
     ],
 }
 _CHANGE = {"op": "+U", "epoch": 41, "seq": 12884901889, "row": ROW}
+_DIFFERENCE = {
+    "from": 40,
+    "to": 41,
+    "next_cursor": None,
+    "rows": [{"key": {"name": "bolt"}, "before": None, "after": ROW}],
+}
 _REJECT = {
     "id": "7-shop.product-0-12",
     "reason": "cnt: 'x' is not a valid INT",
@@ -68,27 +79,27 @@ _REJECT = {
 @router.get(
     "/results/{key}/explain",
     tags=["results"],
-    responses=answers(Explained, _EXPLAINED, 404, 409, 422, 429),
+    responses=describe_responses(Explained, _EXPLAINED, 404, 409, 422, 429),
 )
 async def explain(request: Request, name: str, key: str) -> Response:
-    """Why a group's values are what they are: sums, multisets, epochs, source offsets."""
+    """Explain the values of a group: sums, multisets, epochs and source offsets."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    group = key_of(follower, key)
+    follower = await runtime.wait_until_ready(name)
+    group = parse_key(follower, key)
 
-    def look(table: Table) -> dict[str, Any]:
+    def read(table: TableVersion) -> dict[str, Any]:
         buckets = follower.spec.state.buckets
-        return GroupHistory(table, follower.shape, group, buckets).explained()
+        return explain_group(GroupReader(table, follower.shape, group, buckets))
 
-    document = await run_in_threadpool(read_table, runtime, follower, look)
-    headers = of_epoch(document["epoch"])
+    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    headers = make_epoch_headers(document["epoch"])
     return answer({"job": name, **document}, headers=headers)
 
 
 @router.get(
     "/results/{key}/history",
     tags=["results"],
-    responses=answers(
+    responses=describe_responses(
         History, {"epoch": 41, "changes": [_CHANGE], "complete": True}, 404, 409, 422, 429
     ),
 )
@@ -96,91 +107,92 @@ async def history(
     request: Request,
     name: str,
     key: str,
-    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX, description="the newest so many")] = 1_000,
+    limit: Annotated[
+        int, Query(ge=1, le=PAGE_ROWS_MAX, description="number of newest changes")
+    ] = 1_000,
 ) -> Response:
-    """The changelog of one group, oldest first."""
+    """Return the changes of one group, oldest first."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    group = key_of(follower, key)
+    follower = await runtime.wait_until_ready(name)
+    group = parse_key(follower, key)
 
-    def look(table: Table) -> dict[str, Any]:
-        told = GroupHistory(table, follower.shape, group, follower.spec.state.buckets)
-        changes = told.changes(limit + 1)
+    def read(table: TableVersion) -> dict[str, Any]:
+        reader = GroupReader(table, follower.shape, group, follower.spec.state.buckets)
+        changes = reader.changes(limit + 1)
         rows = table.epochs()
         return {
             "epoch": rows[-1].epoch,
             "group": follower.shape.key(group),
             "changes": changes[-limit:],
-            "complete": len(changes) <= limit and told.complete(rows),
+            "complete": len(changes) <= limit and reader.complete(rows),
         }
 
-    document = await run_in_threadpool(read_table, runtime, follower, look)
-    return answer(document, headers=of_epoch(document["epoch"]))
+    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
+    return answer(document, headers=make_epoch_headers(document["epoch"]))
 
 
 @router.get(
     "/diff",
     tags=["results"],
-    responses=answers(
-        Difference,
-        {
-            "from": 40, "to": 41, "next_cursor": None,
-            "rows": [{"key": {"name": "bolt"}, "before": None, "after": ROW}],
-        },
-        404, 409, 410, 422, 429,
-    ),
-)  # fmt: skip
+    responses=describe_responses(Difference, _DIFFERENCE, 404, 409, 410, 422, 429),
+)
 async def diff(
     request: Request,
     name: str,
     first: Annotated[int, Query(alias="from", ge=0, le=2**62)],
     last: Annotated[int | None, Query(alias="to", ge=0, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_DEFAULT,
-    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
 ) -> Response:
-    """The groups whose results differ between two epochs: how they were, how they are."""
+    """Return the groups whose results differ between two epochs, with both rows."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
+    follower = await runtime.wait_until_ready(name)
 
-    def look(table: Table) -> dict[str, Any]:
-        return difference_page(table, follower.shape, name, first, last, limit, cursor)
+    def read(table: TableVersion) -> dict[str, Any]:
+        return read_difference_page(table, follower.shape, name, first, last, limit, cursor)
 
-    document = await run_in_threadpool(read_table, runtime, follower, look)
+    document = await run_in_threadpool(runtime.table_reads.read, follower, read)
     return answer(document)
 
 
 @router.get(
     "/quarantine",
     tags=["quarantine"],
-    responses=answers(Quarantine, {"messages": [_REJECT], "next_cursor": None}, 404, 409, 422, 429),
+    responses=describe_responses(
+        Quarantine, {"messages": [_REJECT], "next_cursor": None}, 404, 409, 422, 429
+    ),
 )
 async def list_quarantine(
     request: Request,
     name: str,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
 ) -> Response:
-    """Messages that were not taken, oldest first, with the reason and the beginning of each."""
+    """Return the quarantined messages, oldest first, with reason and first bytes."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    after = place_of(cursor) if cursor else None
+    follower = await runtime.wait_until_ready(name)
+    after = parse_message_id(cursor) if cursor else None
     found = await run_in_threadpool(
-        read_table, runtime, follower, lambda table: messages(table, after, limit + 1)
+        runtime.table_reads.read,
+        follower,
+        lambda table: list_oldest_messages(table, after, limit + 1),
     )
     more = found[limit - 1]["id"] if len(found) > limit else None
-    shown = [with_replay(follower.places, each) for each in found[:limit]]
+    shown = [add_replay(follower.paths, each) for each in found[:limit]]
     return answer({"messages": shown, "next_cursor": more})
 
 
 @router.get(
-    "/quarantine/{id}", tags=["quarantine"], responses=answers(Quarantined, _REJECT, 404, 409, 429)
+    "/quarantine/{id}",
+    tags=["quarantine"],
+    responses=describe_responses(Quarantined, _REJECT, 404, 409, 429),
 )
 async def get_quarantine(request: Request, name: str, id: str) -> Response:
-    """One message in quarantine, with all the bytes that were kept of it."""
+    """Return one quarantined message with all of its stored bytes."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    place = place_of(id)
+    follower = await runtime.wait_until_ready(name)
+    position = parse_message_id(id)
     found = await run_in_threadpool(
-        read_table, runtime, follower, lambda table: message(table, place)
+        runtime.table_reads.read, follower, lambda table: read_message(table, position)
     )
-    return answer(with_replay(follower.places, found))
+    return answer(add_replay(follower.paths, found))

@@ -1,4 +1,4 @@
-"""Routes of jobs: create, change, look, start, pause, stop, delete; their logs."""
+"""Routes of jobs: create, change, read, start, pause, stop, delete; their logs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.documents import Job, Jobs, Logs, Valid
-from service.routes.evolution import told
-from service.routes.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, answers
+from service.routes.evolution import describe_evolution
+from service.routes.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, describe_responses
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
-from service.supervision.jobs import described, etag
+from service.supervision.jobs import describe_job, make_etag
 from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
-_viewer = Depends(needs(Role.VIEWER))
-_operator = Depends(needs(Role.OPERATOR))
-_admin = Depends(needs(Role.ADMIN))
+_viewer = Depends(require_role(Role.VIEWER))
+_operator = Depends(require_role(Role.OPERATOR))
+_admin = Depends(require_role(Role.ADMIN))
 
 _SPEC_SCHEMA = {
     "type": "object",
@@ -44,14 +44,16 @@ _SPEC_BODY: dict[str, Any] = {
 }
 
 
-async def job_document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
-    """What is said of a job; with a pending spec, what that would make of it."""
-    document = described(record) | runtime.standing(record.name)
+async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
+    """Return a job's document; with a pending spec, also its effect on the state."""
+    document = describe_job(record) | runtime.describe_status(record.name)
     if record.pending is not None:
         document["evolution"] = None
-        with suppress(Problem):  # where the table cannot be read there is a job all the same
-            spec = runtime.jobs.pending(record)
-            document["evolution"] = await run_in_threadpool(told, runtime, record, spec)
+        with suppress(Problem):  # the table may be unreadable
+            spec = runtime.jobs.require_pending(record)
+            document["evolution"] = await run_in_threadpool(
+                describe_evolution, runtime, record, spec
+            )
     return document
 
 
@@ -59,13 +61,13 @@ async def job_document(runtime: Runtime, record: JobRecord) -> dict[str, Any]:
     "/jobs:validate",
     dependencies=[_viewer],
     openapi_extra=_SPEC_BODY,
-    responses=answers(Valid, VALID, 413, 422, 429),
+    responses=describe_responses(Valid, VALID, 413, 422, 429),
 )
 async def validate(request: Request) -> Response:
-    """Check a spec; every problem with its line and column."""
+    """Check a spec; every error has its line and column."""
     runtime = runtime_of(request)
     body = await request.body()
-    checked = await runtime.check(body)
+    checked = await runtime.check_spec(body)
     types = {named.name: str(named.type) for named in checked.plan.group}
     types |= {name: str(kind) for name, kind in checked.plan.results}
     columns = [{"name": name, "type": types[name]} for name in checked.plan.output]
@@ -73,23 +75,25 @@ async def validate(request: Request) -> Response:
     return answer(document)
 
 
-@router.get("/jobs", dependencies=[_viewer], responses=answers(Jobs, JOBS))
+@router.get("/jobs", dependencies=[_viewer], responses=describe_responses(Jobs, JOBS))
 async def list_jobs(
     request: Request,
     state: Annotated[str | None, Query(description="only jobs in this actual state")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
-    cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
+    cursor: Annotated[str | None, Query(description="next_cursor of the previous page")] = None,
 ) -> Response:
-    """All jobs, in the order of their names."""
+    """Return all jobs, ordered by name."""
     runtime = runtime_of(request)
     found = [
         record
-        for record in runtime.jobs.records()
+        for record in runtime.jobs.list_records()
         if (state is None or record.actual == state.upper())
         and (cursor is None or record.name > cursor)
     ]
     page = found[:limit]
-    jobs = [described(record, full=False) | runtime.standing(record.name) for record in page]
+    jobs = [
+        describe_job(record, full=False) | runtime.describe_status(record.name) for record in page
+    ]
     after = page[-1].name if len(found) > limit else None
     return answer({"jobs": jobs, "next_cursor": after})
 
@@ -98,40 +102,45 @@ async def list_jobs(
     "/jobs/{name}",
     dependencies=[_admin],
     openapi_extra=_SPEC_BODY,
-    responses={**answers(Job, JOB, 409, 412, 413, 422), **answers(Job, JOB, status=201)},
+    responses={
+        **describe_responses(Job, JOB, 409, 412, 413, 422),
+        **describe_responses(Job, JOB, status=201),
+    },
 )
 async def put_job(
     request: Request,
     name: str,
     replace: Annotated[
-        bool, Query(description="keep a spec that does not fit the state, until it is approved")
+        bool, Query(description="save a spec that does not fit the state for approval")
     ] = False,
     if_match: Annotated[str | None, Header()] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Create a job, stopped, or change it. The same spec again changes nothing. A spec whose query,
-    column types or buckets are not those of the job's state is refused; with `replace` it is
-    pending until it is approved: a job that runs goes on with the old one, one that does not is
-    AWAITING_APPROVAL. `evolution` says what would become of its state."""
+    """Create a stopped job, or change its spec; an equal spec changes nothing.
+
+    Once the job has started, a spec with another query, other column types or another bucket count
+    is refused with 409. With `replace`, it is pending until it is approved: a running job continues
+    with the old spec, a stopped one is AWAITING_APPROVAL. `evolution` is its effect on the state.
+    """
     runtime = runtime_of(request)
     body = await request.body()
     record, created = await run_in_threadpool(
         runtime.put, name, body, if_match, if_none_match, replace=replace
     )
-    headers = {"ETag": etag(record)}
+    headers = {"ETag": make_etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"
-    return answer(await job_document(runtime, record), 201 if created else 200, headers)
+    return answer(await describe_job_status(runtime, record), 201 if created else 200, headers)
 
 
-@router.get("/jobs/{name}", dependencies=[_viewer], responses=answers(Job, JOB, 404))
+@router.get("/jobs/{name}", dependencies=[_viewer], responses=describe_responses(Job, JOB, 404))
 async def get_job(request: Request, name: str) -> Response:
-    """A job: what is desired, what is so since when and why, how far it is."""
+    """Return a job: its desired and actual state with the reason, epoch, watermark and lag."""
     runtime = runtime_of(request)
-    record = runtime.jobs.record(name)
-    with suppress(Problem):  # without results there is a job all the same
-        await runtime.ready(name)
-    return answer(await job_document(runtime, record), headers={"ETag": etag(record)})
+    record = runtime.jobs.find_record(name)
+    with suppress(Problem):  # a job without results has a document too
+        await runtime.wait_until_ready(name)
+    return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
 
 
 @router.delete(
@@ -139,23 +148,25 @@ async def get_job(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=answers(None, None, 404, 409, 412, 422),
+    responses=describe_responses(None, None, 404, 409, 412, 422),
 )
 async def delete_job(
     request: Request,
     name: str,
     data: Annotated[
         Literal["keep", "drop"] | None,
-        Query(description="whether its table stays; has to be said"),
+        Query(description="keep or drop the table; required"),
     ] = None,
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Delete a stopped job. `data=drop` removes its table too; a kept one is taken up again by
-    the next job of that name with the same query."""
+    """Delete a stopped job; `data=drop` also removes its table.
+
+    A later job with the same name and query continues from a kept table.
+    """
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
+    runtime.jobs.find_record(name)
     if data is None:
-        detail = "say what becomes of the job's table: ?data=keep or ?data=drop"
+        detail = "choose what to do with the job's table: ?data=keep or ?data=drop"
         errors = [{"path": "query.data", "message": "is required: keep or drop"}]
         raise Problem("parameter-invalid", 422, detail, errors=errors)
     await run_in_threadpool(runtime.delete, name, drop_data=data == "drop", if_match=if_match)
@@ -165,39 +176,43 @@ async def delete_job(
 def _add_action(action: str, desired: Desired, summary: str) -> None:
     async def act(request: Request, name: str) -> Response:
         runtime = runtime_of(request)
-        runtime.jobs.record(name)
+        runtime.jobs.find_record(name)
         again = action == "restart"
-        await run_in_threadpool(runtime.supervisor.ask, name, desired, again=again)
-        return answer(await job_document(runtime, runtime.jobs.record(name)), 202)
+        await run_in_threadpool(runtime.supervisor.set_desired, name, desired, again=again)
+        return answer(await describe_job_status(runtime, runtime.jobs.find_record(name)), 202)
 
     router.add_api_route(
         f"/jobs/{{name}}/{action}",
         act,
         methods=["POST"],
         name=f"{action} a job",
-        description=f"{summary} It is remembered, and done soon; asking twice is no error.",
+        description=f"{summary} The request is stored and carried out soon; it is idempotent.",
         dependencies=[_operator],
         status_code=202,
-        responses=answers(Job, JOB, 404, 409, 429, status=202),
+        responses=describe_responses(Job, JOB, 404, 409, 429, status=202),
     )
 
 
-_add_action("start", Desired.RUNNING, "The job is to run.")
-_add_action("resume", Desired.RUNNING, "The job is to run again, from where it stands.")
-_add_action("restart", Desired.RUNNING, "A running job ends its epoch and starts again.")
-_add_action("pause", Desired.PAUSED, "The job ends its epoch, and is to come back later.")
-_add_action("stop", Desired.STOPPED, "The job ends its epoch, and is not to run.")
+_add_action("start", Desired.RUNNING, "Start the job.")
+_add_action("resume", Desired.RUNNING, "Start a paused job again, from its offsets.")
+_add_action("restart", Desired.RUNNING, "Restart a running job after its current epoch.")
+_add_action("pause", Desired.PAUSED, "Stop the job after its current epoch, until it is resumed.")
+_add_action("stop", Desired.STOPPED, "Stop the job after its current epoch.")
 
 
-@router.get("/jobs/{name}/logs", dependencies=[_operator], responses=answers(Logs, LOGS, 404))
+@router.get(
+    "/jobs/{name}/logs", dependencies=[_operator], responses=describe_responses(Logs, LOGS, 404)
+)
 async def logs(
     request: Request,
     name: str,
     limit: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 100,
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Query()] = "DEBUG",
 ) -> Response:
-    """The newest lines of a job's log, oldest first."""
+    """Return the newest lines of a job's log, oldest first."""
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    lines = await run_in_threadpool(job_log.tail, runtime.jobs.places(name).log, limit, level)
+    runtime.jobs.find_record(name)
+    lines = await run_in_threadpool(
+        job_log.read_tail, runtime.jobs.find_paths(name).log, limit, level
+    )
     return answer({"lines": lines})

@@ -1,11 +1,11 @@
-"""Lookup: the one question that is asked most, answered before any routing.
+"""Lookup: the most frequent request, answered before routing.
 
-    GET /v1/jobs/NAME/results/KEY, no parameters ──► who asks ──► index ──► 200
-                                     anything else about it ──► the route in service.routes.results
+    GET /v1/jobs/NAME/results/KEY, no parameters ──► authorize ──► index ──► 200
+                                     everything else ──► the route in service.routes.results
 
-A route costs about a millisecond of routing and checking parameters, a look into the index a tenth
-of that. So what is plain, and is there, is answered here; every refusal, condition and other form
-is the route's, which asks all of it again.
+Routing and parameter checks take about a millisecond, a lookup in the index a tenth of that. So
+plain lookups of existing groups are answered here. The route handles all errors, conditions and
+other forms, and repeats every check.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from starlette.types import Scope
 
 from service.access.tokens import Role
 from service.problems import Problem
-from service.routes.answering import key_of, of_epoch
+from service.routes.answering import make_epoch_headers, parse_key
 from service.runtime import Runtime
 
-LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it stands in for
+LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it replaces
 _PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9-]*)/results/([^/]+)")
 
 
-def looked_up(runtime: Runtime, scope: Scope) -> Response | None:
-    """The answer to a plain lookup; None where the route has to see to it."""
+def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
+    """Return the response to a plain lookup; None if the route has to handle it."""
     if scope["method"] != "GET" or scope["query_string"]:
         return None
     found = _PLAIN.fullmatch(scope["path"])
@@ -36,17 +36,17 @@ def looked_up(runtime: Runtime, scope: Scope) -> Response | None:
     if "if-none-match" in request.headers:
         return None
     try:
-        runtime.access.check(request, Role.VIEWER)
-        follower = runtime.follower(found[1])
+        runtime.access.authorize(request, Role.VIEWER)
+        follower = runtime.find_follower(found[1])
         newest = follower.newest
         if newest is None:
             return None
-        group = follower.shape.key_bytes(key_of(follower, found[2]))
+        group = follower.shape.key_bytes(parse_key(follower, found[2]))
         epoch, document = follower.index.lookup(group)
     except Problem:
         return None
     if document is None:
         return None
-    headers = of_epoch(epoch, newest.watermarks.get("combined"))
+    headers = make_epoch_headers(epoch, newest.watermark)
     body = b'{"epoch":%d,"row":%b}' % (epoch, document)
     return Response(body, headers=headers, media_type="application/json")

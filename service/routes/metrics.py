@@ -1,210 +1,231 @@
-"""Metrics in Prometheus' text format, of every job and of the service itself."""
+"""Metrics of all jobs and of the service, in the Prometheus text format."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from schemas.table.epoch import EpochRow
 from service.live.follower import Follower
-from service.request_counts import BOUNDS, RequestCounts
+from service.request_counts import BOUNDS, Histogram, RequestCounts
 from service.runtime import Runtime
 from service.supervision.register import Actual
 
 PHASES = ("plan", "tasks", "judge", "commit", "publish")
 
-_Sample = tuple[dict[str, str], float]
+_Labels = dict[str, str]
+_Sample = tuple[_Labels, float]
+_Newest = Sequence[tuple[str, Follower, EpochRow]]
+
+# Metrics of a job's newest epoch: name without the prefix retally_job_, help text. All are gauges.
+_EPOCH_METRICS = {
+    "epoch": "The newest epoch",
+    "groups": "Live groups",
+    "commit_age_seconds": "Seconds since the commit of the newest epoch",
+    "watermark_ms": "The watermark, in milliseconds since 1970",
+    "active": "0 while all partitions are idle",
+    "event_lag_ms": "Time from the greatest row time of the newest epoch to its commit",
+    "compute_seconds": "Seconds that the newest epoch took before its commit",
+    "unpublished_epochs": "Epochs not yet published when the newest epoch was committed",
+    "moved": "1 if offsets were moved manually, so that results do not cover all rows",
+    "images": "Source rows whose last image the job keeps",
+    "lag_records": "Unread records of the source",
+    "read_per_second": "Messages read, over the last seconds",
+    "changes_per_second": "Changelog rows, over the last seconds",
+    "epochs_per_second": "Epochs, over the last seconds",
+}
 
 
-def text(runtime: Runtime) -> str:
-    """All metrics; labels are job names and states, which need no escapes but get them."""
-    lines: list[str] = []
-    records = runtime.register.jobs()
-    _family(
-        lines, "retally_job_state", "gauge", "1 for the state that a job is in",
-        [
-            ({"job": record.name, "state": str(state)}, float(record.actual == state))
-            for record in records
-            for state in Actual
-        ],
-    )  # fmt: skip
-    _family(
-        lines, "retally_job_failures", "gauge", "Failures in a row of a job",
-        [({"job": record.name}, record.failures) for record in records],
-    )  # fmt: skip
-    _of_epochs(lines, runtime)
-    _of_state(lines, runtime)
-    _of_requests(lines, runtime.request_counts)
-    _family(
-        lines, "retally_followers", "gauge", "Open streams of changes",
-        [({}, runtime.following.total)],
-    )  # fmt: skip
-    unfinished = runtime.register.unfinished()
-    _family(
-        lines, "retally_operations_unfinished", "gauge", "Operations that wait or run",
-        [({}, len(unfinished))],
-    )  # fmt: skip
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """All samples of one metric. A suffix extends the name in the line of a sample."""
+
+    name: str
+    help: str
+    samples: Iterable[_Sample | tuple[_Labels, float, str]]
+    kind: str = "gauge"
+
+    def format_lines(self) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.help}."
+        yield f"# TYPE {self.name} {self.kind}"
+        for labels, value, *suffix in self.samples:
+            inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+            braces = f"{{{inside}}}" if inside else ""
+            yield f"{self.name}{''.join(suffix)}{braces} {_format_number(value)}"
 
 
-def _of_epochs(lines: list[str], runtime: Runtime) -> None:
-    """What the newest epoch of each job says."""
-    standing = runtime.followers_with_epochs()
-    families = {
-        "epoch": ("gauge", "The newest epoch"),
-        "groups": ("gauge", "Groups that are live"),
-        "commit_age_seconds": ("gauge", "Since the newest epoch was committed"),
-        "watermark_ms": ("gauge", "The watermark, in milliseconds since 1970"),
-        "active": ("gauge", "0 while all partitions are idle"),
-        "event_lag_ms": ("gauge", "From the greatest time of the newest rows to their commit"),
-        "compute_seconds": ("gauge", "What the newest epoch took before its commit"),
-        "unpublished_epochs": (
-            "gauge",
-            "Epochs that the topic did not have yet when the newest one was committed",
-        ),
-        "moved": ("gauge", "1 where offsets were moved by hand: results are not the query"),
-        "images": ("gauge", "Rows of the source whose last image is kept"),
-        "lag_records": ("gauge", "Records of the source that are not in an epoch yet"),
-        "read_per_second": ("gauge", "Messages read, over the last seconds"),
-        "changes_per_second": ("gauge", "Changelog rows, over the last seconds"),
-        "epochs_per_second": ("gauge", "Epochs, over the last seconds"),
-    }
-    samples: dict[str, list[_Sample]] = {name: [] for name in families}
-    for name, follower, newest in standing:
-        label = {"job": name}
-        values: dict[str, float | None] = {
-            "epoch": newest.epoch,
-            "groups": newest.counters.get("groups"),
-            "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
-            "watermark_ms": newest.watermarks.get("combined"),
-            "active": float(newest.watermarks.get("status", "active") == "active"),
-            "event_lag_ms": newest.counters.get("event_lag_ms"),
-            "compute_seconds": newest.counters.get("compute_seconds"),
-            "unpublished_epochs": _unpublished(newest),
-            "moved": float(newest.moved is not None),
-            "images": newest.counters.get("images"),
-            "lag_records": (runtime.lags.of(name, newest) or {}).get("records"),
-            **follower.rates(),
-        }
-        for metric, value in values.items():
+def format_metrics(runtime: Runtime) -> str:
+    """Return all metrics as text."""
+    newest = runtime.list_newest_epochs()
+    families = [
+        *_list_jobs(runtime),
+        *_list_epochs(runtime, newest),
+        *_list_partitions(runtime, newest),
+        *_list_table_sizes(runtime, newest),
+        *_list_requests(runtime.request_counts),
+        *_list_service(runtime),
+    ]
+    return "\n".join(line for family in families for line in family.format_lines()) + "\n"
+
+
+def _list_jobs(runtime: Runtime) -> list[_Family]:
+    records = runtime.register.list_jobs()
+    states = [
+        ({"job": record.name, "state": str(state)}, float(record.actual == state))
+        for record in records
+        for state in Actual
+    ]
+    failures = [({"job": record.name}, record.failures) for record in records]
+    return [
+        _Family("retally_job_state", "1 for the actual state of a job, 0 for all others", states),
+        _Family("retally_job_failures", "Consecutive failures of a job", failures),
+    ]
+
+
+def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
+    """Return the metrics of the newest epoch of each job."""
+    samples: dict[str, list[_Sample]] = {name: [] for name in _EPOCH_METRICS}
+    for name, follower, newest in newest_epochs:
+        for metric, value in _read_epoch(runtime, name, follower, newest).items():
             if value is not None:
-                samples[metric].append((label, value))
-    for metric, (kind, help_text) in families.items():
-        _family(lines, f"retally_job_{metric}", kind, help_text, samples[metric])
-    _family(
-        lines, "retally_job_counted_total", "counter",
-        "What the epochs counted that this service has followed, by what",
-        [
-            ({"job": name, "what": what}, count)
-            for name, follower, _ in standing
-            for what, count in sorted(follower.totals.items())
-        ],
-    )  # fmt: skip
-    _family(
-        lines, "retally_job_phase_seconds", "gauge",
-        "Where the time of the newest epoch went; commit and publish are of earlier ones",
-        [
-            ({"job": name, "phase": phase}, round(ms / 1_000, 6))
-            for name, _, newest in standing
-            for phase, ms in newest.counters.get("phases_ms", {}).items()
-            if phase in PHASES
-        ],
-    )  # fmt: skip
-    _of_partitions(lines, runtime, standing)
+                samples[metric].append(({"job": name}, value))
+    counted = [
+        ({"job": name, "what": what}, count)
+        for name, follower, _ in newest_epochs
+        for what, count in sorted(follower.totals.items())
+    ]
+    phases = [
+        ({"job": name, "phase": phase}, round(ms / 1_000, 6))
+        for name, _, newest in newest_epochs
+        for phase, ms in newest.counts.phases_ms.items()
+        if phase in PHASES
+    ]
+    counted_help = "Counters of the epochs since the service started, by counter"
+    phases_help = "Seconds of the newest epoch by phase; commit and publish are of earlier epochs"
+    return [
+        *(
+            _Family(f"retally_job_{name}", help_text, samples[name])
+            for name, help_text in _EPOCH_METRICS.items()
+        ),
+        _Family("retally_job_counted_total", counted_help, counted, "counter"),
+        _Family("retally_job_phase_seconds", phases_help, phases),
+    ]
 
 
-def _unpublished(newest: EpochRow) -> int | None:
-    """None where there is no topic, or it had nothing yet."""
-    published = newest.counters.get("published")
+def _read_epoch(
+    runtime: Runtime, name: str, follower: Follower, newest: EpochRow
+) -> dict[str, float | None]:
+    """Return the values of _EPOCH_METRICS for one job; None for unknown ones."""
+    return {
+        "epoch": newest.epoch,
+        "groups": newest.counts.groups,
+        "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
+        "watermark_ms": newest.watermark,
+        "active": float(newest.time.status == "active"),
+        "event_lag_ms": newest.counts.event_lag_ms,
+        "compute_seconds": newest.counts.compute_seconds,
+        "unpublished_epochs": _count_unpublished(newest),
+        "moved": float(newest.moved is not None),
+        "images": newest.counts.images,
+        "lag_records": (runtime.lags.compute_lag(name, newest) or {}).get("records"),
+        **follower.compute_rates(),
+    }
+
+
+def _count_unpublished(newest: EpochRow) -> int | None:
+    """Return the unpublished epochs; None without a sink or before its first epoch."""
+    published = newest.counts.published
     return None if published is None else max(0, newest.epoch - 1 - published)
 
 
-def _of_state(lines: list[str], runtime: Runtime) -> None:
-    """What the tables take, part by part."""
+def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
+    """Return the lag, watermark and state of each partition."""
+    lags: list[_Sample] = []
+    watermarks: list[_Sample] = []
+    states: list[_Sample] = []
+    for name, _, newest in newest_epochs:
+        found = runtime.lags.compute_lag(name, newest) or {"partitions": {}}
+        for name_of_partition, records in found["partitions"].items():
+            topic, _, partition = name_of_partition.rpartition("/")
+            lags.append(({"job": name, "topic": topic, "partition": partition}, records))
+        for topic, source in newest.time.topics.items():
+            for partition, state in source.partitions.items():
+                label = {"job": name, "topic": topic, "partition": partition}
+                if state.watermark is not None:
+                    watermarks.append((label, state.watermark))
+                states.append(({**label, "state": "idle"}, float(state.idle)))
+                states.append(({**label, "state": "ahead"}, float(state.ahead)))
+    watermark_help = "The watermark of a partition, in milliseconds since 1970"
+    state_help = "1 while a partition is idle, or ahead and therefore not read"
+    return [
+        _Family("retally_partition_lag_records", "Unread records of a partition", lags),
+        _Family("retally_partition_watermark_ms", watermark_help, watermarks),
+        _Family("retally_partition_state", state_help, states),
+    ]
+
+
+def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
+    """Return the sizes of the tables by part."""
     sizes = [
         ({"job": name, "part": size.part}, size)
-        for name, follower, _ in runtime.followers_with_epochs()
-        for size in getattr(runtime.state_sizes.of(follower.places.table), "parts", ())
+        for name, follower, _ in newest_epochs
+        for size in getattr(runtime.state_sizes.read(follower.paths.table), "parts", ())
     ]
-    for what, help_text in (
-        ("rows", "Rows of a part of the table, those that newer ones replace too"),
-        ("bytes", "Bytes of a part of the table"),
-        ("files", "Files of a part of the table"),
-    ):
-        samples = [
-            (label, float({"rows": size.rows, "bytes": size.size, "files": size.files}[what]))
-            for label, size in sizes
-        ]
-        _family(lines, f"retally_table_{what}", "gauge", help_text, samples)
+    rows = [(label, float(size.rows)) for label, size in sizes]
+    octets = [(label, float(size.size)) for label, size in sizes]
+    files = [(label, float(size.files)) for label, size in sizes]
+    rows_help = "Rows of a part of the table, including replaced ones"
+    return [
+        _Family("retally_table_rows", rows_help, rows),
+        _Family("retally_table_bytes", "Bytes of a part of the table", octets),
+        _Family("retally_table_files", "Files of a part of the table", files),
+    ]
 
 
-def _of_requests(lines: list[str], counts: RequestCounts) -> None:
-    """Requests by route, as far as there are any."""
-    _family(
-        lines, "retally_http_requests_total", "counter",
-        "Requests, by route, method and status; 0 where the client was gone before the answer",
-        [
-            ({"route": route, "method": method, "status": str(status)}, count)
-            for (route, method, status), count in sorted(counts.answered.items())
-        ],
-    )  # fmt: skip
-    name = "retally_http_request_seconds"
-    lines.append(f"# HELP {name} Until the answer began, by route and method.")
-    lines.append(f"# TYPE {name} histogram")
-    for (route, method), durations in sorted(counts.durations.items()):
-        label = {"route": route, "method": method}
-        total = 0
-        for bound, count in zip((*BOUNDS, "+Inf"), list(durations.counts), strict=True):
-            total += count
-            _sample(lines, f"{name}_bucket", {**label, "le": str(bound)}, total)
-        _sample(lines, f"{name}_sum", label, round(durations.seconds, 6))
-        _sample(lines, f"{name}_count", label, total)
+def _list_requests(counts: RequestCounts) -> list[_Family]:
+    """Return the requests by route."""
+    answered = [
+        ({"route": route, "method": method, "status": str(status)}, count)
+        for (route, method, status), count in sorted(counts.answered.items())
+    ]
+    answered_help = (
+        "Requests by route, method and status; 0 if the client closed the connection first"
+    )
+    durations = [
+        sample
+        for (route, method), histogram in sorted(counts.durations.items())
+        for sample in _list_buckets({"route": route, "method": method}, histogram)
+    ]
+    durations_help = "Seconds until the response started, by route and method"
+    return [
+        _Family("retally_http_requests_total", answered_help, answered, "counter"),
+        _Family("retally_http_request_seconds", durations_help, durations, "histogram"),
+    ]
 
 
-def _of_partitions(
-    lines: list[str], runtime: Runtime, standing: Sequence[tuple[str, Follower, EpochRow]]
-) -> None:
-    """Where each partition of a source stands."""
-    lags: list[_Sample] = []
-    seen: list[_Sample] = []
-    waits: list[_Sample] = []
-    for name, _, newest in standing:
-        found = runtime.lags.of(name, newest) or {"partitions": {}}
-        for place, records in found["partitions"].items():
-            topic, _, partition = place.rpartition("/")
-            lags.append(({"job": name, "topic": topic, "partition": partition}, records))
-        for topic, source in newest.watermarks.get("topics", {}).items():
-            for partition, told in source["partitions"].items():
-                label = {"job": name, "topic": topic, "partition": partition}
-                if "watermark" in told:
-                    seen.append((label, told["watermark"]))
-                for state in ("idle", "ahead"):
-                    waits.append(({**label, "state": state}, float(told.get(state, False))))
-    help_text = "Records of a partition that are not in an epoch yet"
-    _family(lines, "retally_partition_lag_records", "gauge", help_text, lags)
-    help_text = "The watermark of a partition, in milliseconds since 1970"
-    _family(lines, "retally_partition_watermark_ms", "gauge", help_text, seen)
-    help_text = "1 while a partition is idle, or ahead and not read"
-    _family(lines, "retally_partition_state", "gauge", help_text, waits)
+def _list_buckets(label: _Labels, histogram: Histogram) -> Iterator[tuple[_Labels, float, str]]:
+    total = 0
+    for bound, count in zip((*BOUNDS, "+Inf"), list(histogram.counts), strict=True):
+        total += count
+        yield {**label, "le": str(bound)}, total, "_bucket"
+    yield label, round(histogram.seconds, 6), "_sum"
+    yield label, total, "_count"
 
 
-def _family(
-    lines: list[str], name: str, kind: str, help_text: str, samples: Iterable[_Sample]
-) -> None:
-    lines.append(f"# HELP {name} {help_text}.")
-    lines.append(f"# TYPE {name} {kind}")
-    for labels, value in samples:
-        _sample(lines, name, labels, value)
+def _list_service(runtime: Runtime) -> list[_Family]:
+    followers: list[_Sample] = [({}, runtime.stream_slots.total)]
+    unfinished: list[_Sample] = [({}, len(runtime.register.list_unfinished()))]
+    unfinished_help = "Operations that are waiting or running"
+    return [
+        _Family("retally_followers", "Open streams of changes", followers),
+        _Family("retally_operations_unfinished", unfinished_help, unfinished),
+    ]
 
 
-def _sample(lines: list[str], name: str, labels: Mapping[str, str], value: float) -> None:
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    lines.append(f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}")
-
-
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

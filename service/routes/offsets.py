@@ -1,7 +1,7 @@
-"""Routes of a job's offsets: where it goes on in its topics, and the change of that by hand.
+"""Routes of a job's offsets: read them, and move them manually.
 
 GET ──► newest epoch row, ends of the topics        ETag: the epoch
-PATCH, DELETE ──► stopped? at that epoch? ──► operation: `retally offsets`, which asks the broker
+PATCH, DELETE ──► stopped? at that epoch? ──► operation: `retally offsets`
 """
 
 from __future__ import annotations
@@ -14,20 +14,26 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow, Offsets
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
-from service.routes.answering import answer, newest_of
-from service.routes.bodies import body_invalid, body_of
+from service.routes.answering import answer, require_newest
+from service.routes.bodies import make_body_problem, parse_body
 from service.routes.documents import JobOffsets, Operation
-from service.routes.examples import answers, body_schema
-from service.routes.operations import OPERATION, RequestKey, accepted, asked_before, operation_asked
+from service.routes.examples import describe_body, describe_responses
+from service.routes.operations import (
+    OPERATION,
+    RequestKey,
+    accepted,
+    find_repeated,
+    submit_operation,
+)
 from service.runtime import Runtime, runtime_of
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
-_viewer = Depends(needs(Role.VIEWER))
-_admin = Depends(needs(Role.ADMIN))
+_viewer = Depends(require_role(Role.VIEWER))
+_admin = Depends(require_role(Role.ADMIN))
 
 _OFFSETS = {
     "epoch": 41,
@@ -53,9 +59,7 @@ _BODY = {
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _OFFSET_MAX = 10**18 - 1
 
-IfMatch = Annotated[
-    str | None, Header(description="the epoch that the offsets were read at, as its ETag")
-]
+IfMatch = Annotated[str | None, Header(description="the ETag of GET: the epoch of the offsets")]
 
 
 class _OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,27 +69,26 @@ class _OffsetsBody(msgspec.Struct, forbid_unknown_fields=True):
 @router.get(
     "/jobs/{name}/offsets",
     dependencies=[_viewer],
-    responses=answers(JobOffsets, _OFFSETS, 404, 409),
+    responses=describe_responses(JobOffsets, _OFFSETS, 404, 409),
 )
 async def offsets(request: Request, name: str) -> Response:
-    """Where the job goes on in each partition, and how far that is from the end, where the
-    broker says; the ETag is its epoch."""
+    """Return the next offset of each partition, and its lag if the brokers respond."""
     runtime = runtime_of(request)
-    newest = newest_of(await runtime.ready(name))
-    ends = runtime.lags.ends(name)
+    newest = require_newest(await runtime.wait_until_ready(name))
+    ends = runtime.lags.find_ends(name)
     topics = {
         topic: {
-            partition: _of_partition(at, ends.get(topic, {}).get(partition))
+            partition: _describe_partition(at, ends.get(topic, {}).get(partition))
             for partition, at in partitions.items()
         }
         for topic, partitions in newest.offsets.items()
     }
     document = {"epoch": newest.epoch, "moved": newest.moved, "topics": topics}
-    document["lag"] = runtime.lags.of(name, newest)
+    document["lag"] = runtime.lags.compute_lag(name, newest)
     return answer(document, headers={"ETag": f'"{newest.epoch}"'})
 
 
-def _of_partition(at: int, end: int | None) -> dict[str, int | None]:
+def _describe_partition(at: int, end: int | None) -> dict[str, int | None]:
     return {"next": at, "end": end, "lag": None if end is None else max(0, end - at)}
 
 
@@ -93,8 +96,8 @@ def _of_partition(at: int, end: int | None) -> dict[str, int | None]:
     "/jobs/{name}/offsets",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=body_schema(_BODY, {"offsets": {"shop.product": {"0": 12}}}, ["offsets"]),
-    responses=answers(Operation, _MOVED, 404, 409, 412, 422, 429, status=202),
+    openapi_extra=describe_body(_BODY, {"offsets": {"shop.product": {"0": 12}}}, ["offsets"]),
+    responses=describe_responses(Operation, _MOVED, 404, 409, 412, 422, 429, status=202),
 )
 async def move_offsets(
     request: Request,
@@ -102,24 +105,26 @@ async def move_offsets(
     if_match: IfMatch = None,
     idempotency_key: RequestKey = None,
 ) -> Response:
-    """Let a stopped job go on from other offsets, as an epoch of its own. What is passed over is
-    never counted, and what is read twice counts twice: from then on the results are not the query
-    over the topic, and the job says so (`moved`)."""
+    """Let a stopped job continue from other offsets, in a new epoch.
+
+    Skipped records are never counted, and records read twice count twice. From then on, the results
+    do not cover all rows of the topic; the job's document reports this epoch as `moved`.
+    """
     runtime = runtime_of(request)
-    newest = newest_of(await runtime.ready(name))
-    if (known := asked_before(runtime, name, "offsets", idempotency_key)) is not None:
+    newest = require_newest(await runtime.wait_until_ready(name))
+    if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return accepted(known)
-    asked = (await body_of(request, _OffsetsBody)).offsets
-    _check(asked, runtime.follower(name).spec.source.topics)
-    arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": asked}
-    return await operation_asked(request, name, "offsets", arguments, idempotency_key, alone=True)
+    wanted = (await parse_body(request, _OffsetsBody)).offsets
+    _check_offsets(wanted, runtime.find_follower(name).spec.source.topics)
+    arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": wanted}
+    return await submit_operation(request, name, "offsets", arguments, idempotency_key, alone=True)
 
 
 @router.delete(
     "/jobs/{name}/offsets",
     dependencies=[_admin],
     status_code=202,
-    responses=answers(Operation, _MOVED, 404, 409, 412, 429, status=202),
+    responses=describe_responses(Operation, _MOVED, 404, 409, 412, 429, status=202),
 )
 async def reset_offsets(
     request: Request,
@@ -127,18 +132,17 @@ async def reset_offsets(
     if_match: IfMatch = None,
     idempotency_key: RequestKey = None,
 ) -> Response:
-    """Let a stopped job go on from `source.start`, with the state that it has: for offsets moved
-    by hand, and of the same meaning."""
+    """Let a stopped job continue from `source.start`, with its current state; see PATCH."""
     runtime = runtime_of(request)
-    newest = newest_of(await runtime.ready(name))
-    if (known := asked_before(runtime, name, "offsets", idempotency_key)) is not None:
+    newest = require_newest(await runtime.wait_until_ready(name))
+    if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
         return accepted(known)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": None}
-    return await operation_asked(request, name, "offsets", arguments, idempotency_key, alone=True)
+    return await submit_operation(request, name, "offsets", arguments, idempotency_key, alone=True)
 
 
 def _fence(runtime: Runtime, name: str, newest: EpochRow, if_match: str | None) -> int:
-    """The epoch that the job is to be at; the command holds the table against it again."""
+    """Return the job's epoch if the conditions hold; the command checks it again."""
     tag = f'"{newest.epoch}"'
     if if_match is not None:
         wanted = {each.strip().removeprefix("W/") for each in if_match.split(",")}
@@ -149,17 +153,17 @@ def _fence(runtime: Runtime, name: str, newest: EpochRow, if_match: str | None) 
     return newest.epoch
 
 
-def _check(asked: Offsets, topics: tuple[str, ...]) -> None:
-    """What can be told without the broker: names and numbers."""
-    if not any(asked.values()):
-        raise body_invalid("body.offsets", "names no partition")
-    for topic, partitions in asked.items():
+def _check_offsets(wanted: Offsets, topics: tuple[str, ...]) -> None:
+    """Check what needs no broker: names and numbers."""
+    if not any(wanted.values()):
+        raise make_body_problem("body.offsets", "names no partition")
+    for topic, partitions in wanted.items():
         if topic not in topics:
-            reason = f"is no topic of this job, which reads {', '.join(topics)}"
-            raise body_invalid(f"body.offsets.{topic[:80]}", reason)
+            reason = f"is not a topic of this job, which reads {', '.join(topics)}"
+            raise make_body_problem(f"body.offsets.{topic[:80]}", reason)
         for partition, offset in partitions.items():
-            place = f"body.offsets.{topic}.{partition[:80]}"
+            path = f"body.offsets.{topic}.{partition[:80]}"
             if _PARTITION.fullmatch(partition) is None:
-                raise body_invalid(place, "is no number of a partition")
+                raise make_body_problem(path, "is not a partition number")
             if not 0 <= offset <= _OFFSET_MAX:
-                raise body_invalid(place, f"an offset is a whole number, 0 to {_OFFSET_MAX}")
+                raise make_body_problem(path, f"an offset is an integer from 0 to {_OFFSET_MAX}")

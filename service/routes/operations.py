@@ -1,6 +1,6 @@
-"""Routes of operations, which take a while: audit, rewind, clone, a message sent again.
+"""Routes of long-running operations: audit, rewind, clone, resend a message.
 
-POST ──► what can be checked at once is checked ──► 202, Location of the operation
+POST ──► check what can be checked immediately ──► 202, Location of the operation
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.core.job.cloning import cloned_spec, misfits
+from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.refused_message import why_refused
 from schemas.limits import JOB_NAME_CHARACTERS_MAX
 from schemas.spec.file import load_spec, spec_text
 from schemas.table.replayed import read_replay
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
-from service.routes.answering import answer, newest_of, read_table
-from service.routes.bodies import body_invalid, body_of
+from service.routes.answering import answer, require_newest
+from service.routes.bodies import make_body_problem, parse_body
 from service.routes.documents import Operation, Operations
-from service.routes.examples import answers, body_schema
+from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME
 from service.supervision.register import OperationRecord
-from service.table.quarantine import message, place_of
+from service.table.quarantine import parse_message_id, read_message
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
-_viewer = Depends(needs(Role.VIEWER))
-_operator = Depends(needs(Role.OPERATOR))
-_admin = Depends(needs(Role.ADMIN))
+_viewer = Depends(require_role(Role.VIEWER))
+_operator = Depends(require_role(Role.OPERATOR))
+_admin = Depends(require_role(Role.ADMIN))
 
 OPERATION = {
     "id": "0f3a",
@@ -77,44 +77,51 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     again: bool = False
 
 
-async def operation_asked(
+async def submit_operation(
     request: Request,
     job: str,
     kind: str,
     arguments: dict[str, Any],
     request_key: str | None,
-    given: bytes | None = None,
+    input: bytes | None = None,
     *,
     alone: bool = False,
 ) -> Response:
-    """The operation, accepted; where it can be looked at is in Location."""
+    """Submit an operation; return 202 with its address in Location."""
     runtime = runtime_of(request)
     record = await run_in_threadpool(
-        runtime.operations.ask, job, kind, arguments, request_key, given,
-        asked_by=request.state.who, alone=alone,
-    )  # fmt: skip
+        runtime.operations.submit,
+        job,
+        kind,
+        arguments,
+        request_key,
+        input,
+        asked_by=request.state.who,
+        alone=alone,
+    )
     return accepted(record)
 
 
 def accepted(record: OperationRecord) -> Response:
-    place = f"/v1/operations/{record.id}"
-    return answer(operations.described(record), 202, {"Location": place})
+    """Return 202 for an operation, with its address in Location."""
+    address = f"/v1/operations/{record.id}"
+    return answer(operations.describe_operation(record), 202, {"Location": address})
 
 
-def asked_before(runtime: Runtime, job: str, kind: str, key: str | None) -> OperationRecord | None:
-    """What the same key has asked for: what it has done since must not refuse its repetition."""
-    known = None if key is None else runtime.register.operation_of_request(job, key)
+def find_repeated(runtime: Runtime, job: str, kind: str, key: str | None) -> OperationRecord | None:
+    """Return the operation that a repeated request has submitted, whatever changed since."""
+    known = None if key is None else runtime.register.find_operation_by_key(job, key)
     if known is not None and known.kind != kind:
-        reason = f"the key has asked for another operation, {known.kind}; use a new one"
+        reason = f"the key was used for another operation, {known.kind}; use a new key"
         errors = [{"path": "header.idempotency-key", "message": reason}]
         raise Problem("parameter-invalid", 422, reason, errors=errors)
     return known
 
 
-def _goal(to: str | int) -> str:
+def _parse_goal(to: str | int) -> str:
     goal = str(to)
     if SAVEPOINT_NAME.fullmatch(goal) is None:
-        raise body_invalid("body.to", "to is a savepoint's name, or an epoch")
+        raise make_body_problem("body.to", "must be the name of a savepoint, or an epoch")
     return goal
 
 
@@ -122,82 +129,88 @@ def _goal(to: str | int) -> str:
     "/jobs/{name}/audit",
     dependencies=[_operator],
     status_code=202,
-    responses=answers(Operation, OPERATION, 404, 409, 429, status=202),
+    responses=describe_responses(Operation, OPERATION, 404, 409, 429, status=202),
 )
 async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Recompute the job's results from its topic and compare; the report is the result of the
-    operation. The job may run meanwhile."""
+    """Recompute the job's results from its topic, and compare them with the table.
+
+    The report is the result of the operation. The job may run meanwhile.
+    """
     runtime = runtime_of(request)
-    newest_of(await runtime.ready(name))
-    if (known := asked_before(runtime, name, "audit", idempotency_key)) is not None:
+    require_newest(await runtime.wait_until_ready(name))
+    if (known := find_repeated(runtime, name, "audit", idempotency_key)) is not None:
         return accepted(known)
-    return await operation_asked(request, name, "audit", {}, idempotency_key)
+    return await submit_operation(request, name, "audit", {}, idempotency_key)
 
 
 @router.post(
     "/jobs/{name}/rewind",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=body_schema(
+    openapi_extra=describe_body(
         {"to": {"type": ["string", "integer"]}}, {"to": "before-import"}, ["to"]
     ),
-    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def rewind(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Set a stopped job back to a savepoint or an epoch, as a new epoch: consumers of its
-    changes follow."""
+    """Restore a stopped job to a savepoint or an epoch, in a new epoch.
+
+    The changes of that epoch bring consumers to the same results.
+    """
     runtime = runtime_of(request)
-    newest_of(await runtime.ready(name))
-    if (known := asked_before(runtime, name, "rewind", idempotency_key)) is not None:
+    require_newest(await runtime.wait_until_ready(name))
+    if (known := find_repeated(runtime, name, "rewind", idempotency_key)) is not None:
         return accepted(known)
-    to = _goal((await body_of(request, RewindBody)).to)
+    to = _parse_goal((await parse_body(request, RewindBody)).to)
     runtime.jobs.require_stopped(name)
-    return await operation_asked(request, name, "rewind", {"to": to}, idempotency_key)
+    return await submit_operation(request, name, "rewind", {"to": to}, idempotency_key)
 
 
 @router.post(
     "/jobs/{name}/clone",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=body_schema(
+    openapi_extra=describe_body(
         {"name": {"type": "string"}, "to": _TO, "spec": {"type": ["object", "null"]}},
         {"name": "items-trial", "to": "before-import"},
         ["name"],
     ),
-    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def clone(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Make a new job, stopped, with the state of this one: as it is, or as it was at the savepoint
-    or epoch `to`. It has a table of its own and goes on from the same offsets. Without `spec` it
-    has this job's, but no sink."""
+    """Create a stopped job with the state of this job, now or at the savepoint or epoch `to`.
+
+    The clone has its own table and continues from the same offsets. Without `spec`, it has the spec
+    of this job without its sink.
+    """
     runtime = runtime_of(request)
-    newest_of(await runtime.ready(name))
-    if (known := asked_before(runtime, name, "clone", idempotency_key)) is not None:
+    require_newest(await runtime.wait_until_ready(name))
+    if (known := find_repeated(runtime, name, "clone", idempotency_key)) is not None:
         return accepted(known)
-    asked = await body_of(request, CloneBody)
-    if JOB_NAME.fullmatch(asked.name) is None:
-        reason = f"a job's name is a-z, 0-9 and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
-        raise body_invalid("body.name", reason)
-    to = None if asked.to is None else _goal(asked.to)
-    given = await run_in_threadpool(_spec_of_clone, runtime, name, asked)
-    arguments = {"name": asked.name, "to": to}
-    return await operation_asked(request, name, "clone", arguments, idempotency_key, given)
+    body = await parse_body(request, CloneBody)
+    if JOB_NAME.fullmatch(body.name) is None:
+        reason = f"a job name has a-z, 0-9 and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
+        raise make_body_problem("body.name", reason)
+    to = None if body.to is None else _parse_goal(body.to)
+    input = await run_in_threadpool(_make_clone_spec, runtime, name, body)
+    arguments = {"name": body.name, "to": to}
+    return await submit_operation(request, name, "clone", arguments, idempotency_key, input)
 
 
-def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
-    """The spec of the new job, checked as far as one can before its state is there."""
-    # What the state is of is the spec of the last run, whatever was put since.
-    of = load_spec(runtime.jobs.places(name).spec)
-    spec = cloned_spec(of, asked.name)
-    if asked.spec is not None:
-        spec = runtime.jobs.check(msgspec.json.encode(asked.spec), asked.name).spec
-    plan, other = plan_of(spec), plan_of(of)
-    wrong = misfits(spec, plan, of, other)
+def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
+    """Return the spec of the new job, checked against the state of the old one."""
+    # The state fits the spec of the last run, which may be older than the job's spec.
+    old = load_spec(runtime.jobs.find_paths(name).spec)
+    spec = clone_spec(old, body.name)
+    if body.spec is not None:
+        spec = runtime.jobs.check_spec(msgspec.json.encode(body.spec), body.name).spec
+    plan, other = plan_of(spec), plan_of(old)
+    wrong = clone_problems(spec, plan, old, other)
     if wrong:
         errors = [{"path": f"spec.{key}", "message": reason} for key, reason in wrong.items()]
-        detail = f"the clone cannot go on with the state of {name!r}"
+        detail = f"the clone cannot continue from the state of {name!r}"
         raise Problem("query-fixed", 409, detail, errors=errors)
-    runtime.jobs.require_free(asked.name)
+    runtime.jobs.require_free(body.name)
     return spec_text(spec).encode()
 
 
@@ -205,7 +218,7 @@ def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
     "/jobs/{name}/quarantine/{id}/replay",
     dependencies=[_admin],
     status_code=202,
-    openapi_extra=body_schema(
+    openapi_extra=describe_body(
         {
             "message": {"type": ["string", "null"]},
             "message_base64": {"type": ["string", "null"]},
@@ -213,63 +226,69 @@ def _spec_of_clone(runtime: Runtime, name: str, asked: CloneBody) -> bytes:
         },
         {"message": '{"type": "INSERT", "data": [{"id": "1", "name": "bolt", "cnt": "3"}]}'},
     ),
-    responses=answers(Operation, OPERATION, 404, 409, 422, 429, status=202),
+    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def replay(
     request: Request, name: str, id: str, idempotency_key: RequestKey = None
 ) -> Response:
-    """Send a message of the quarantine to its topic again: fixed, as the body has it, or as it
-    was. It is read in its turn, like every message. A message is sent once, unless `again`."""
+    """Resend a quarantined message to its topic, unchanged or corrected by the body.
+
+    The job reads it in order, like every message. A message is resent only once, unless `again`.
+    """
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    place = place_of(id)
-    if (known := asked_before(runtime, name, "quarantine", idempotency_key)) is not None:
+    follower = await runtime.wait_until_ready(name)
+    position = parse_message_id(id)
+    if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
         return accepted(known)
-    asked = await body_of(request, ReplayBody)
-    fixed = _fixed(asked)
+    body = await parse_body(request, ReplayBody)
+    fixed = _parse_message(body)
     await run_in_threadpool(
-        read_table, runtime, follower, lambda table: message(table, place)
-    )  # else 404
+        runtime.table_reads.read, follower, lambda table: read_message(table, position)
+    )  # or 404
     if fixed is not None:
         refused = await run_in_threadpool(why_refused, follower.spec, follower.shape.plan, fixed)
         if refused is not None:
             reason, path = refused
             errors = [{"path": path, "message": reason}]
-            raise Problem("message-refused", 422, "the job would refuse it", errors=errors)
-    sent = read_replay(runtime.jobs.places(name).replayed, id)
-    if sent is not None and sent.offset is not None and not asked.again:
-        detail = f"it was sent again as offset {sent.offset} of {sent.topic}/{sent.partition}"
+            raise Problem(
+                "message-refused", 422, "the job cannot process this message", errors=errors
+            )
+    sent = read_replay(runtime.jobs.find_paths(name).replayed, id)
+    if sent is not None and sent.offset is not None and not body.again:
+        detail = f"it was resent as offset {sent.offset} of {sent.topic}/{sent.partition}"
         raise Problem("message-replayed", 409, detail)
-    arguments = {"id": id, "fixed": fixed is not None, "again": asked.again}
-    return await operation_asked(request, name, "quarantine", arguments, idempotency_key, fixed)
+    arguments = {"id": id, "fixed": fixed is not None, "again": body.again}
+    return await submit_operation(request, name, "quarantine", arguments, idempotency_key, fixed)
 
 
-def _fixed(asked: ReplayBody) -> bytes | None:
-    if asked.message is not None and asked.message_base64 is not None:
-        raise body_invalid("body.message_base64", "is given beside message; keep one of them")
-    if asked.message_base64 is None:
-        return None if asked.message is None else asked.message.encode("utf-8", "surrogatepass")
+def _parse_message(body: ReplayBody) -> bytes | None:
+    if body.message is not None and body.message_base64 is not None:
+        raise make_body_problem("body.message_base64", "excludes message; send one of them")
+    if body.message_base64 is None:
+        return None if body.message is None else body.message.encode("utf-8", "surrogatepass")
     try:
-        return base64.b64decode(asked.message_base64, validate=True)
+        return base64.b64decode(body.message_base64, validate=True)
     except (binascii.Error, ValueError):
-        raise body_invalid("body.message_base64", "is not base64") from None
+        raise make_body_problem("body.message_base64", "is not base64") from None
 
 
 @router.get(
-    "/operations/{id}", dependencies=[_viewer], responses=answers(Operation, OPERATION, 404)
+    "/operations/{id}",
+    dependencies=[_viewer],
+    responses=describe_responses(Operation, OPERATION, 404),
 )
 async def get_operation(request: Request, id: str) -> Response:
-    """An operation: waiting, running, or done with its result; kept for good."""
-    record = runtime_of(request).register.operation(id)
+    """Return an operation with its state and result; operations are kept forever."""
+    record = runtime_of(request).register.find_operation(id)
     if record is None:
-        raise Problem("operation-unknown", 404, "there is no such operation")
-    return answer(operations.described(record))
+        raise Problem("operation-unknown", 404, "no operation has this id")
+    return answer(operations.describe_operation(record))
 
 
 @router.get(
     "/jobs/{name}/operations",
     dependencies=[_viewer],
-    responses=answers(Operations, {"operations": [OPERATION]}, 404),
+    responses=describe_responses(Operations, {"operations": [OPERATION]}, 404),
 )
 async def list_operations(
     request: Request,
@@ -277,9 +296,9 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     state: Annotated[Literal["WAITING", "RUNNING", "DONE", "FAILED"] | None, Query()] = None,
 ) -> Response:
-    """The operations of a job, the newest first."""
+    """Return the operations of a job, newest first."""
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    found = runtime.register.operations(name, limit)
-    shown = [operations.described(each) for each in found if state in (None, each.state)]
+    runtime.jobs.find_record(name)
+    found = runtime.register.list_operations(name, limit)
+    shown = [operations.describe_operation(each) for each in found if state in (None, each.state)]
     return answer({"operations": shown})

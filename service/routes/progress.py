@@ -1,4 +1,4 @@
-"""Routes of where a job stands in time, and of its savepoints."""
+"""Routes of a job's watermarks and savepoints."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.table.epoch import EpochRow
-from service.access.requirements import needs
+from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.moments import instant
+from service.moments import format_instant
 from service.problems import Problem
-from service.routes.answering import answer, newest_of
-from service.routes.bodies import body_of
+from service.routes.answering import answer, require_newest
+from service.routes.bodies import parse_body
 from service.routes.documents import Savepoint, Savepoints, Watermarks
-from service.routes.examples import answers, body_schema
+from service.routes.examples import describe_body, describe_responses
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 
 router = APIRouter(prefix="/v1")
 
-_viewer = Depends(needs(Role.VIEWER))
-_operator = Depends(needs(Role.OPERATOR))
-_admin = Depends(needs(Role.ADMIN))
+_viewer = Depends(require_role(Role.VIEWER))
+_operator = Depends(require_role(Role.OPERATOR))
+_admin = Depends(require_role(Role.ADMIN))
 
 _SAVEPOINT = {
     "name": "before-import",
@@ -52,27 +52,27 @@ class SavepointBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Savepoint(msgspec.Struct):
-    """The file of a savepoint; its list of files is not of interest here."""
+    """The file of a savepoint, without its list of files."""
 
     name: str
     row: EpochRow
 
 
-# --- where it is --------------------------------------------------------------------------------
+# --- watermarks ---------------------------------------------------------------------------------
 
 
 @router.get(
     "/jobs/{name}/watermarks",
     tags=["time"],
     dependencies=[_viewer],
-    responses=answers(Watermarks, _WATERMARKS, 404, 409),
+    responses=describe_responses(Watermarks, _WATERMARKS, 404, 409),
 )
 async def watermarks(request: Request, name: str) -> Response:
-    """The job's watermark as of its newest epoch, each partition's, and whom it waits for."""
-    newest = newest_of(await runtime_of(request).ready(name))
-    told = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
-    document = {"epoch": newest.epoch, "committed_at": instant(newest.committed_at // 1_000)}
-    return answer(document | told)
+    """Return the watermarks of the job and its partitions, as of the newest epoch."""
+    newest = require_newest(await runtime_of(request).wait_until_ready(name))
+    time = {"combined": None, "status": None, "held_by": [], "topics": {}} | newest.watermarks
+    document = {"epoch": newest.epoch, "committed_at": format_instant(newest.committed_at // 1_000)}
+    return answer(document | time)
 
 
 # --- savepoints ---------------------------------------------------------------------------------
@@ -82,17 +82,17 @@ async def watermarks(request: Request, name: str) -> Response:
     "/jobs/{name}/savepoints",
     tags=["savepoints"],
     dependencies=[_viewer],
-    responses=answers(Savepoints, {"savepoints": [_SAVEPOINT]}, 404),
+    responses=describe_responses(Savepoints, {"savepoints": [_SAVEPOINT]}, 404),
 )
 async def list_savepoints(request: Request, name: str) -> Response:
-    """Named epochs, which can be gone back to; the oldest first."""
+    """Return the savepoints of a job, oldest first."""
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    return answer({"savepoints": await run_in_threadpool(savepoints_of, runtime, name)})
+    runtime.jobs.find_record(name)
+    return answer({"savepoints": await run_in_threadpool(list_job_savepoints, runtime, name)})
 
 
-def savepoints_of(runtime: Runtime, name: str) -> list[dict[str, Any]]:
-    home: Path = runtime.jobs.places(name).savepoints
+def list_job_savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
+    home: Path = runtime.jobs.find_paths(name).savepoints
     found = []
     for path in home.glob("*.json") if home.is_dir() else ():
         try:
@@ -104,8 +104,8 @@ def savepoints_of(runtime: Runtime, name: str) -> list[dict[str, Any]]:
         {
             "name": each.name,
             "epoch": each.row.epoch,
-            "committed_at": instant(each.row.committed_at // 1_000),
-            "groups": each.row.counters.get("groups", 0),
+            "committed_at": format_instant(each.row.committed_at // 1_000),
+            "groups": each.row.groups,
             "offsets": each.row.offsets,
         }
         for each in found
@@ -117,29 +117,31 @@ def savepoints_of(runtime: Runtime, name: str) -> list[dict[str, Any]]:
     tags=["savepoints"],
     dependencies=[_operator],
     status_code=201,
-    openapi_extra=body_schema(
+    openapi_extra=describe_body(
         {"name": {"type": ["string", "null"], "pattern": NAME_PATTERN}}, {"name": "before-import"}
     ),
-    responses=answers(Savepoint, _SAVEPOINT, 404, 409, 422, status=201),
+    responses=describe_responses(Savepoint, _SAVEPOINT, 404, 409, 422, status=201),
 )
 async def make_savepoint(request: Request, name: str) -> Response:
-    """Name the newest epoch, while the job runs or not; `epoch-N` without a name."""
+    """Create a savepoint of the newest epoch; its default name is `epoch-N`."""
     runtime = runtime_of(request)
-    follower = await runtime.ready(name)
-    asked = (await body_of(request, SavepointBody)).name
+    follower = await runtime.wait_until_ready(name)
+    asked = (await parse_body(request, SavepointBody)).name
     if asked is not None:
         _check_savepoint_name(asked)
-        if any(each["name"] == asked for each in savepoints_of(runtime, name)):
-            detail = f"job {name!r} has a savepoint {asked!r}; choose another name"
+        if any(each["name"] == asked for each in list_job_savepoints(runtime, name)):
+            detail = f"job {name!r} already has a savepoint {asked!r}; choose another name"
             raise Problem("savepoint-exists", 409, detail)
-    newest_of(follower)
+    require_newest(follower)
     arguments = ["savepoint", name, "--json", *(["--name", asked] if asked else [])]
-    code, out, said = await run_in_threadpool(operations.command, runtime.settings, arguments)
+    code, output, error = await run_in_threadpool(
+        operations.run_command, runtime.settings, arguments
+    )
     if code != 0:
-        raise Problem("operation-failed", 409, said[:500])
-    document = msgspec.json.decode(out)
-    place = f"/v1/jobs/{name}/savepoints/{document['name']}"
-    return answer(document, 201, {"Location": place})
+        raise Problem("operation-failed", 409, error[:500])
+    document = msgspec.json.decode(output)
+    address = f"/v1/jobs/{name}/savepoints/{document['name']}"
+    return answer(document, 201, {"Location": address})
 
 
 @router.delete(
@@ -148,24 +150,24 @@ async def make_savepoint(request: Request, name: str) -> Response:
     dependencies=[_admin],
     status_code=204,
     response_class=Response,
-    responses=answers(None, None, 404, 409),
+    responses=describe_responses(None, None, 404, 409),
 )
 async def delete_savepoint(request: Request, name: str, savepoint: str) -> Response:
-    """Let go of a savepoint; the files that only it has kept are swept later."""
+    """Delete a savepoint; files that only it uses are removed later."""
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    known = await run_in_threadpool(savepoints_of, runtime, name)
+    runtime.jobs.find_record(name)
+    known = await run_in_threadpool(list_job_savepoints, runtime, name)
     if not any(each["name"] == savepoint for each in known):
         raise Problem("savepoint-unknown", 404, f"job {name!r} has no savepoint {savepoint[:80]!r}")
     arguments = ["savepoint", name, "--delete", savepoint]
-    code, _, said = await run_in_threadpool(operations.command, runtime.settings, arguments)
+    code, _, error = await run_in_threadpool(operations.run_command, runtime.settings, arguments)
     if code != 0:
-        raise Problem("operation-failed", 409, said[:500])
+        raise Problem("operation-failed", 409, error[:500])
     return Response(status_code=204)
 
 
 def _check_savepoint_name(name: str) -> None:
     if SAVEPOINT_NAME.fullmatch(name) is None or name.isdigit():
-        detail = "a savepoint's name is up to 63 letters, digits, . _ -, and not only digits"
+        detail = "a savepoint name has up to 63 letters, digits, . _ -, and not only digits"
         errors = [{"path": "body.name", "message": detail}]
         raise Problem("body-invalid", 422, detail, errors=errors)

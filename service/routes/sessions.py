@@ -1,4 +1,4 @@
-"""Routes of who is there: login and logout of a browser, tickets for EventSource, the trail."""
+"""Routes of users: login and logout of a browser, tickets for EventSource, the audit log."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.limits import SESSION_SECONDS_MAX, TICKET_SECONDS_MAX, TRAIL_LINES_MAX
-from service.access.requirements import needs, same_origin
-from service.access.sessions import change_word
+from schemas.limits import AUDIT_LOG_LINES_MAX, SESSION_SECONDS_MAX, TICKET_SECONDS_MAX
+from service.access.requirements import require_role, require_same_origin
+from service.access.sessions import derive_csrf_token
 from service.access.tokens import Role
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.bodies import body_of
-from service.routes.documents import Session, Ticket, TrailLines
-from service.routes.examples import answers, body_schema
+from service.routes.bodies import parse_body
+from service.routes.documents import AuditLogLines, Session, Ticket
+from service.routes.examples import describe_body, describe_responses
 from service.runtime import runtime_of
 
 router = APIRouter(prefix="/v1", tags=["service"])
 
-_viewer = Depends(needs(Role.VIEWER))
-_admin = Depends(needs(Role.ADMIN))
+_viewer = Depends(require_role(Role.VIEWER))
+_admin = Depends(require_role(Role.ADMIN))
 _SESSION = {"who": "ci", "role": "operator", "csrf": "5f0c...", "login": True}
 _LINE = {
     "at": "2026-01-31T12:00:00.000Z",
@@ -46,31 +46,34 @@ class TicketBody(msgspec.Struct, forbid_unknown_fields=True):
 @router.post(
     "/session",
     status_code=201,
-    openapi_extra=body_schema({"token": {"type": "string"}}, {"token": "rt_..."}, ["token"]),
-    responses=answers(Session, _SESSION, status=201),
+    openapi_extra=describe_body({"token": {"type": "string"}}, {"token": "rt_..."}, ["token"]),
+    responses=describe_responses(Session, _SESSION, status=201),
 )
 async def login(request: Request) -> Response:
-    """Log a browser in with a token: a cookie that scripts cannot read, and the word `csrf` that
-    has to be in X-CSRF-Token with every change."""
+    """Start a browser session with a token.
+
+    The response sets a cookie that scripts cannot read. Its `csrf` token is required in the header
+    X-CSRF-Token of every change.
+    """
     access = runtime_of(request).access
-    same_origin(request)
-    token = (await body_of(request, LoginBody)).token
-    session = await run_in_threadpool(access.sessions.begin, token.strip())
-    known = None if session is None else access.sessions.role_of(session)
+    require_same_origin(request)
+    token = (await parse_body(request, LoginBody)).token
+    session = await run_in_threadpool(access.sessions.start, token.strip())
+    known = None if session is None else access.sessions.find_role(session)
     if session is None or known is None:
         raise Problem("unauthorized", 401, "the token is not valid")
     request.state.who, request.state.role = known
-    document = {"who": known[0], "role": known[1].name.lower(), "csrf": change_word(session)}
-    headers = {"Set-Cookie": access.cookie(request, session, int(SESSION_SECONDS_MAX))}
+    document = {"who": known[0], "role": known[1].name.lower(), "csrf": derive_csrf_token(session)}
+    headers = {"Set-Cookie": access.make_cookie(request, session, int(SESSION_SECONDS_MAX))}
     return answer(document | {"login": True}, 201, headers)
 
 
-@router.get("/session", dependencies=[_viewer], responses=answers(Session, _SESSION))
+@router.get("/session", dependencies=[_viewer], responses=describe_responses(Session, _SESSION))
 async def session(request: Request) -> Response:
-    """Who asks; `csrf` where that is a browser's session, `login` where one is needed at all."""
+    """Return the user and role; `csrf` in a browser session, `login` if tokens exist."""
     access = runtime_of(request).access
-    cookie = access.session_of(request)
-    csrf = None if cookie is None or request.state.by != "session" else change_word(cookie)
+    cookie = access.find_session(request)
+    csrf = None if cookie is None or request.state.by != "session" else derive_csrf_token(cookie)
     document = {"who": request.state.who, "role": request.state.role.name.lower(), "csrf": csrf}
     return answer(document | {"login": not access.admits_everybody()})
 
@@ -80,45 +83,47 @@ async def session(request: Request) -> Response:
     dependencies=[_viewer],
     status_code=204,
     response_class=Response,
-    responses=answers(None, None),
+    responses=describe_responses(None, None),
 )
 async def logout(request: Request) -> Response:
     """End the browser's session."""
     access = runtime_of(request).access
-    cookie = access.session_of(request)
+    cookie = access.find_session(request)
     if cookie is not None:
         await run_in_threadpool(access.sessions.end, cookie)
-    return Response(status_code=204, headers={"Set-Cookie": access.cookie(request, "", 0)})
+    return Response(status_code=204, headers={"Set-Cookie": access.make_cookie(request, "", 0)})
 
 
 @router.post(
     "/tickets",
     dependencies=[_viewer],
     status_code=201,
-    openapi_extra=body_schema({"job": {"type": "string"}}, {"job": "items"}, ["job"]),
-    responses=answers(Ticket, {"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
+    openapi_extra=describe_body({"job": {"type": "string"}}, {"job": "items"}, ["job"]),
+    responses=describe_responses(Ticket, {"ticket": "Yx3...", "seconds": 30}, 404, 429, status=201),
 )
 async def ticket(request: Request) -> Response:
-    """A ticket for EventSource, which cannot send a token: `?ticket=` opens one stream of this
-    job's changes, once, within some seconds."""
+    """Issue a ticket for EventSource, which cannot send a token.
+
+    `?ticket=` opens one stream of this job's changes, once, within some seconds.
+    """
     runtime = runtime_of(request)
-    job = (await body_of(request, TicketBody)).job
-    runtime.jobs.record(job)
-    given = runtime.access.tickets.give(runtime.access.token_hash(request), job)
-    if given is None:
-        detail = "too many tickets are out; try again in half a minute"
+    job = (await parse_body(request, TicketBody)).job
+    runtime.jobs.find_record(job)
+    issued = runtime.access.tickets.issue(request.state.token, job)
+    if issued is None:
+        detail = "too many tickets are unused; try again in 30 seconds"
         raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "30"})
-    return answer({"ticket": given, "seconds": int(TICKET_SECONDS_MAX)}, 201)
+    return answer({"ticket": issued, "seconds": int(TICKET_SECONDS_MAX)}, 201)
 
 
-_LINES = answers(TrailLines, {"lines": [_LINE]})
+_LINES = describe_responses(AuditLogLines, {"lines": [_LINE]})
 
 
 @router.get("/audit-log", dependencies=[_admin], responses=_LINES)
 @router.get("/trail", dependencies=[_admin], responses=_LINES, deprecated=True)
 async def audit_log(
-    request: Request, limit: Annotated[int, Query(ge=1, le=TRAIL_LINES_MAX)] = 100
+    request: Request, limit: Annotated[int, Query(ge=1, le=AUDIT_LOG_LINES_MAX)] = 100
 ) -> Response:
-    """Who has asked for changes, and what the answers were; the newest first."""
+    """Who requested which change, and the status of the response; newest first."""
     runtime = runtime_of(request)
-    return answer({"lines": await run_in_threadpool(runtime.trail.newest, limit)})
+    return answer({"lines": await run_in_threadpool(runtime.audit_log.newest, limit)})

@@ -1,13 +1,14 @@
-"""Evolving: the operation that lets a job go on under a changed query, in steps.
+"""Evolving: the steps of the operation that changes the query of a job.
 
-    WAITING ──► (replay) `retally evolve --replay --beside`: the topic is read again, beside the job
-            ──► the job is held: it ends its epoch, and stands still whatever is desired
-            ──► `retally evolve`, which commits one epoch under the new query
-            ──► the spec is the job's; the job is let go, and runs again if it is to
+    WAITING ──► (replay) `retally evolve --replay --beside`: read the topic again, beside the job
+            ──► hold the job: it commits its epoch and stops, whatever is desired
+            ──► `retally evolve`: commit one epoch under the new query
+            ──► make the spec the job's spec and release the job; it runs again if desired
 
-Each step looks at what is there, so that a service that was killed between two goes on with the
-next. Whether it has succeeded is what the table says, never how a process ended. Where it has not,
-the job is let go with the spec that it had. The writer's lock is what keeps two writers apart.
+Each step inspects the table and the processes, so a service that was killed between two steps
+continues with the next one. The table decides whether the operation has succeeded, never the exit
+of a process. If it has failed, the job is released with its old spec. The writer lock prevents two
+writers.
 """
 
 from __future__ import annotations
@@ -18,122 +19,128 @@ from typing import Any
 import msgspec
 
 from jobs.core.job.job_plan import plan_of
+from jobs.table.version import newest_row
 from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.moments import now_ms
-from service.places import JobPlaces
+from service.paths import JobPaths
 from service.supervision import job_process
-from service.supervision.jobs import Jobs
+from service.supervision.jobs import JobCatalog
 from service.supervision.register import ALIVE, Desired, JobRecord, OperationRecord, Register
-from service.table.job_table import newest_row
 
 Outcome = tuple[str | None, str | None]  # the result as JSON, or the reason of the failure
-Start = Callable[[OperationRecord, list[str]], None]
+StartCommand = Callable[[OperationRecord, list[str]], None]
 
 
-class Evolving:
-    """Called by the thread of the operations, whenever no command of the operation runs."""
+class Evolver:
+    """Called by the thread of the operations while no command of the operation runs."""
 
-    def __init__(self, register: Register, jobs: Jobs, wake: Callable[[], None]) -> None:
-        """`wake` makes the supervisor look."""
+    def __init__(self, register: Register, jobs: JobCatalog, wake: Callable[[], None]) -> None:
+        """`wake` starts a tick of the supervisor."""
         self._register = register
         self._jobs = jobs
         self._wake = wake
 
     def step(
-        self, record: OperationRecord, spec: JobSpec, start: Start, said: Callable[[], Outcome]
+        self,
+        record: OperationRecord,
+        spec: JobSpec,
+        start: StartCommand,
+        read_outcome: Callable[[], Outcome],
     ) -> Outcome | None:
-        """The next step; None while there are more. `start` begins a command of the operation,
-        `said` is what the last one came to."""
-        job = self._register.job(record.job)
+        """Take the next step; return the outcome, or None while there are more steps.
+
+        `start` runs a command of the operation, `read_outcome` returns that of the last one.
+        """
+        job = self._register.find_job(record.job)
         if job is None:
-            return None, "the job is not there any more"
-        places = self._jobs.places(record.job)
+            return None, "the job was deleted"
+        paths = self._jobs.find_paths(record.job)
         held = job.held_by == record.id
-        outcome = self._next(record, spec, job, places, start, said)
+        outcome = self._take_step(record, spec, job, paths, start, read_outcome)
         if outcome is not None and outcome[0] is None and held:
-            self._register.let_go(job.name, record.id)
+            self._register.release(job.name, record.id)
             self._wake()
         return outcome
 
-    def _next(
+    def _take_step(
         self,
         record: OperationRecord,
         spec: JobSpec,
         job: JobRecord,
-        places: JobPlaces,
-        start: Start,
-        said: Callable[[], Outcome],
+        paths: JobPaths,
+        start: StartCommand,
+        read_outcome: Callable[[], Outcome],
     ) -> Outcome | None:
         held, ended = job.held_by == record.id, record.pid is not None
-        holder, reader = (job_process.writer(each.lock) for each in (places, places.shadow))
-        newest = newest_row(places.table)
+        holder, reader = (job_process.find_writer(each.lock) for each in (paths, paths.shadow))
+        newest = newest_row(paths.table)
         if newest is not None and newest.plan == plan_of(spec).fingerprint:
-            return self._take(record, spec, places, newest, start, holder)
-        if ended and (held or said()[0] is None):
-            if reader is not None or _is_ours(holder):
-                return None  # a killed service has left it: what it comes to is what counts
-            return None, said()[1] or "the table is as it was"
+            return self._finish(record, spec, paths, newest, start, holder)
+        if ended and (held or read_outcome()[0] is None):
+            if reader is not None or _is_command(holder):
+                return None  # a killed service has left the command: wait for its result
+            return None, read_outcome()[1] or "the table did not change"
         if held:
             if job.pid is None and job.actual not in ALIVE and holder is reader is None:
-                start(record, self._arguments(record, beside=False))
-            return self._in_time(record)
+                start(record, self._make_arguments(record, beside=False))
+            return self._check_deadline(record)
         runs = job.pid is not None or job.desired == Desired.RUNNING
         if not ended and runs and _replays(record):
             if reader is None:
-                start(record, self._arguments(record, beside=True))
+                start(record, self._make_arguments(record, beside=True))
             return None
-        with self._register.transaction():  # as one: a pid beside a held job is a take-over's
+        with self._register.transaction():  # both or none: a pid of a held job is the command's
             self._register.hold(job.name, record.id)
             self._register.change_operation(record.id, pid=None, pid_born=None)
         self._wake()
         return None
 
-    def _take(
+    def _finish(
         self,
         record: OperationRecord,
         spec: JobSpec,
-        places: JobPlaces,
+        paths: JobPaths,
         newest: EpochRow,
-        start: Start,
+        start: StartCommand,
         holder: int | None,
     ) -> Outcome | None:
-        """The table is of the new query: so is the job."""
-        if _is_ours(holder):
-            return self._in_time(record)  # it is about to write the spec
-        if _plan_at(places) != newest.plan:  # killed before it did
+        """Make the new spec the job's spec, because the table has the new query."""
+        if _is_command(holder):
+            return self._check_deadline(record)  # the command is about to write the spec
+        if _read_plan(paths) != newest.plan:  # the command was killed before
             start(record, ["evolve"])
-            return self._in_time(record)
-        self._jobs.take(record.job, spec, record.id)
+            return self._check_deadline(record)
+        self._jobs.adopt_spec(record.job, spec, record.id)
         self._wake()
         changed = newest.counters["changelog_rows"] if newest.kind == "evolve" else None
         result: dict[str, Any] = {"job": record.job, "epoch": newest.epoch}
         return msgspec.json.encode(result | {"changelog_rows": changed}).decode(), None
 
-    def _arguments(self, record: OperationRecord, *, beside: bool) -> list[str]:
+    def _make_arguments(self, record: OperationRecord, *, beside: bool) -> list[str]:
         arguments = ["evolve", "--replay"] if _replays(record) else ["evolve"]
         return [*arguments, "--beside"] if beside else arguments
 
-    def _in_time(self, record: OperationRecord) -> Outcome | None:
+    def _check_deadline(self, record: OperationRecord) -> Outcome | None:
         if now_ms() - (record.began_at or 0) > OPERATION_SECONDS_MAX * 1_000:
-            return None, "the job did not stand still in time"
+            return None, "the job did not stop in time"
         return None
 
 
-def _is_ours(holder: int | None) -> bool:
-    """Whether a command of an operation holds the job's lock, and not a job."""
-    return holder is not None and not job_process.runs_a_job(holder)
+def _is_command(holder: int | None) -> bool:
+    """Return whether a command of an operation holds the lock, and not the job."""
+    return holder is not None and not job_process.is_job(holder)
 
 
 def _replays(record: OperationRecord) -> bool:
     return bool(msgspec.json.decode(record.arguments)["state"] == "replay")
 
 
-def _plan_at(places: JobPlaces) -> str | None:
-    """Of the spec beside the table."""
+def _read_plan(paths: JobPaths) -> str | None:
+    """Return the plan's fingerprint of the spec beside the table."""
     try:
-        return plan_of(load_spec(places.spec)).fingerprint
+        return plan_of(load_spec(paths.spec)).fingerprint
     except (FileNotFoundError, SpecError):
         return None

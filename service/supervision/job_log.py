@@ -1,7 +1,7 @@
-"""A job's log: what its process writes, line by line, read back with time and level.
+"""A job's log: the output of its process, read back with time and level.
 
-The file is written by the job itself, so that it goes on without the service. It is bounded by
-copying it aside and cutting it to nothing; a line written in that very moment may be lost.
+The job writes the file itself, so that it works without the service. The service copies a large
+file aside and truncates it; a line written in that moment may be lost.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from schemas.limits import JOB_LOG_BYTES_MAX
-from service.log_lines import lines_backwards
+from service.log_lines import read_lines_backwards
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR) (.*)")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _REASON_CHARACTERS = 1_000
 
 
-def cut(log: Path) -> None:
-    """Move a log that has grown too long aside."""
+def rotate(log: Path) -> None:
+    """Copy a log that is too large to log.1, and truncate it."""
     try:
         if log.stat().st_size < JOB_LOG_BYTES_MAX:
             return
@@ -32,12 +32,12 @@ def cut(log: Path) -> None:
         file.truncate()
 
 
-def tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
-    """The newest lines of at least a level, oldest first."""
+def read_tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
+    """Return the newest lines with at least a level, oldest first."""
     wanted = set(_LEVELS[_LEVELS.index(level) :])
     found: list[dict[str, Any]] = []
-    for text in lines_backwards(log):
-        line = _structured(text)
+    for text in read_lines_backwards(log):
+        line = _parse_line(text)
         if line["level"] in wanted:
             found.append(line)
             if len(found) == limit:
@@ -45,27 +45,27 @@ def tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any]]:
     return found[::-1]
 
 
-def reason(log: Path) -> str | None:
-    """Why the last process ended, in its own words: its sentence on standard error."""
-    for count, text in enumerate(lines_backwards(log)):
-        if count > 200:  # it is among the last words, before what a JVM may still say
+def read_reason(log: Path) -> str | None:
+    """Return the error that the last process printed before its end."""
+    for count, text in enumerate(read_lines_backwards(log)):
+        if count > 200:  # the process prints it last, but the JVM may add some lines
             return None
         if text.startswith("retally: "):
             return text.removeprefix("retally: ")[:_REASON_CHARACTERS]
-        if text.startswith("===="):  # the service's mark: where this process began
+        if text.startswith("===="):  # the service's mark: the start of this process
             return None
     return None
 
 
-def mark(log: Path, text: str) -> None:
-    """A line of the service's own, which parts one process from the next."""
+def write_mark(log: Path, text: str) -> None:
+    """Write a line that separates the output of two processes."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("a") as file:
         file.write(f"==== {text}\n")
     log.chmod(0o600)
 
 
-def _structured(text: str) -> dict[str, Any]:
+def _parse_line(text: str) -> dict[str, Any]:
     found = _LINE.fullmatch(text)
     if found is not None:
         moment, ms, level, message = found.groups()

@@ -1,11 +1,10 @@
-"""A job's process: started apart from the service, recognised again, told to end.
+"""A job's process: start it, recognize it after a restart of the service, end it.
 
-    start ──► a session of its own, its output in the job's log
-    service gone and back ──► pid + the moment of its birth, or the holder of the writer's lock
+    start ──► its own session, its output in the job's log
+    service restarted ──► find it by pid and time of birth, or by the holder of the writer lock
 
-A pid alone is not a process: numbers come again. So its birth is remembered beside it. The lock is
-only ever looked at, never taken: whoever takes it for a moment may be in the way of a job that
-starts in that moment.
+Pids are reused, so the time of birth is stored beside the pid. The service only inspects the lock
+and never takes it: it could block a job that starts in that moment.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _ZOMBIE = "Z"
 
 
 def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """`retally ARGUMENTS` in a session of its own, so that it outlives the service."""
+    """Start `retally ARGUMENTS` in its own session, so that it outlives the service."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(
         log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -43,21 +42,23 @@ def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
     finally:
         os.close(descriptor)
-    _give_way(process.pid)
+    _lower_priority(process.pid)
     return process
 
 
-def _give_way(pid: int) -> None:
-    """An epoch may have all of the processors that nobody asks for; an answer should not wait for
-    one. The niceness of a process counts within its session only, so it is the session's."""
-    with suppress(OSError):  # a kernel without groups by session
+def _lower_priority(pid: int) -> None:
+    """Give a job the processors that are idle, so that responses of the service come first.
+
+    The niceness of a process counts only within its session, so set that of the session.
+    """
+    with suppress(OSError):  # a kernel without autogroups
         (_PROC / str(pid) / "autogroup").write_text(str(JOB_NICENESS))
 
 
-def birth(pid: int) -> str | None:
-    """When a process began, as the kernel counts; None where it is not there (any more)."""
+def read_birth(pid: int) -> str | None:
+    """Return when a process started, in units of the kernel; None if it does not exist."""
     if not _PROC.is_dir():
-        return _birth_by_ps(pid)
+        return _read_birth_by_ps(pid)
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -66,35 +67,36 @@ def birth(pid: int) -> str | None:
     return None if state == _ZOMBIE else fields[_STAT_BIRTH - 1]
 
 
-def _birth_by_ps(pid: int) -> str | None:
-    told = subprocess.run(
+def _read_birth_by_ps(pid: int) -> str | None:
+    done = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    state, _, born = told.stdout.strip().partition(" ")
+    state, _, born = done.stdout.strip().partition(" ")
     return None if not state or state.startswith(_ZOMBIE) else born.strip()
 
 
-def alive(pid: int, born: str | None) -> bool:
-    now = birth(pid)
-    return now is not None and (born is None or now == born)
+def is_alive(pid: int, born: str | None) -> bool:
+    """Return whether the process exists and was born then."""
+    found = read_birth(pid)
+    return found is not None and (born is None or found == born)
 
 
-def writer(lock: Path) -> int | None:
-    """The process that holds a job's writer lock."""
+def find_writer(lock: Path) -> int | None:
+    """Return the process that holds a job's writer lock."""
     try:
         status = lock.stat()
         note = json.loads(lock.read_bytes() or b"{}")
         pid = int(note["pid"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    holders = _flock_holders(status.st_ino)
+    holders = _list_flock_holders(status.st_ino)
     if holders is not None and pid not in holders:
         return None
-    return pid if alive(pid, None) else None
+    return pid if is_alive(pid, None) else None
 
 
-def _flock_holders(inode: int) -> set[int] | None:
-    """The processes with a lock on a file, as Linux lists them; None elsewhere."""
+def _list_flock_holders(inode: int) -> set[int] | None:
+    """Return the processes with a lock on a file; None on other systems than Linux."""
     try:
         lines = (_PROC / "locks").read_text().splitlines()
     except OSError:
@@ -107,8 +109,8 @@ def _flock_holders(inode: int) -> set[int] | None:
     return held
 
 
-def runs_a_job(pid: int) -> bool:
-    """Whether a process is a `retally run`: a rewind holds the same lock, for a moment."""
+def is_job(pid: int) -> bool:
+    """Return whether a process is `retally run`; a rewind holds the same lock briefly."""
     try:
         arguments = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -116,13 +118,14 @@ def runs_a_job(pid: int) -> bool:
     return b"run" in arguments
 
 
-def ask_to_end(pid: int) -> None:
+def terminate(pid: int) -> None:
+    """Ask a process to end: it commits its epoch first."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
 
 
 def kill(pid: int) -> None:
-    """The process and, where it leads a session of its own, what it has started."""
+    """Kill a process and, if it leads a process group, its children."""
     with suppress(ProcessLookupError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)

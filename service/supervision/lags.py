@@ -1,8 +1,8 @@
-"""Lags: how far jobs are from the ends of their topics, asked of the brokers now and then.
+"""Lags: the number of unread records of each job, from end offsets that the brokers report.
 
-    offsets of the newest epoch ◄──► end offsets, every few seconds, one connection a name
+    offsets of the newest epoch ◄──► end offsets, every few seconds, one connection for each name
 
-A broker that does not answer costs this thread time, and nobody else: the lag is unknown then.
+A broker that does not respond delays this thread only; the lag is unknown then.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from schemas.table.epoch import EpochRow, Offsets
 
 log = logging.getLogger(__name__)
 
-_EVERY_SECONDS = 5.0
+_INTERVAL_SECONDS = 5.0
 _FIRST_SECONDS = 0.5
 _ANSWER_MS_MAX = 5_000
 _STALE_SECONDS = 30.0
-_AFTER_FAILURE_SECONDS = 30.0  # a broker that did not answer is left alone for so long
+_AFTER_FAILURE_SECONDS = 30.0  # no request to an unresponsive broker for this time
 _READ_COMMITTED = 1
 
-# The jobs to ask for: name, spec and the newest epoch of each. Who is told of the answers.
-Jobs = Callable[[], list[tuple[str, JobSpec, EpochRow]]]
-Told = Callable[[str], None]
+# Return name, spec and newest epoch of each job to measure.
+ListJobs = Callable[[], list[tuple[str, JobSpec, EpochRow]]]
+# Called with a job's name when its end offsets are known.
+OnEnds = Callable[[str], None]
 
 
 class Lags:
-    """One thread; `of` and `ends` give what it found last."""
+    """One thread that requests end offsets; the methods return the last known values."""
 
-    def __init__(self, connections: Connections, jobs: Jobs, told: Told) -> None:
+    def __init__(self, connections: Connections, list_jobs: ListJobs, on_ends: OnEnds) -> None:
         self._connections = connections
-        self._jobs = jobs
-        self._told = told
+        self._list_jobs = list_jobs
+        self._on_ends = on_ends
         self._clients: dict[str, Any] = {}
         self._failed: dict[str, float] = {}
         self._found: dict[str, tuple[float, Offsets]] = {}
@@ -53,17 +54,17 @@ class Lags:
         self._thread.start()
 
     def close(self) -> None:
-        """The thread may hang in a client for some seconds; it holds nothing that matters."""
+        """Stop the thread; it may block in a client for some seconds, but holds no resources."""
         self._closed.set()
 
-    def ends(self, name: str) -> Offsets:
-        """The end offsets of a job's topics; empty where they are not known."""
+    def find_ends(self, name: str) -> Offsets:
+        """Return the end offsets of a job's topics; empty if unknown."""
         at, found = self._found.get(name, (0.0, {}))
         return found if time.monotonic() - at < _STALE_SECONDS else {}
 
-    def of(self, name: str, newest: EpochRow) -> dict[str, Any] | None:
-        """The lag of a job: in all, and of each partition; None where it is not known."""
-        ends = self.ends(name)
+    def compute_lag(self, name: str, newest: EpochRow) -> dict[str, Any] | None:
+        """Return the lag of a job, in total and by partition; None if unknown."""
+        ends = self.find_ends(name)
         if not ends:
             return None
         partitions = {
@@ -76,42 +77,42 @@ class Lags:
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._closed.wait(_EVERY_SECONDS if self._found else _FIRST_SECONDS):
+        while not self._closed.wait(_INTERVAL_SECONDS if self._found else _FIRST_SECONDS):
             try:
-                for name, spec, newest in self._jobs():
+                for name, spec, newest in self._list_jobs():
                     if self._closed.is_set():
                         return
-                    self._ask(name, spec, newest)
+                    self._request_ends(name, spec, newest)
             except Exception:
                 if not self._closed.is_set():
-                    log.exception("lags")
+                    log.exception("cannot measure lags")
 
-    def _ask(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
+    def _request_ends(self, name: str, spec: JobSpec, newest: EpochRow) -> None:
         connection = spec.source.connection
         if time.monotonic() - self._failed.get(connection, -1e9) < _AFTER_FAILURE_SECONDS:
             return
         try:
-            client = self._client(connection)
-            places = {
+            client = self._connect(connection)
+            wanted = {
                 TopicPartition(topic, int(partition)): OffsetSpec.LATEST
                 for topic, partitions in newest.offsets.items()
                 for partition in partitions
             }
-            told = client.list_partition_offsets(places, _READ_COMMITTED) if places else {}
+            offsets = client.list_partition_offsets(wanted, _READ_COMMITTED) if wanted else {}
         except Exception as error:
-            log.debug("the lag of job %s is not known: %s", name, type(error).__name__)
+            log.debug("the lag of job %s is unknown: %s", name, type(error).__name__)
             self._failed[connection] = time.monotonic()
             with suppress(Exception):
                 self._clients.pop(connection).close()
             return
-        self._found[name] = (time.monotonic(), _by_topic(told))
-        self._told(name)
+        self._found[name] = (time.monotonic(), _group_by_topic(offsets))
+        self._on_ends(name)
 
-    def _client(self, name: str) -> Any:
+    def _connect(self, name: str) -> Any:
         client = self._clients.get(name)
         if client is None:
             with suppress(UnknownConnectionError):
-                options: Mapping[str, Any] = kafka_python_options(self._connections.named(name))
+                options: Mapping[str, Any] = kafka_python_options(self._connections.lookup(name))
                 client = self._clients[name] = KafkaAdminClient(
                     **options,
                     bootstrap_timeout_ms=_ANSWER_MS_MAX,
@@ -121,8 +122,8 @@ class Lags:
         return client
 
 
-def _by_topic(told: Mapping[Any, Any]) -> Offsets:
+def _group_by_topic(offsets: Mapping[Any, Any]) -> Offsets:
     found: Offsets = {}
-    for place, at in told.items():
-        found.setdefault(place.topic, {})[str(place.partition)] = at.offset
+    for partition, at in offsets.items():
+        found.setdefault(partition.topic, {})[str(partition.partition)] = at.offset
     return found

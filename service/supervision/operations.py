@@ -1,10 +1,10 @@
-"""Operations: commands that take a while, run as processes of their own, remembered for good.
+"""Operations: long-running commands in their own processes, recorded in the register.
 
     POST ──► register: WAITING ──► `retally audit ... --json` ──► RUNNING ──► DONE, with its result
-                                        │ output to a file                └─► FAILED, with why
-                                        └ service gone and back: found by pid, or by what it wrote
+                                        │ output to a file                └─► FAILED, with a reason
+                                        └ service restarted: find it by pid, or by its output
 
-The result is what the command printed as JSON; an audit that finds differences is DONE.
+The result is the JSON output of the command; an audit that finds differences is DONE.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import msgspec
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
-from service.moments import instant, now_ms
+from service.moments import format_instant, now_ms
 from service.problems import Problem
 from service.settings import Settings
 from service.supervision import job_process
-from service.supervision.evolving import Evolving, Outcome
-from service.supervision.jobs import at_work
+from service.supervision.evolving import Evolver, Outcome
+from service.supervision.jobs import make_unfinished_problem
 from service.supervision.register import OperationRecord, Register
 
 log = logging.getLogger(__name__)
@@ -40,22 +40,21 @@ _COMMAND_SECONDS_MAX = 120.0
 
 
 class Operations:
-    """One thread that starts them and sees them end."""
+    """One thread that starts operations and records their results."""
 
     def __init__(
         self,
         register: Register,
         settings: Settings,
-        evolving: Evolving,
-        done: Callable[[OperationRecord, str], None],
+        evolver: Evolver,
+        on_done: Callable[[OperationRecord, str], None],
     ) -> None:
-        """`done` is told of what has been done and its result, before it is DONE, and may be told
-        again."""
+        """Call `on_done` with the result before an operation is DONE; perhaps more than once."""
         self._register = register
         self._settings = settings
-        self._evolving = evolving
-        self._done = done
-        self._home = settings.places.home / "operations"
+        self._evolver = evolver
+        self._on_done = on_done
+        self._home = settings.paths.home / "operations"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._wake = threading.Event()
         self._closed = threading.Event()
@@ -66,38 +65,40 @@ class Operations:
         self._thread.start()
 
     def close(self) -> None:
-        """What runs goes on; the next service finds it."""
+        """Stop the thread; running commands continue, and the next service finds them."""
         self._closed.set()
         self._wake.set()
         self._thread.join()
 
-    def ask(
+    def submit(
         self,
         job: str,
         kind: str,
         arguments: dict[str, Any],
         request_key: str | None,
-        given: bytes | None = None,
+        input: bytes | None = None,
         *,
         asked_by: str = "",
         alone: bool = False,
     ) -> OperationRecord:
-        """A new operation; the one of before where the client sends its key again. `given` is what
-        the command reads besides its arguments: those are shown to everybody, it is not. One that
-        is to be `alone` is refused while another of its kind is at work on the job."""
+        """Register a new operation; return the old one if the client repeats its key.
+
+        The command reads `input` from a file. Every user sees the arguments, but not the input. If
+        `alone` is set, raise a Problem while another operation of this kind runs on the job.
+        """
         identity = uuid4().hex
         with self._register.transaction():
             if request_key is not None:
-                known = self._register.operation_of_request(job, request_key)
+                known = self._register.find_operation_by_key(job, request_key)
                 if known is not None:
                     return known
-            if alone and (other := self._register.at_work(job, kind)) is not None:
-                raise at_work(other)
-            if len(self._register.unfinished()) >= limits.OPERATIONS_WAITING_MAX:
-                detail = f"{limits.OPERATIONS_WAITING_MAX} operations wait or run already"
+            if alone and (other := self._register.find_unfinished(job, kind)) is not None:
+                raise make_unfinished_problem(other)
+            if len(self._register.list_unfinished()) >= limits.OPERATIONS_WAITING_MAX:
+                detail = f"{limits.OPERATIONS_WAITING_MAX} operations are waiting or running"
                 raise Problem("too-many-requests", 429, detail, headers={"Retry-After": "5"})
-            if given is not None:
-                self._file(identity, "in").write_bytes(given)
+            if input is not None:
+                self._file(identity, "in").write_bytes(input)
             record = OperationRecord(
                 id=identity,
                 job=job,
@@ -122,84 +123,87 @@ class Operations:
             try:
                 self._tick()
             except Exception:
-                log.exception("operations")
+                log.exception("cannot process the operations")
             self._wake.wait(_TICK_SECONDS)
             self._wake.clear()
 
     def _tick(self) -> None:
-        unfinished = sorted(self._register.unfinished(), key=lambda each: each.created_at)
+        unfinished = sorted(self._register.list_unfinished(), key=lambda each: each.created_at)
         running = [each for each in unfinished if each.state == RUNNING]
         for each in running:
-            self._look(each)
+            self._check(each)
         free = limits.OPERATIONS_AT_ONCE_MAX - len(running)
         for each in [each for each in unfinished if each.state == WAITING][: max(free, 0)]:
-            self._begin(each)
+            self._start(each)
 
-    def _begin(self, record: OperationRecord) -> None:
-        if record.kind == "evolve":  # in steps, of which a command may not be the first
+    def _start(self, record: OperationRecord) -> None:
+        if record.kind == "evolve":  # has steps; the first may not be a command
             self._register.change_operation(record.id, state=RUNNING, began_at=now_ms())
             return
-        self._start(record, self._command(record))
+        self._start_command(record, self._make_command(record))
 
-    def _start(self, record: OperationRecord, command: Sequence[str]) -> None:
+    def _start_command(self, record: OperationRecord, command: Sequence[str]) -> None:
         with (
             self._file(record.id, "json").open("wb") as out,
             self._file(record.id, "err").open("wb") as err,
         ):
             child = subprocess.Popen(
                 [sys.executable, "-m", "jobs.cli.main", *command],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
         self._children[record.id] = child
         self._register.change_operation(
             record.id,
             state=RUNNING,
             began_at=record.began_at or now_ms(),
             pid=child.pid,
-            pid_born=job_process.birth(child.pid),
+            pid_born=job_process.read_birth(child.pid),
         )
 
-    def _command(self, record: OperationRecord) -> list[str]:
+    def _make_command(self, record: OperationRecord) -> list[str]:
         arguments = msgspec.json.decode(record.arguments)
-        command = [record.kind, record.job, "--data", str(self._settings.places.data), "--json"]
-        given = str(self._file(record.id, "in"))
+        command = [record.kind, record.job, "--data", str(self._settings.paths.data), "--json"]
+        input_file = str(self._file(record.id, "in"))
         match record.kind:
             case "rewind":
                 return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
             case "offsets":
                 command += ["--at", str(arguments["epoch"]), *self._settings.kafka_arguments]
                 moved = arguments["offsets"]
-                return [*command, *(["--reset"] if moved is None else _settings_of(moved))]
+                return [*command, *(["--reset"] if moved is None else _make_set_options(moved))]
             case "clone":
                 to = [] if arguments["to"] is None else ["--to", str(arguments["to"])]
-                return [*command, arguments["name"], "--spec", given, *to]
+                return [*command, arguments["name"], "--spec", input_file, *to]
             case "quarantine":
                 command += ["--replay", arguments["id"], *self._settings.kafka_arguments]
-                command += ["--message", given] if arguments["fixed"] else []
+                command += ["--message", input_file] if arguments["fixed"] else []
                 return [*command, "--again"] if arguments["again"] else command
         return [*command, *self._settings.run_arguments]
 
-    def _look(self, record: OperationRecord) -> None:
+    def _check(self, record: OperationRecord) -> None:
         child = self._children.get(record.id)
         if child is not None:
             ended = child.poll() is not None
         else:
-            ended = record.pid is None or not job_process.alive(record.pid, record.pid_born)
+            ended = record.pid is None or not job_process.is_alive(record.pid, record.pid_born)
         if not ended:
             ran = now_ms() - (record.began_at or 0)
             if ran > limits.OPERATION_SECONDS_MAX * 1_000 and record.pid is not None:
                 job_process.kill(record.pid)
             return
         self._children.pop(record.id, None)
-        outcome: Outcome | None = self._said(record)
+        outcome: Outcome | None = self._read_outcome(record)
         if record.kind == "evolve":
-            outcome = self._step(record)
+            outcome = self._step_evolve(record)
         if outcome is None:
             return
         result, reason = outcome
         if result is not None:
             try:
-                self._done(record, result)  # before it is DONE: a kill in between does it again
+                self._on_done(record, result)  # before DONE: a killed service repeats it
             except Problem as problem:
                 result, reason = None, problem.detail
         self._register.change_operation(
@@ -214,27 +218,27 @@ class Operations:
         for ending in ("json", "err", "in"):
             self._file(record.id, ending).unlink(missing_ok=True)
 
-    def _said(self, record: OperationRecord) -> Outcome:
-        """What the operation's last command has come to."""
-        result = _json(self._file(record.id, "json"))
-        return result, None if result else _sentence(self._file(record.id, "err"))
+    def _read_outcome(self, record: OperationRecord) -> Outcome:
+        """Return the result or the error of the operation's last command."""
+        result = _read_json(self._file(record.id, "json"))
+        return result, None if result else _read_error(self._file(record.id, "err"))
 
-    def _step(self, record: OperationRecord) -> Outcome | None:
-        given = self._file(record.id, "in")
-        data = ["--data", str(self._settings.places.data), "--json", *self._settings.run_arguments]
+    def _step_evolve(self, record: OperationRecord) -> Outcome | None:
+        spec_file = self._file(record.id, "in")
+        data = ["--data", str(self._settings.paths.data), "--json", *self._settings.run_arguments]
 
         def start(record: OperationRecord, arguments: list[str]) -> None:
             command, *options = arguments
-            self._start(record, [command, str(given), *options, *data])
+            self._start_command(record, [command, str(spec_file), *options, *data])
 
         try:
-            spec = load_spec(given)
+            spec = load_spec(spec_file)
         except (OSError, SpecError) as error:
-            return None, f"the spec of the operation cannot be read: {error}"
-        return self._evolving.step(record, spec, start, lambda: self._said(record))
+            return None, f"cannot read the spec of the operation: {error}"
+        return self._evolver.step(record, spec, start, lambda: self._read_outcome(record))
 
 
-def _settings_of(offsets: Offsets) -> list[str]:
+def _make_set_options(offsets: Offsets) -> list[str]:
     return [
         f"--set={topic}/{partition}={offset}"
         for topic, partitions in offsets.items()
@@ -242,9 +246,11 @@ def _settings_of(offsets: Offsets) -> list[str]:
     ]
 
 
-def described(record: OperationRecord) -> dict[str, Any]:
-    def moment(at: int | None) -> str | None:
-        return None if at is None else instant(at)
+def describe_operation(record: OperationRecord) -> dict[str, Any]:
+    """Return an operation's document."""
+
+    def format_optional(at: int | None) -> str | None:
+        return None if at is None else format_instant(at)
 
     return {
         "id": record.id,
@@ -253,18 +259,18 @@ def described(record: OperationRecord) -> dict[str, Any]:
         "state": record.state,
         "arguments": msgspec.json.decode(record.arguments),
         "asked_by": record.asked_by,
-        "created_at": moment(record.created_at),
-        "began_at": moment(record.began_at),
-        "ended_at": moment(record.ended_at),
+        "created_at": format_optional(record.created_at),
+        "began_at": format_optional(record.began_at),
+        "ended_at": format_optional(record.ended_at),
         "result": None if record.result is None else msgspec.json.decode(record.result),
         "reason": record.reason,
     }
 
 
-def command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str]:
-    """A command that is done in a moment: exit code, output, its sentence on standard error."""
+def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str]:
+    """Run a short command; return its exit code, output and last error line."""
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli.main", *arguments, "--data", str(settings.places.data)],
+        [sys.executable, "-m", "jobs.cli.main", *arguments, "--data", str(settings.paths.data)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_COMMAND_SECONDS_MAX,
@@ -272,12 +278,12 @@ def command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str, str
         check=False,
     )
     errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    said = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
-    return done.returncode, done.stdout.decode("utf-8", "replace"), said
+    error = errors[-1].removeprefix("retally: ") if errors else f"exit code {done.returncode}"
+    return done.returncode, done.stdout.decode("utf-8", "replace"), error
 
 
-def _json(path: Path) -> str | None:
-    """What a command printed, where that is JSON."""
+def _read_json(path: Path) -> str | None:
+    """Return the output of a command if it is JSON."""
     try:
         if path.stat().st_size > limits.OPERATION_OUTPUT_BYTES_MAX:
             return None
@@ -288,12 +294,13 @@ def _json(path: Path) -> str | None:
     return text
 
 
-def _sentence(path: Path) -> str:
+def _read_error(path: Path) -> str:
+    """Return the last error line of a command."""
     try:
         text = path.read_bytes()[-4_096:].decode("utf-8", "replace")
     except OSError:
-        return "it left no word"
+        return "its error output is missing"
     lines = [line for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("retally: ")]
-    said = (own or lines or ["it ended without a word"])[-1]
-    return said.removeprefix("retally: ")[: limits.REASON_CHARACTERS_MAX]
+    errors = [line for line in lines if line.startswith("retally: ")]
+    error = (errors or lines or ["the command ended without an error message"])[-1]
+    return error.removeprefix("retally: ")[: limits.REASON_CHARACTERS_MAX]

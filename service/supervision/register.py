@@ -1,8 +1,8 @@
-"""The register: the jobs that the service keeps, as it wants them and as it last saw them.
+"""The register: jobs and operations of the service, with desired and actual states.
 
-One SQLite file, written in small transactions that are on the disk when they return: what was
-asked for by REST survives whatever happens to the service. `desired` is what people want;
-`actual`, with `since` and `reason`, is what the supervisor saw last.
+One SQLite file, written in small transactions that are on disk when they return: a request that was
+answered survives a crash of the service. Users set `desired`; the supervisor reports `actual` with
+`since` and `reason`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Actual(StrEnum):
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
-    AWAITING_APPROVAL = "AWAITING_APPROVAL"  # a pending spec would begin the state anew
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"  # a pending spec does not fit the state
 
 
 ALIVE = (Actual.STARTING, Actual.RUNNING, Actual.STOPPING)
@@ -52,19 +52,19 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     actual: str
     since: int
     reason: str | None = None
-    failure: str | None = None  # the code of the failure that it has FAILED with
-    failures: int = 0  # in a row
+    failure: str | None = None  # the code of the failure, while FAILED
+    failures: int = 0  # consecutive ones
     retry_at: int | None = None
     pid: int | None = None
-    pid_born: str | None = None  # tells a process from a later one with the same number
+    pid_born: str | None = None  # distinguishes a process from a later one with the same pid
     began_at: int | None = None  # when that process was started
-    run_revision: int | None = None  # the revision that it runs
-    pending: str | None = None  # a spec that does not fit the state, until somebody approves it
-    held_by: str | None = None  # the operation for which the job stands still, whatever is desired
+    run_revision: int | None = None  # the revision of the running process
+    pending: str | None = None  # a spec that does not fit the state, until an admin approves it
+    held_by: str | None = None  # the operation that keeps the job stopped, whatever is desired
 
 
 class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that takes a while, with what came of it."""
+    """A long-running request, with its result."""
 
     id: str
     job: str
@@ -82,14 +82,15 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked_by: str | None = None  # the name of the token
 
 
-def _columns(record: type[msgspec.Struct]) -> str:
+def _define_columns(record: type[msgspec.Struct]) -> str:
     kinds = {"int": "INTEGER", "int | None": "INTEGER"}
-    return ", ".join(f"{name} {kinds.get(str(kind), 'TEXT')}"
-                     for name, kind in record.__annotations__.items())  # fmt: skip
+    return ", ".join(
+        f"{name} {kinds.get(str(kind), 'TEXT')}" for name, kind in record.__annotations__.items()
+    )
 
 
 class Register:
-    """The file, shared by all threads of the service."""
+    """The file; thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,19 +101,19 @@ class Register:
         for statement in (
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
-            f"CREATE TABLE IF NOT EXISTS jobs ({_columns(JobRecord)}, PRIMARY KEY (name))",
+            f"CREATE TABLE IF NOT EXISTS jobs ({_define_columns(JobRecord)}, PRIMARY KEY (name))",
             f"CREATE TABLE IF NOT EXISTS operations "
-            f"({_columns(OperationRecord)}, PRIMARY KEY (id))",
+            f"({_define_columns(OperationRecord)}, PRIMARY KEY (id))",
             "CREATE INDEX IF NOT EXISTS of_job ON operations (job, created_at)",
         ):
             self._connection.execute(statement)
-        self._bring_up("jobs", JobRecord)
-        self._bring_up("operations", OperationRecord)
+        self._add_missing_columns("jobs", JobRecord)
+        self._add_missing_columns("operations", OperationRecord)
 
-    def _bring_up(self, table: str, record: type[msgspec.Struct]) -> None:
-        """Columns that a register of before does not have yet; what is new has a default."""
-        known = {row["name"] for row in self._read(f"PRAGMA table_info({table})")}
-        for column in _columns(record).split(", "):
+    def _add_missing_columns(self, table: str, record: type[msgspec.Struct]) -> None:
+        """Add the columns that an older register lacks; new columns have defaults."""
+        known = {row["name"] for row in self._query(f"PRAGMA table_info({table})")}
+        for column in _define_columns(record).split(", "):
             if column.split()[0] not in known:
                 self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
@@ -122,18 +123,18 @@ class Register:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several looks and changes as one."""
+        """Run several reads and writes as one transaction."""
         with self._lock, transaction(self._connection):
             yield
 
     # --- jobs -----------------------------------------------------------------------------------
 
-    def job(self, name: str) -> JobRecord | None:
-        rows = self._read("SELECT * FROM jobs WHERE name = ?", name)
+    def find_job(self, name: str) -> JobRecord | None:
+        rows = self._query("SELECT * FROM jobs WHERE name = ?", name)
         return JobRecord(**dict(rows[0])) if rows else None
 
-    def jobs(self) -> list[JobRecord]:
-        return [JobRecord(**dict(row)) for row in self._read("SELECT * FROM jobs ORDER BY name")]
+    def list_jobs(self) -> list[JobRecord]:
+        return [JobRecord(**dict(row)) for row in self._query("SELECT * FROM jobs ORDER BY name")]
 
     def add_job(self, record: JobRecord) -> None:
         self._insert("jobs", record)
@@ -141,10 +142,10 @@ class Register:
     def change_job(self, name: str, **fields: Any) -> None:
         self._change("jobs", "name", name, fields)
 
-    def tell(self, name: str, actual: Actual, reason: str | None = None, **fields: Any) -> None:
-        """What is seen of a job; `since` moves only with the state."""
+    def report(self, name: str, actual: Actual, reason: str | None = None, **fields: Any) -> None:
+        """Record the actual state of a job; `since` changes only with the state."""
         with self._lock:
-            known = self.job(name)
+            known = self.find_job(name)
             if known is None:
                 return
             if known.pending is not None and known.held_by is None and actual in RESTING:
@@ -156,20 +157,20 @@ class Register:
             self.change_job(name, actual=str(actual), reason=reason, **fields)
 
     def hold(self, name: str, operation: str) -> None:
-        """The job is to stand still until `let_go`; what is desired of it is remembered."""
+        """Keep a job stopped until `release`; its desired state does not change."""
         self.change_job(name, held_by=operation)
 
-    def let_go(self, name: str, operation: str) -> None:
-        """The job is as it is desired again; nothing where the operation does not hold it."""
+    def release(self, name: str, operation: str) -> None:
+        """Return a held job to its desired state; do nothing if another operation holds it."""
         with self._lock:
-            record = self.job(name)
+            record = self.find_job(name)
             if record is None or record.held_by != operation:
                 return
             self.change_job(name, held_by=None, retry_at=None, failures=0)
             if record.pid is None:
                 wanted = Desired(record.desired)
                 running = wanted is Desired.RUNNING
-                self.tell(name, Actual.STARTING if running else Actual(wanted))
+                self.report(name, Actual.STARTING if running else Actual(wanted))
 
     def remove_job(self, name: str) -> None:
         with self._lock:
@@ -183,13 +184,13 @@ class Register:
     def change_operation(self, identity: str, **fields: Any) -> None:
         self._change("operations", "id", identity, fields)
 
-    def operation(self, identity: str) -> OperationRecord | None:
-        rows = self._read("SELECT * FROM operations WHERE id = ?", identity)
+    def find_operation(self, identity: str) -> OperationRecord | None:
+        rows = self._query("SELECT * FROM operations WHERE id = ?", identity)
         return OperationRecord(**dict(rows[0])) if rows else None
 
-    def operations(self, job: str | None = None, limit: int = 100) -> list[OperationRecord]:
-        """The newest first."""
-        rows = self._read(
+    def list_operations(self, job: str | None = None, limit: int = 100) -> list[OperationRecord]:
+        """Return the operations of a job or of all jobs, newest first."""
+        rows = self._query(
             "SELECT * FROM operations WHERE ?1 IS NULL OR job = ?1 "
             "ORDER BY created_at DESC, id LIMIT ?2",
             job,
@@ -197,25 +198,25 @@ class Register:
         )
         return [OperationRecord(**dict(row)) for row in rows]
 
-    def unfinished(self) -> list[OperationRecord]:
-        rows = self._read("SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')")
+    def list_unfinished(self) -> list[OperationRecord]:
+        rows = self._query("SELECT * FROM operations WHERE state IN ('WAITING', 'RUNNING')")
         return [OperationRecord(**dict(row)) for row in rows]
 
-    def at_work(self, job: str, kind: str) -> OperationRecord | None:
-        """An operation of a kind that has not ended."""
-        found = (each for each in self.unfinished() if (each.job, each.kind) == (job, kind))
+    def find_unfinished(self, job: str, kind: str) -> OperationRecord | None:
+        """Return an operation of a kind that has not ended."""
+        found = (each for each in self.list_unfinished() if (each.job, each.kind) == (job, kind))
         return next(found, None)
 
-    def operation_of_request(self, job: str, request_key: str) -> OperationRecord | None:
-        rows = self._read(
+    def find_operation_by_key(self, job: str, request_key: str) -> OperationRecord | None:
+        rows = self._query(
             "SELECT * FROM operations WHERE job = ? AND request_key = ?", job, request_key
         )
         return OperationRecord(**dict(rows[0])) if rows else None
 
     # --- rows -----------------------------------------------------------------------------------
-    # Names of tables and columns are ours; values are parameters.
+    # Tables and columns are constants; values are parameters.
 
-    def _read(self, statement: str, *values: object) -> list[sqlite3.Row]:
+    def _query(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
 

@@ -1,9 +1,9 @@
-"""A job spec as a request brings it: YAML or JSON, checked up to the plan of its query.
+"""A job spec in the body of a request: YAML or JSON, checked up to the plan of its query.
 
     body ──► keys (schemas.spec.file) ──► JobSpec ──► query (jobs.core.sql.select) ──► Plan
                       └──────────── every problem with its key, line and column ◄───┘
 
-Lines and columns are those of the body; a problem inside the query also says where in the query.
+Lines and columns refer to the body; a problem of the query also has a position in the query.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError
 from schemas.spec.connections import Connections, UnknownConnectionError
-from schemas.spec.file import Document, Problem, SpecError, read_text, validated
+from schemas.spec.file import Document, Problem, SpecError, read_text, validate
 from schemas.spec.job import JobSpec
 
 _NAME = "<body>"
@@ -28,15 +28,15 @@ class CheckedSpec:
     spec: JobSpec
     plan: Plan
 
-    def ordered_as(self, other: JobSpec) -> CheckedSpec:
-        spec = self.spec.ordered_as(other)
+    def with_column_order(self, other: JobSpec) -> CheckedSpec:
+        spec = self.spec.with_column_order(other)
         return self if spec is self.spec else CheckedSpec(spec, plan_of(spec))
 
 
 def read_spec(body: bytes, name: str | None, connections: Connections) -> CheckedSpec:
-    """The spec in a body; SpecError has everything that is wrong with it.
+    """Return the spec in a body; raise SpecError with all of its problems.
 
-    `name` is that of the job's address: the body may leave it out, and must not differ.
+    `name` is the job's name in the address: the body may omit it, but must not contain another.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -44,16 +44,16 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
         reason = f"is not UTF-8 text: see byte {error.start}"
         raise SpecError(_NAME, [Problem("", reason)]) from None
     document = read_text(text, _NAME)
-    problems = [] if name is None else _named(document, name)
+    problems = [] if name is None else _check_name(document, name)
     try:
-        spec = validated(JobSpec, document)
+        spec = validate(JobSpec, document)
     except SpecError as error:
-        raise SpecError(_NAME, _in_order([*problems, *error.problems])) from None
+        raise SpecError(_NAME, _sort([*problems, *error.problems])) from None
     plan: Plan | None = None
     try:
         plan = plan_of(spec)
     except QueryError as error:
-        problems += _of_query(document, ("query",), error)
+        problems += _locate_query_problems(document, ("query",), error)
     else:
         wrong = window_problems(spec, plan)
         problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
@@ -61,26 +61,28 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
         try:
             Marker.of(spec.watermark.marker, spec.columns)
         except QueryError as error:
-            problems += _of_query(document, ("watermark", "marker"), error)
-    problems += _of_connections(document, spec, connections)
+            problems += _locate_query_problems(document, ("watermark", "marker"), error)
+    problems += _check_connections(document, spec, connections)
     if problems or plan is None:
-        raise SpecError(_NAME, _in_order(problems))
+        raise SpecError(_NAME, _sort(problems))
     return CheckedSpec(spec, plan)
 
 
-def _named(document: Document, name: str) -> list[Problem]:
-    """Put the address's name into a body without one; a problem where another is given."""
+def _check_name(document: Document, name: str) -> list[Problem]:
+    """Add the name of the address to a body without one; return a problem for another name."""
     value: Any = document.value
     if not isinstance(value, dict):
-        return []  # which is a problem of its own
+        return []  # validate() reports this
     given = value.setdefault("name", name)
     if given == name or not isinstance(given, str):
         return []
-    reason = f"is another name than the address has, which is {name!r}; change or remove it"
+    reason = f"differs from the name in the address, {name!r}; change or remove it"
     return [document.problem(("name",), reason)]
 
 
-def _of_query(document: Document, keys: tuple[str, ...], error: QueryError) -> list[Problem]:
+def _locate_query_problems(
+    document: Document, keys: tuple[str, ...], error: QueryError
+) -> list[Problem]:
     found = []
     for each in error.problems:
         hint = f" (try: {each.hint})" if each.hint else ""
@@ -89,20 +91,20 @@ def _of_query(document: Document, keys: tuple[str, ...], error: QueryError) -> l
     return found
 
 
-def _of_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
-    """A spec names connections of the operator's; it never has an address."""
+def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
+    """Return a problem for each connection that the operator has not configured."""
     named = [("source", spec.source.connection)]
     if spec.sink is not None:
         named.append(("sink", spec.sink.connection))
     problems = []
     for section, connection in named:
         try:
-            known.named(connection)
+            known.lookup(connection)
         except UnknownConnectionError as error:
             problems.append(document.problem((section, "connection"), str(error)))
     return problems
 
 
-def _in_order(problems: list[Problem]) -> list[Problem]:
+def _sort(problems: list[Problem]) -> list[Problem]:
     printable = [replace(each, reason=" ".join(each.reason.split())) for each in problems]
     return sorted(printable, key=lambda each: (each.line or 0, each.column or 0))

@@ -1,112 +1,88 @@
-"""The quarantine of a job: messages that were not taken, with the reason and their bytes."""
+"""The quarantine of a job: messages that were refused, with the reason and their bytes."""
 
 from __future__ import annotations
 
-import base64
-from datetime import datetime
 from typing import Any
 
-from jobs.core.job import refused_message as replaying
-from jobs.core.job.refused_message import Place, identity_of
+from jobs.core.job import refused_message
+from jobs.core.job.refused_message import Place, message_document, place_in
+from jobs.table.parts import QUARANTINE
+from jobs.table.version import TableVersion
 from schemas.table.replayed import read_replay
-from service.moments import instant
-from service.places import JobPlaces
+from service.moments import format_instant
+from service.paths import JobPaths
 from service.problems import Problem
-from service.table.job_table import QUARANTINE, Table
 
 PREVIEW_BYTES = 1_024
-_COLUMNS = ["epoch", "topic", "partition", "offset"]
 
 
-def place_of(identity: str) -> Place:
-    """The place that an id names."""
-    place = replaying.place_of(identity)
-    if place is None:
-        raise Problem("not-found", 404, "there is no such message in quarantine")
-    return place
+def parse_message_id(identity: str) -> Place:
+    """Return epoch, topic, partition and offset of a message's id; raise a Problem without one."""
+    position = refused_message.place_of(identity)
+    if position is None:
+        raise _make_unknown_problem()
+    return position
 
 
-def with_replay(places: JobPlaces, document: dict[str, Any]) -> dict[str, Any]:
-    """With what became of it: whether it was sent again, and as which offset."""
-    sent = read_replay(places.replayed, document["id"])
-    return document | {
-        "replayed": None
-        if sent is None
-        else {
+def add_replay(paths: JobPaths, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a message's document with its replay: when it was resent, and as which offset."""
+    sent = read_replay(paths.replayed, document["id"])
+    replayed = None
+    if sent is not None:
+        replayed = {
             "fixed": sent.fixed,
             "topic": sent.topic,
             "partition": sent.partition,
             "offset": sent.offset,
-            "sent_at": instant(sent.sent_at),
+            "sent_at": format_instant(sent.sent_at),
         }
-    }
+    return document | {"replayed": replayed}
 
 
-def messages(table: Table, after: Place | None, limit: int) -> list[dict[str, Any]]:
-    """The oldest first, after a place; their bytes only begun."""
+def list_oldest_messages(
+    table: TableVersion, after: Place | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return messages after a position, oldest first, each with its first bytes."""
     found: list[dict[str, Any]] = []
     for file in table.of_part(QUARANTINE, -1 if after is None else after[0] - 1):
-        if len(found) >= limit and file.epoch_min > _place(found[limit - 1])[0]:
-            break  # files are in the order of their oldest epochs
+        if len(found) >= limit and file.epoch_min > place_in(found[limit - 1])[0]:
+            break  # files are ordered by their oldest epochs
         for row in table.read(file).to_pylist():
-            if after is None or _place(row) > after:
+            if after is None or place_in(row) > after:
                 found.append(row)
-        found.sort(key=_place)
+        found.sort(key=place_in)
         del found[limit:]
-    return [_document(row, PREVIEW_BYTES) for row in found]
+    return [message_document(row, PREVIEW_BYTES) for row in found]
 
 
-def newest_messages(table: Table, before: Place | None, limit: int) -> list[dict[str, Any]]:
-    """The newest first, before a place; their bytes only begun."""
+def list_newest_messages(
+    table: TableVersion, before: Place | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return messages before a position, newest first, each with its first bytes."""
     found: list[dict[str, Any]] = []
     files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
     for file in files:
         if before is not None and file.epoch_min > before[0]:
             continue
-        if len(found) >= limit and file.epoch_max < _place(found[limit - 1])[0]:
+        if len(found) >= limit and file.epoch_max < place_in(found[limit - 1])[0]:
             break
         for row in table.read(file).to_pylist():
-            if before is None or _place(row) < before:
+            if before is None or place_in(row) < before:
                 found.append(row)
-        found.sort(key=_place, reverse=True)
+        found.sort(key=place_in, reverse=True)
         del found[limit:]
-    return [_document(row, PREVIEW_BYTES) for row in found]
+    return [message_document(row, PREVIEW_BYTES) for row in found]
 
 
-def message(table: Table, place: Place) -> dict[str, Any]:
-    """One message, with all the bytes that were kept."""
-    for file in table.of_part(QUARANTINE, place[0] - 1):
-        if file.epoch_min <= place[0]:
+def read_message(table: TableVersion, position: Place) -> dict[str, Any]:
+    """Return one message with all of its stored bytes; raise a Problem if there is none."""
+    for file in table.of_part(QUARANTINE, position[0] - 1):
+        if file.epoch_min <= position[0]:
             for row in table.read(file).to_pylist():
-                if _place(row) == place:
-                    return _document(row, None)
-    raise Problem("not-found", 404, "there is no such message in quarantine")
+                if place_in(row) == position:
+                    return message_document(row, None)
+    raise _make_unknown_problem()
 
 
-def _place(row: dict[str, Any]) -> Place:
-    return row["epoch"], row["topic"], row["partition"], row["offset"]
-
-
-def _document(row: dict[str, Any], bytes_max: int | None) -> dict[str, Any]:
-    raw: bytes | None = row["raw"]
-    cut = raw
-    if raw is not None and bytes_max is not None and len(raw) > bytes_max:
-        cut = raw[:bytes_max]
-    moment: datetime | None = row["time"]
-    document = {
-        "id": identity_of(_place(row)),
-        **{name: row[name] for name in _COLUMNS},
-        "time": None if moment is None else int(moment.timestamp() * 1_000),
-        "reason": row["reason"],
-        "path": row["path"],
-        "bytes": row["raw_bytes"],
-        "cut": cut is not None and len(cut) < row["raw_bytes"],
-    }
-    if cut is None:
-        return document | {"raw": None}
-    try:
-        return document | {"raw": cut.decode()}
-    except UnicodeDecodeError as error:
-        if raw is not cut and error.start >= len(cut) - 3:  # a character cut in two
-            return document | {"raw": cut[: error.start].decode()}
-        return document | {"raw_base64": base64.b64encode(cut).decode()}
+def _make_unknown_problem() -> Problem:
+    return Problem("not-found", 404, "the quarantine has no such message")

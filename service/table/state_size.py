@@ -1,6 +1,6 @@
-"""State size: how many files and bytes each part of a job's table has, asked now and then.
+"""State size: the number of files, rows and bytes in each part of a job's table.
 
-A look goes through the table's log, so what was found is told again for some seconds.
+To measure it, the service reads the table's log. So it keeps the result for some seconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 from deltalake.exceptions import DeltaError
 
+from jobs.table.files import FormatUnknown, NoTable
+from jobs.table.version import PartSize, TableVersion
 from schemas.limits import STATE_SIZE_SECONDS
 from schemas.table.object_path import TablePath
-from service.table.job_table import FormatUnknown, NoTable, PartSize, Table
 
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    parts: tuple[PartSize, ...]  # the largest first
+    parts: tuple[PartSize, ...]  # largest first
 
     @property
     def files(self) -> int:
@@ -30,14 +31,14 @@ class StateSize:
 
 
 class StateSizes:
-    """Of all jobs; `of` may read, so it is called in a thread."""
+    """The state sizes of all jobs. Call `read` in a thread, because it may read the log."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: dict[TablePath, tuple[float, StateSize | None]] = {}
 
-    def of(self, root: TablePath) -> StateSize | None:
-        """None where there is no table, or none that can be read."""
+    def read(self, root: TablePath) -> StateSize | None:
+        """Return the size of a table; None if it is missing or unreadable."""
         now = time.monotonic()
         with self._lock:
             self._found = {
@@ -55,7 +56,7 @@ class StateSizes:
 
 def _read(root: TablePath) -> StateSize | None:
     try:
-        parts = Table(root).sizes
+        parts = TableVersion(root).sizes
     except (NoTable, FormatUnknown, DeltaError, FileNotFoundError):
         return None
     return StateSize(tuple(sorted(parts, key=lambda part: -part.size)))

@@ -1,1 +1,1 @@
-"""The subcommands of `retally`, one file each, loaded when they are asked for."""
+"""The subcommands of `retally`, one file each, imported when they are called."""

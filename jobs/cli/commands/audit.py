@@ -4,57 +4,48 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from jobs.cli.output import print_json, safe
-from jobs.edge.process.job_directory import existing_job
-from schemas.spec.connections import load_connections
-from schemas.spec.file import load_spec
-
-if TYPE_CHECKING:
-    from jobs.checking.audit import AuditReport
+from jobs.cli.answers import Document
+from jobs.cli.output import escape_controls, print_json
+from jobs.cli.sources import open_source
 
 
 def run(options: argparse.Namespace) -> int:
-    place = existing_job(options.data, options.job)
-    connections = load_connections(options.connections, options.brokers)
-    connection = connections.named(load_spec(place.spec).source.connection)
-    from jobs.checking.audit import audit
-    from jobs.edge.kafka.admin import KafkaAdmin
-    from schemas.spec.connections import kafka_python_options
-
-    with KafkaAdmin(kafka_python_options(connection)) as admin:
-        report = audit(place, connection, admin, options.master)
+    with open_source(options) as source:
+        report = source.audit()
     if options.json:
-        print_json(asdict(report))
+        print_json(report)
     else:
         _print(report)
-    return 0 if report.verdict == "equal" else 1
+    return 0 if report["verdict"] == "equal" else 1
 
 
-def _print(report: AuditReport) -> None:
-    read = sum(end - start for topic in report.offsets.values() for start, end in topic.values())
+def _print(report: Document) -> None:
+    topics, odd = report["offsets"], report["odd"]
+    read = sum(end - start for partitions in topics.values() for start, end in partitions.values())
     print(
-        f"{report.job} at epoch {report.epoch}: {report.groups} groups, recomputed from {read} "
-        f"offsets of {', '.join(report.offsets)}"
+        f"{report['job']} at epoch {report['epoch']}: {report['groups']} groups, recomputed from "
+        f"{read} offsets of {', '.join(topics)}"
     )
-    if report.not_compared:
-        print(f"{report.not_compared} groups were not compared: their sums are beyond DECIMAL(38)")
-    for each in report.differences:
-        print(f"  {_text(each.group)}\n    table       {_text(each.table)}")
-        print(f"    recomputed  {_text(each.recomputed)}")
-    if report.differing > len(report.differences):
-        print(f"  and {report.differing - len(report.differences)} more")
-    if report.odd:
+    if beyond := report["not_compared"]:
+        print(f"{beyond} groups were not compared: their sums are beyond DECIMAL(38)")
+    for each in report["differences"]:
+        print(f"  {_to_text(each['group'])}\n    table       {_to_text(each['table'])}")
+        print(f"    recomputed  {_to_text(each['recomputed'])}")
+    if (more := report["differing"] - len(report["differences"])) > 0:
+        print(f"  and {more} more")
+    if odd:
         print(
-            f"The source took away rows that it never gave: "
-            f"{report.odd.get('dropped_retractions', 0)} such retractions were dropped, "
-            f"{report.odd.get('unmatched_retractions', 0)} applied. What becomes of their groups "
-            "depends on the bundles, which the topic does not tell; so differences decide nothing."
+            "The source retracted rows that it never inserted: the job dropped "
+            f"{odd.get('dropped_retractions', 0)} of these retractions and applied "
+            f"{odd.get('unmatched_retractions', 0)}. The values of their groups depend on the "
+            "bundles, and the topic does not have those. So differences prove nothing."
         )
-    print({"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}[report.verdict])
+    verdicts = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}
+    print(verdicts[report["verdict"]])
 
 
-def _text(row: object) -> str:
-    return "(no such group)" if row is None else safe(json.dumps(row, ensure_ascii=False))
+def _to_text(row: object) -> str:
+    return (
+        "(no such group)" if row is None else escape_controls(json.dumps(row, ensure_ascii=False))
+    )

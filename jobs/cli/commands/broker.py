@@ -1,4 +1,4 @@
-"""retally broker: the embedded broker in the foreground."""
+"""retally broker: runs the embedded broker in the foreground."""
 
 from __future__ import annotations
 

@@ -1,40 +1,25 @@
-"""retally changes: the changelog of a job, from an epoch on, and as it grows."""
+"""retally changes: prints the changelog of a job, and follows it with --follow."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import suppress
 
-from jobs.cli.output import print_change
-from jobs.edge.process.job_directory import existing_job
-from jobs.edge.table.reading import ChangeRow, RowShape, TableReader, reading
+from jobs.cli.output import OP_STYLES, escape_controls, open_console, print_json
+from jobs.cli.sources import open_source
 
 
 def run(options: argparse.Namespace) -> None:
-    place = existing_job(options.data, options.job)
-    with suppress(KeyboardInterrupt):  # how a follower ends
-        if options.follow:
-            table = TableReader.open(place)
-            show = _Printer(table.shape, options.json)
-            for change in table.follow(options.since):
-                show(change)
+    screen = None if options.json else open_console()
+    with suppress(KeyboardInterrupt), open_source(options) as source:  # Ctrl-C ends --follow
+        for change in source.read_changes(options.since, follow=options.follow):
+            if screen is None:
+                print_json(change)
+            else:
+                text = escape_controls(json.dumps(change["row"], ensure_ascii=False))
+                line = f"{change['epoch']:>6} {change['op']} {text}"
+                screen.print(line, style=OP_STYLES[change["op"]], soft_wrap=True)
+            if options.follow:
                 sys.stdout.flush()
-            return
-        shape, changes = reading(place, lambda table: (table.shape, table.changes(options.since)))
-        show = _Printer(shape, options.json)
-        for change in changes:
-            show(change)
-
-
-class _Printer:
-    """Prints one row of the changelog, for programs or for people."""
-
-    def __init__(self, shape: RowShape, as_json: bool) -> None:
-        self.shape = shape
-        self.as_json = as_json
-
-    def __call__(self, change: ChangeRow) -> None:
-        row = self.shape.row(change.key, change.result)
-        document = {"op": change.op, "epoch": change.epoch, "seq": change.seq, "row": row}
-        print_change(document, as_json=self.as_json)

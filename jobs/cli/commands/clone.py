@@ -1,45 +1,20 @@
-"""retally clone: a new job with the state of another."""
+"""retally clone: creates a job with the state of another."""
 
 from __future__ import annotations
 
 import argparse
 
-from jobs.cli.errors import CommandFailed
 from jobs.cli.output import print_json
-from jobs.cli.spec_reading import load_job
-from jobs.core.job.cloning import cloned_spec
-from jobs.edge.process.job_directory import JobDirectory, existing_job
-from schemas.spec.file import load_spec
+from jobs.cli.sources import open_source
 
 
 def run(options: argparse.Namespace) -> None:
-    place = existing_job(options.data, options.job)
-    if options.spec is None:
-        spec = cloned_spec(load_spec(place.spec), options.name)
-    else:
-        spec, _ = load_job(options.spec)
-    if spec.name != options.name:
-        raise CommandFailed(f"the spec names {spec.name!r}, not {options.name!r}")
-    from jobs.changing.clone import CannotClone, clone
-    from jobs.changing.rewind import CannotRewind
-
-    new = JobDirectory(place.data, spec.name)
-    try:
-        row = clone(place, new, spec, options.to, options.tables)
-    except (CannotClone, CannotRewind) as error:
-        raise CommandFailed(str(error)) from None
+    with open_source(options) as source:
+        done = source.clone(options.name, options.to, options.spec)
     if options.json:
-        print_json(
-            {
-                "job": new.name,
-                "of": place.name,
-                "cloned": row.counters["cloned"],
-                "epoch": row.epoch,
-                "groups": row.counters["groups"],
-            }
-        )
+        print_json(done)
     else:
         print(
-            f"{new.name} begins with {row.counters['groups']} groups, as {place.name} had them at "
-            f"epoch {row.counters['cloned']}; start it with retally run"
+            f"{done['job']} begins with the {done['groups']} groups that {done['of']} had at epoch "
+            f"{done['cloned']}; start it with retally run or retally start"
         )

@@ -1,7 +1,7 @@
-"""retally completion: what a shell needs to complete this command's names and options.
+"""retally completion: prints a completion script for a shell.
 
 bash   eval "$(retally completion bash)"                          in ~/.bashrc
-zsh    retally completion zsh > ~/.zfunc/_retally                 where fpath has ~/.zfunc
+zsh    retally completion zsh > ~/.zfunc/_retally                 with ~/.zfunc in fpath
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ from jobs.cli import main as command
 
 
 def run(options: argparse.Namespace) -> None:
-    print(shtab.complete(command.parser(), options.shell))
+    print(shtab.complete(command.build_parser(), options.shell))

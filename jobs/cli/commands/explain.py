@@ -1,22 +1,17 @@
-"""retally explain: why a group's values are what they are."""
+"""retally explain: explains the values of a group."""
 
 from __future__ import annotations
 
 import argparse
 
-from jobs.checking.explain import explained
 from jobs.cli.explanation import print_explanation
-from jobs.cli.group_key import group_key
 from jobs.cli.output import print_json
-from jobs.edge.process.job_directory import existing_job
-from jobs.edge.table.reading import reading
+from jobs.cli.sources import open_source
 
 
 def run(options: argparse.Namespace) -> None:
-    document = reading(
-        existing_job(options.data, options.job),
-        lambda table: explained(table, group_key(options.key, table.plan)),
-    )
+    with open_source(options) as source:
+        document = source.explain(options.key)
     if options.json:
         print_json(document)
     else:

@@ -1,5 +1,4 @@
-"""retally jobs, and start, stop and the like: the jobs of a running service, looked at and told
-what to do."""
+"""retally jobs, start, stop and so on: shows and controls the jobs of a running service."""
 
 from __future__ import annotations
 
@@ -10,63 +9,76 @@ from typing import Any
 import msgspec
 
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import print_json, print_table, safe, waiting
-from jobs.cli.service_client import service_client
+from jobs.cli.output import escape_controls, print_json, print_table, show_waiting
+from jobs.cli.service import service_client
 
 _COLUMNS = [
-    ("job", False), ("state", False), ("desired", False), ("epoch", True), ("groups", True),
-    ("lag", True), ("reason", False),
-]  # fmt: skip
-# Where a job is when what was asked for is done.
+    ("job", False),
+    ("state", False),
+    ("desired", False),
+    ("epoch", True),
+    ("groups", True),
+    ("lag", True),
+    ("reason", False),
+]
+# The state of a job when the action is done.
 _GOALS = {
-    "start": "RUNNING", "resume": "RUNNING", "restart": "RUNNING", "pause": "PAUSED",
+    "start": "RUNNING",
+    "resume": "RUNNING",
+    "restart": "RUNNING",
+    "pause": "PAUSED",
     "stop": "STOPPED",
-}  # fmt: skip
+}
 
 
 def run(options: argparse.Namespace) -> None:
     with service_client(options) as client:
-        _act(client, options)
+        _run_action(client, options)
 
 
-def _act(client: Any, options: argparse.Namespace) -> None:
+def _run_action(client: Any, options: argparse.Namespace) -> None:
     action, name = options.action, options.name
     if action == "list":
-        _show(list(client.jobs()), options.json)
+        _print(list(client.jobs()), options.json)
         return
     if name is None:
         raise UsageError(f"retally jobs {action} needs a job's name")
     if action == "put":
         if options.spec is None:
             raise UsageError("retally jobs put NAME needs --spec FILE")
-        _show([client.put(name, Path(options.spec).read_bytes())], options.json)
+        _print([client.put(name, Path(options.spec).read_bytes())], options.json)
     elif action == "delete":
         if options.job_data is None:
-            raise UsageError("say what becomes of the job's table: --job-data keep, or drop")
+            raise UsageError("choose --job-data keep, or --job-data drop for the job's table")
         client.delete(name, drop_data=options.job_data == "drop")
     elif action == "logs":
         for line in client.logs(name, limit=options.limit):
-            print(f"{line.time or '':23} {line.level:7} {safe(line.message)}")
+            print(f"{line.time or '':23} {line.level:7} {escape_controls(line.message)}")
     else:
         job = client.job(name) if action == "show" else getattr(client, action)(name)
         if options.wait and action in _GOALS:
-            with waiting(f"{name} is to be {_GOALS[action]}"):
+            with show_waiting(f"waiting until {name} is {_GOALS[action]}"):
                 job = client.until(name, _GOALS[action], "FAILED", seconds=options.wait)
-        _show([job], options.json)
+        _print([job], options.json)
         if job.actual == "FAILED" and action in _GOALS:
             raise CommandFailed(f"{name} failed: {job.reason}")
 
 
-def _show(jobs: list[Any], as_json: bool) -> None:
+def _print(jobs: list[Any], as_json: bool) -> None:
     if as_json:
         for job in jobs:
             print_json(msgspec.to_builtins(job))
         return
     rows = [
         [
-            job.name, job.actual, job.desired, job.epoch, job.groups,
-            None if job.lag is None else job.lag.records, job.reason or "",
+            job.name,
+            job.actual,
+            job.desired,
+            job.epoch,
+            job.groups,
+            None if job.lag is None else job.lag.records,
+            job.reason or "",
         ]
         for job in jobs
-    ]  # fmt: skip
+    ]
     print_table(_COLUMNS, rows)

@@ -1,4 +1,4 @@
-"""retally plan: what a spec becomes: types, operators, state layout and code."""
+"""retally plan: prints types, operators, state layout and generated code of a spec."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from typing import Any
 
 from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
-from jobs.core.aggregates import Reading, Storage, reading_of
+from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
+from jobs.core.job.decoding import describe_decoding
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan, Window
-from jobs.core.sql.grouping_sets import key_sets
-from jobs.core.sql.printer import aggregate_shown, expression_sql, window_sql
+from jobs.core.sql.grouping_sets import sets_of_plan
+from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import SqlType
 
-DISTINCT_COST = "a multiset, of which nothing is read for a result: its distinct values are counted"
-RETRACTING = "_RETRACT"  # how Flink marks an aggregate that takes rows back
+DISTINCT_COST = "a multiset, which no result reads: its distinct values are counted"
+RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
 
 
 def run(options: argparse.Namespace) -> None:
     spec, plan = load_job(options.spec)
     program = Program(plan)
-    document = plan_document(spec, plan, program)
+    document = describe_plan(spec, plan, program)
     if options.json:
         print_json(document)
         return
@@ -33,6 +34,7 @@ def run(options: argparse.Namespace) -> None:
     columns = [("result column", False), ("type", False), ("is", False)]
     print_table(columns, [[each["name"], each["type"], each["is"]] for each in result])
     print("\n".join(document["topology"]) + "\n")
+    print(f"decoding: {document['decoding']}\n")
     columns = [("state column", False), ("type", False), ("part", False)]
     print_table(columns, [[c["name"], c["type"], c["part"]] for c in document["state"]])
     costs = document["costs"]
@@ -42,11 +44,11 @@ def run(options: argparse.Namespace) -> None:
     print(program.source)
 
 
-def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
+def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:
     types = {named.name: named.type for named in plan.group}
-    types |= dict(plan.kept)
+    types |= dict(plan.kept_results)
     meaning = {named.name: expression_sql(named.expression) for named in plan.group}
-    meaning |= {each.name: _call(plan, i, "") for i, each in enumerate(plan.aggregates)}
+    meaning |= {each.name: _write_call(plan, i, "") for i, each in enumerate(plan.aggregates)}
     meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
     return {
         "job": spec.name,
@@ -55,28 +57,29 @@ def plan_document(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "result": [
             {"name": name, "type": str(types[name]), "is": meaning[name]} for name in plan.output
         ],
-        "hidden": list(plan.hidden),
+        "hidden": list(plan.unselected),
         "having": None if plan.having is None else expression_sql(plan.having, plan),
-        "grouping_sets": _sets(plan) if plan.grouping_sets > 1 else [],
-        "window": _window_document(spec, plan),
-        "topology": topology(spec, plan),
-        "costs": _costs(plan),
-        "state": _state_columns(plan, program),
+        "grouping_sets": _list_sets(plan) if plan.grouping_sets > 1 else [],
+        "window": _describe_window(spec, plan),
+        "topology": describe_topology(spec, plan),
+        "decoding": describe_decoding(spec, plan.columns),
+        "costs": _list_costs(plan),
+        "state": _list_state_columns(plan, program),
         "buckets": spec.state.buckets,
         "code": program.source,
     }
 
 
-def topology(spec: JobSpec, plan: Plan) -> list[str]:
-    """The operators, the last one first, as Flink's EXPLAIN shows them."""
+def describe_topology(spec: JobSpec, plan: Plan) -> list[str]:
+    """Return the operators, the last first, as Flink's EXPLAIN prints them."""
     group = ", ".join(named.name for named in plan.group)
     calls = [
-        f"{_call(plan, index, RETRACTING)} AS {each.name}"
+        f"{_write_call(plan, index, RETRACTING)} AS {each.name}"
         for index, each in enumerate(plan.aggregates)
     ]
     select = ", ".join([*(named.name for named in plan.group), *calls])
     read = [
-        _aliased(expression_sql(named.expression), named.name)
+        _alias(expression_sql(named.expression), named.name)
         for named in (*plan.group, *plan.arguments)
     ]
     where = f", where=[{expression_sql(plan.where)}]" if plan.where is not None else ""
@@ -99,9 +102,9 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
             f"ChangelogNormalize(key=[{key}])",
             f"Exchange(distribution=[hash[{key}]], buckets=[{spec.state.buckets}])",
         ]
-    if plan.computes:
+    if plan.has_computed:
         shown = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
-        columns = [_aliased(shown.get(name, name), name) for name in plan.output]
+        columns = [_alias(shown.get(name, name), name) for name in plan.output]
         having = f", where=[{expression_sql(plan.having, plan)}]" if plan.having else ""
         operators.insert(0, f"Calc(select=[{', '.join(columns)}]{having})")
     if spec.sink is not None:
@@ -111,19 +114,19 @@ def topology(spec: JobSpec, plan: Plan) -> list[str]:
             f"delivery=[{spec.sink.delivery}])",
         )
     if plan.grouping_sets > 1:
-        sets = ", ".join("{" + ", ".join(each) + "}" for each in _sets(plan))
+        sets = ", ".join("{" + ", ".join(each) + "}" for each in _list_sets(plan))
         operators.insert(-2, f"Expand(sets=[{sets}])")
-    if plan.window is not None:  # where Flink shows it, though WHERE is evaluated first
-        operators.insert(-2, f"WindowAssigner({_window_text(spec, plan.window)})")
-    return [_indented(depth, text) for depth, text in enumerate(operators)]
+    if plan.window is not None:  # where Flink prints it, although WHERE is evaluated first
+        operators.insert(-2, f"WindowAssigner({_write_window(spec, plan.window)})")
+    return [_indent(depth, text) for depth, text in enumerate(operators)]
 
 
-def _sets(plan: Plan) -> list[list[str]]:
-    """The grouping sets, by their columns."""
-    return [list(dict.fromkeys(map(expression_sql, each))) for each in key_sets(plan)]
+def _list_sets(plan: Plan) -> list[list[str]]:
+    """Return the columns of each grouping set."""
+    return [list(dict.fromkeys(map(expression_sql, each))) for each in sets_of_plan(plan)]
 
 
-def _window_document(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
+def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
     window = plan.window
     if window is None:
         return None
@@ -132,55 +135,55 @@ def _window_document(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
         "time": window.time.name,
         "size": duration_text(window.size_ms),
         "slide": duration_text(window.slide_ms),
-        "of_a_row": window.of_a_row,
+        "of_a_row": window.windows_per_row,
         "emit": spec.emit,
-        "allowed_lateness": lateness_text(spec),
+        "allowed_lateness": write_lateness(spec),
     }
 
 
-def _window_text(spec: JobSpec, window: Window) -> str:
+def _write_window(spec: JobSpec, window: Window) -> str:
     length = "gap" if window.function == "SESSION" else "size"
     times = f"time=[{window.time.name}], {length}=[{duration_text(window.size_ms)}]"
     if window.function == "HOP":
         times += f", slide=[{duration_text(window.slide_ms)}]"
-    lateness = lateness_text(spec)
+    lateness = write_lateness(spec)
     open_for = f", allowedLateness=[{lateness}]" if lateness is not None else ""
     return f"window=[{window.function}], {times}, emit=[{spec.emit}]{open_for}"
 
 
-def lateness_text(spec: JobSpec) -> str | None:
-    """How long a window stays open behind its end; None: for ever."""
+def write_lateness(spec: JobSpec) -> str | None:
+    """Return how long a window stays open after its end; None: for ever."""
     return duration_text(spec.allowed_lateness_ms or 0) if closes(spec) else None
 
 
-def _indented(depth: int, text: str) -> str:
+def _indent(depth: int, text: str) -> str:
     return text if depth == 0 else "   " * (depth - 1) + "+- " + text
 
 
-def _aliased(sql: str, name: str) -> str:
+def _alias(sql: str, name: str) -> str:
     return sql if sql == name else f"{sql} AS {name}"
 
 
-def _call(plan: Plan, index: int, suffix: str) -> str:
-    return aggregate_shown(plan, plan.aggregates[index], suffix)
+def _write_call(plan: Plan, index: int, suffix: str) -> str:
+    return aggregate_label(plan, plan.aggregates[index], suffix)
 
 
-def _costs(plan: Plan) -> list[dict[str, str]]:
-    """What keeps more of a group than a few numbers."""
+def _list_costs(plan: Plan) -> list[dict[str, str]]:
+    """Return the aggregates that keep more than a few numbers for a group."""
     costs = []
     for each in plan.aggregates:
         if each.argument is None:
             continue
-        reading = reading_of(each, plan.arguments[each.argument].type)
-        if each.distinct and reading is Reading.CELLS:
+        reading = read_cost_of(each, plan.arguments[each.argument].type)
+        if each.distinct and reading is ReadCost.CELLS:
             costs.append({"name": each.name, "cost": DISTINCT_COST})
-        elif reading is not Reading.CELLS:
+        elif reading is not ReadCost.CELLS:
             costs.append({"name": each.name, "cost": reading.cost})
     return costs
 
 
-def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
-    """The columns of the job's table that hold the state of its groups."""
+def _list_state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
+    """Return the columns of the job's table that hold the state of its groups."""
 
     def column(part: str, name: str, sql_type: SqlType | str) -> dict[str, str]:
         return {"part": part, "name": name, "type": str(sql_type)}
@@ -188,7 +191,7 @@ def _state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
     group = [(named.name, named.type) for named in plan.group]
     cell_types = {Storage.BIGINT: "BIGINT", Storage.TEXT: "STRING (digits)"}
     found = [column("accumulators", name, sql_type) for name, sql_type in group]
-    found += [column("accumulators", name, sql_type) for name, sql_type in plan.kept]
+    found += [column("accumulators", name, sql_type) for name, sql_type in plan.kept_results]
     found += [
         column("accumulators", cell.name, cell_types.get(cell.storage, str(cell.decimal_type)))
         for cell in program.cells

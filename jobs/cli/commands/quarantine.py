@@ -1,74 +1,41 @@
-"""retally quarantine: the messages that a job did not take; one of them is sent again, fixed."""
+"""retally quarantine: lists the messages that a job refused; sends one again, fixed or not."""
 
 from __future__ import annotations
 
 import argparse
-import base64
-from typing import Any
 
-import msgspec
+from jobs.cli.errors import UsageError
+from jobs.cli.message_file import read_message
+from jobs.cli.output import print_json, print_note, print_table
+from jobs.cli.sources import open_source
 
-from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.message_file import message_of
-from jobs.cli.output import note, print_json, print_messages
-from jobs.core.job.refused_message import identity_of
-from jobs.edge.process.job_directory import JobDirectory, existing_job
-from jobs.edge.table.epoch_files import QUARANTINE
-from jobs.edge.table.reading import reading
-from schemas.spec.connections import load_connections
-from schemas.spec.file import load_spec
-from schemas.table.replayed import read_replay
+_COLUMNS = [("message", False), ("reason", False), ("path", False), ("sent again as", True)]
 
 
 def run(options: argparse.Namespace) -> None:
-    place = existing_job(options.data, options.job)
     if options.replay is not None:
-        _replay(place, options)
+        _replay(options)
         return
     if options.message is not None or options.again:
         raise UsageError("--message and --again belong to --replay ID")
-    rows = reading(place, lambda table: table.part(QUARANTINE))
-    documents = [_document(place, row) for row in rows]
+    with open_source(options) as source:
+        found = source.list_quarantine(whole=options.json)
     if options.json:
-        for document in documents:
-            print_json(document)
+        print_json(*found)
         return
-    print_messages(documents)
+    rows = [
+        [each["id"], each["reason"], each["path"], (each["replayed"] or {}).get("offset")]
+        for each in found
+    ]
+    print_table(_COLUMNS, rows)
 
 
-def _replay(place: JobDirectory, options: argparse.Namespace) -> None:
-    fixed = None if options.message is None else message_of(options.message)
-    connections = load_connections(options.connections, options.brokers)
-    source = connections.named(load_spec(place.spec).source.connection)
-    from jobs.changing.quarantine_replay import CannotReplay, replay
-    from jobs.edge.kafka.admin import KafkaAdmin
-    from schemas.spec.connections import kafka_python_options, librdkafka_options
-
-    with KafkaAdmin(kafka_python_options(source)) as admin:
-        try:
-            done = replay(
-                place, options.replay, fixed, librdkafka_options(source), admin, again=options.again
-            )
-        except CannotReplay as error:
-            raise CommandFailed(str(error)) from None
+def _replay(options: argparse.Namespace) -> None:
+    fixed = None if options.message is None else read_message(options.message)
+    with open_source(options) as source:
+        sent = source.send_again(options.replay, fixed, again=options.again)
     if options.json:
-        print_json(msgspec.to_builtins(done))
+        print_json(sent)
     else:
-        note(f"message {done.id} is offset {done.offset} of {done.topic}/{done.partition} now")
-
-
-def _document(place: JobDirectory, row: dict[str, Any]) -> dict[str, Any]:
-    identity = identity_of((row["epoch"], row["topic"], row["partition"], row["offset"]))
-    replayed = read_replay(place.replayed, identity)
-    document: dict[str, Any] = {
-        "id": identity,
-        "reason": row["reason"],
-        "path": row["path"],
-        "bytes": row["raw_bytes"],
-        "replayed": None if replayed is None else msgspec.to_builtins(replayed),
-    }
-    raw: bytes | None = row["raw"]
-    try:
-        return document | {"raw": None if raw is None else raw.decode()}
-    except UnicodeDecodeError:
-        return document | {"raw_base64": base64.b64encode(raw or b"").decode()}
+        place = f"offset {sent['offset']} of {sent['topic']}/{sent['partition']}"
+        print_note(f"message {sent['id']} is now {place}")

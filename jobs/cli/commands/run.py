@@ -1,4 +1,4 @@
-"""retally run: one job in the foreground, with a line that says how it is doing."""
+"""retally run: runs one job in the foreground, with a progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from jobs.cli.output import console
+from jobs.cli.output import open_console
 from jobs.cli.spec_reading import load_job
 from schemas.spec.connections import load_connections
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from jobs.running.job import Job, Progress
 
 REDRAW_SECONDS = 0.25
-RATE_SECONDS = 10.0  # the time over which rows a second are counted
+RATE_SECONDS = 10.0  # messages a second are those of the last so many seconds
 
 
 def run(options: argparse.Namespace) -> None:
     spec, _ = load_job(options.spec)
     connections = load_connections(options.connections, options.brokers)
-    from jobs.running.job import Job  # only now: it brings Spark
+    from jobs.running.job import Job  # imports Spark
 
     job = Job(
         spec,
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     on_terminal = sys.stderr.isatty() and not options.verbose
     if not on_terminal:
         logging.getLogger("jobs").setLevel(logging.DEBUG if options.verbose else logging.INFO)
-    with _progress_line(job) if on_terminal else _nothing():
+    with _show_progress(job) if on_terminal else nullcontext():
         job.run()
     newest = job.progress.newest
     if newest is not None:
@@ -51,21 +51,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _progress_line(job: Job) -> Iterator[None]:
-    """A line at the bottom of the terminal, redrawn by a thread of its own."""
+def _show_progress(job: Job) -> Iterator[None]:
+    """Show a line at the bottom of the terminal; a thread redraws it."""
     ended = threading.Event()
-    terminal = console(errors=True)
+    terminal = open_console(errors=True)
 
     def redraw() -> None:
         with terminal.status(f"{job.spec.name}: starting") as status:
-            rate = _Rate()
+            rate = _RateMeter()
             while not ended.wait(REDRAW_SECONDS):
-                status.update(progress_text(job.spec.name, job.progress, rate))
+                status.update(describe_progress(job.spec.name, job.progress, rate))
 
     drawing = threading.Thread(target=redraw, daemon=True)
     drawing.start()
@@ -74,16 +69,16 @@ def _progress_line(job: Job) -> Iterator[None]:
     finally:
         ended.set()
         drawing.join()
-        terminal.print(progress_text(job.spec.name, job.progress, None))
+        terminal.print(describe_progress(job.spec.name, job.progress, None))
 
 
-class _Rate:
-    """Messages a second over the last seconds."""
+class _RateMeter:
+    """Measures messages a second over the last RATE_SECONDS."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def __call__(self, read: int) -> float:
+    def measure(self, read: int) -> float:
         now = time.monotonic()
         self._seen.append((now, read))
         while now - self._seen[0][0] > RATE_SECONDS:
@@ -92,20 +87,20 @@ class _Rate:
         return (read - before) / (now - began) if now > began else 0.0
 
 
-def progress_text(name: str, progress: Progress, rate: _Rate | None) -> str:
-    """How a job is doing, in one line."""
+def describe_progress(name: str, progress: Progress, rate: _RateMeter | None) -> str:
+    """Return the progress of a job in one line."""
     newest = progress.newest
     if newest is None:
         return f"{name}: starting"
-    parts = [f"epoch {newest.epoch}", f"{newest.counters.get('groups', 0):,} groups"]
+    parts = [f"epoch {newest.epoch}", f"{newest.groups:,} groups"]
     parts.append(f"{progress.read:,} messages")
     if rate is not None:
-        parts.append(f"{rate(progress.read):,.0f}/s")
+        parts.append(f"{rate.measure(progress.read):,.0f}/s")
     if progress.lag is not None:
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
-    held = newest.watermarks.get("held_by")
+    held = newest.time.held_by
     if held:
-        parts.append(f"watermark held by {held[0]}" + (" and others" if held[1:] else ""))
+        parts.append(f"watermark waits for {held[0]}" + (" and others" if held[1:] else ""))
     return f"{name}: " + ", ".join(parts)

@@ -1,7 +1,6 @@
-"""retally serve: the service in the foreground, and the tokens that it knows.
+"""retally serve: runs the service in the foreground, or manages its tokens.
 
-The service stands beside the jobs, not below them: it is called by its name, and nothing of jobs
-imports it.
+Nothing in jobs imports the package service, so it is loaded by name.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 from jobs.cli.errors import CommandFailed, UsageError
-from jobs.cli.output import note
+from jobs.cli.output import print_note
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE
@@ -24,16 +23,16 @@ def run(options: argparse.Namespace) -> int:
     serving = import_module("service.serving")
     if options.new_token is not None:
         name, _, rest = options.new_token.partition("=")
-        role, _, lasting = rest.partition(":")
+        role, expires, lasting = rest.partition(":")
         try:
-            seconds = parse_duration(lasting) // 1_000 if lasting else None
-            print(serving.new_token(options.data, name, role, seconds))
+            seconds = parse_duration(lasting) // 1_000 if expires else None
+            print(serving.create_token(options.data, name, role, seconds))
         except ValueError as error:
             raise UsageError(str(error)) from None
         return 0
     if options.list_tokens:
-        for name, role, ends_at in serving.tokens_listed(options.data):
-            end = "no end" if ends_at is None else f"ends {_utc(ends_at)}"
+        for name, role, ends_at in serving.list_tokens(options.data):
+            end = "does not expire" if ends_at is None else f"expires {_format_utc(ends_at)}"
             print(f"{name} {role}, {end}")
         return 0
     if options.revoke_token is not None:
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from None
         return 0
-    if options.tables is not None:  # its jobs are processes of its own, and so are its commands
+    if options.tables is not None:  # for the jobs and commands that the service starts
         os.environ[TABLES_VARIABLE] = str(options.tables)
     settings = import_module("service.settings").Settings(
         data=options.data,
@@ -57,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         serving.serve(settings, verbose=options.verbose)
     except serving.AlreadyServed as error:
-        note(f"retally: {error}")
+        print_note(f"retally: {error}")
         return OWNED_ELSEWHERE
     except serving.CannotServe as error:
         raise CommandFailed(str(error)) from None
     return 0
 
 
-def _utc(seconds: int) -> str:
+def _format_utc(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

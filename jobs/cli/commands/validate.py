@@ -1,4 +1,4 @@
-"""retally validate: whether a spec can be run, and every reason why not."""
+"""retally validate: checks a spec, and prints every problem with its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""retally watermarks: the time part of a job on a file of steps."""
+"""retally watermarks: runs the watermarks of a job on a file of steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.cli.spec_reading import load_job
 
 
 def run(options: argparse.Namespace) -> int:
-    load_job(options.spec)  # mistakes of the spec and its query, each with its place in the file
+    load_job(options.spec)  # raises with the position of every problem
     from jobs.offline import watermarks
 
     return watermarks.main(str(options.spec), options.steps)

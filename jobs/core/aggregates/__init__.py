@@ -1,12 +1,12 @@
-"""What a group remembers of an argument, and what each aggregate makes of it.
+"""Accumulators of a group's arguments, and the aggregates over them.
 
     argument values with weights ──► accumulators (cells of the group, entries of its multiset)
                                               │
                               aggregates (COUNT, SUM, MAX, STRING_AGG, ...): results
 
-Accumulators are Z-linear: adding a value with weight -1 undoes adding it with weight +1, and two
-deltas merge by adding their cells. Aggregates over the same argument share its accumulators. Both
-give lines of Python, which `program` puts together once for each plan.
+Accumulators are Z-linear: a value with weight -1 undoes the value with weight +1, and two deltas
+merge by adding their cells. Aggregates over the same argument share its accumulators. Both generate
+lines of Python, which jobs.core.fold.program assembles once for each plan.
 """
 
 from jobs.core.aggregates.base import (
@@ -14,16 +14,22 @@ from jobs.core.aggregates.base import (
     Cell,
     Constant,
     Distinction,
+    EntryAccumulator,
     Function,
     Order,
-    Reading,
-    Settled,
+    ReadCost,
     Site,
     Storage,
 )
 from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.functions import FUNCTIONS, RUNTIME, SYNONYMS, accumulators_of, reading_of
-from jobs.core.aggregates.multiset import Multiset
+from jobs.core.aggregates.extremes import Multiset
+from jobs.core.aggregates.functions import (
+    FUNCTIONS,
+    RUNTIME,
+    SYNONYMS,
+    accumulators_of,
+    read_cost_of,
+)
 from jobs.core.aggregates.sum import Sum, sum_of
 
 __all__ = [
@@ -35,15 +41,15 @@ __all__ = [
     "Constant",
     "Count",
     "Distinction",
+    "EntryAccumulator",
     "Function",
     "Multiset",
     "Order",
-    "Reading",
-    "Settled",
+    "ReadCost",
     "Site",
     "Storage",
     "Sum",
     "accumulators_of",
-    "reading_of",
+    "read_cost_of",
     "sum_of",
 ]

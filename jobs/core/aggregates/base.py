@@ -13,16 +13,16 @@ from schemas.types.sql_types import DECIMAL_PRECISION_MAX, SqlType, decimal
 
 
 class Storage(StrEnum):
-    """How a cell, always a Python int in memory, is kept in Delta."""
+    """How Delta stores a cell, which is a Python int in memory."""
 
     BIGINT = "bigint"
-    DECIMAL = "decimal"  # DECIMAL(38, scale), readable by any engine as the number it is
-    TEXT = "text"  # the digits of an integer that may outgrow 38 of them
+    DECIMAL = "decimal"  # DECIMAL(38, scale), which any engine can read
+    TEXT = "text"  # the digits of an integer that may have more than 38
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number of a group's accumulator, and the column that holds it."""
+    """One number of a group's accumulator, and the column that stores it."""
 
     name: str
     storage: Storage
@@ -30,14 +30,15 @@ class Cell:
 
     @property
     def decimal_type(self) -> SqlType:
+        """The type of the column of a DECIMAL cell."""
         return decimal(DECIMAL_PRECISION_MAX, self.scale)
 
 
 class Accumulator(Protocol):
-    """What a group remembers of one argument.
+    """The state of one argument in a group.
 
-    `cells` are numbers that add up; they begin at 0 and two deltas merge by addition. An
-    accumulator may instead (or also) keep the argument's values in the multiset.
+    `cells` are sums; they start at 0, and two deltas merge by addition. An accumulator may instead
+    (or also) need the argument's values in the multiset.
     """
 
     @property
@@ -47,68 +48,70 @@ class Accumulator(Protocol):
     def keeps_values(self) -> bool: ...
 
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
-        """Lines of code that add the non-NULL `value` with `weight` to the variables `cells`."""
+        """Return code that adds the non-NULL `value` with `weight` to the variables `cells`."""
         ...
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
-        """The cells by name, for people to read."""
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
+        """Return the cells by name, for people."""
         ...
 
 
 @runtime_checkable
-class Settled(Protocol):
-    """An accumulator over the multiset itself: its cells follow from how multiplicities change,
-    which only who knows the stored ones can tell."""
+class EntryAccumulator(Protocol):
+    """An accumulator whose cells follow from changes of multiplicities.
 
-    def settle(self, cells: Sequence[str], value: str) -> list[str]:
-        """Lines of code for an entry whose multiplicity was `old` and is `new`."""
+    So it needs the stored multiplicities of the changed values."""
+
+    def add_entry(self, cells: Sequence[str], value: str) -> list[str]:
+        """Return code for an entry whose multiplicity changes from `old` to `new`."""
         ...
 
 
-class Reading(StrEnum):
-    """What a value costs beside the cells, for each group that has changed."""
+class ReadCost(StrEnum):
+    """What computing a value reads besides the cells, for each changed group."""
 
     CELLS = "cells"  # nothing
-    EXTREME = "extreme"  # one entry, and only where the one shown so far has gone
+    EXTREME = "extreme"  # one entry, only if the current result was retracted
     FEW = "few"  # the first entries from one end
-    RANK = "rank"  # the entries between a rank and where it was before
-    COMMONEST = "commonest"  # every entry, and only where the one shown so far has become rarer
+    RANK = "rank"  # the entries between a rank and its previous position
+    COMMONEST = "commonest"  # every entry, only if the current result became less frequent
     ALL = "all"  # every entry
 
     @property
     def cost(self) -> str:
-        """What is kept of each group, and read of it for each change."""
+        """A text: what the state keeps of each group, and what each change reads."""
         return _COSTS[self]
 
     @property
-    def looks_into_multiset(self) -> bool:
-        return self not in (Reading.CELLS, Reading.EXTREME)
+    def reads_multiset(self) -> bool:
+        """Whether computing a value may read several entries of the multiset."""
+        return self not in (ReadCost.CELLS, ReadCost.EXTREME)
 
 
 _COSTS = {
-    Reading.CELLS: "cells only: nothing is read for a result",
-    Reading.EXTREME: "a multiset, of which one entry is read, when the value shown has gone",
-    Reading.FEW: "a multiset, of which the first entries from one end are read",
-    Reading.RANK: "a multiset, in which the rank is looked for from where it was before",
-    Reading.COMMONEST: (
-        "a multiset, of which every entry is read, but only when the value shown has become rarer"
+    ReadCost.CELLS: "cells only; a result reads nothing else",
+    ReadCost.EXTREME: "a multiset; a result reads one entry, if its value was retracted",
+    ReadCost.FEW: "a multiset; a result reads the first entries from one end",
+    ReadCost.RANK: "a multiset; a result searches its rank from the previous position",
+    ReadCost.COMMONEST: (
+        "a multiset; a result reads every entry, but only if its value became less frequent"
     ),
-    Reading.ALL: "a multiset, of which every entry is read: linear in a group's distinct values",
+    ReadCost.ALL: "a multiset; a result reads every entry, linear in a group's distinct values",
 }
 
 
 class Order(StrEnum):
-    """Where an aggregate takes an order from."""
+    """Which part of its call orders an aggregate."""
 
     NONE = "none"
-    OPTIONAL = "ORDER BY, if wanted"
+    OPTIONAL = "optional ORDER BY"
     NEEDED = "ORDER BY"
     ARGUMENT = "second argument"
-    VALUE = "WITHIN GROUP (ORDER BY x)"  # which is the argument itself
+    VALUE = "WITHIN GROUP (ORDER BY x)"  # orders by the argument itself
 
 
 class Constant(StrEnum):
-    """A constant in a call, behind the argument."""
+    """A literal in a call, after the argument."""
 
     SEPARATOR = "separator"
     COUNT = "k"
@@ -116,17 +119,18 @@ class Constant(StrEnum):
 
 
 class Distinction(StrEnum):
-    """What DISTINCT is to a function."""
+    """The effect of DISTINCT on a function."""
 
     MATTERS = "matters"
-    SAME = "same"  # it may be said, and changes nothing
+    SAME = "same"  # allowed, without effect
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One aggregate where generated code makes its value: the variable to set, the variables of
-    its cells, and the one that has the present values of its argument (core.present)."""
+    """The variables of generated code that computes the value of an aggregate.
+
+    `target` gets the value, `cells` are its cells, `present` has its argument's PresentValues."""
 
     target: str
     cells: Sequence[str]
@@ -139,22 +143,22 @@ class Site:
 class Function:
     """One aggregate function.
 
-    `needs(argument name, type)` gives its accumulators; `result(argument type)` the type of its
-    values, or a TypeProblem; `value(site)` the lines that make one. An `extreme` function takes
-    the multiset's greatest or least value, others may go through its entries.
+    `accumulators(argument name, type)` returns its accumulators. `result(argument type)` returns
+    the type of its values, or raises TypeProblem. `value(site)` returns the code of a value. An
+    `extreme` function needs only the multiset's greatest or least value.
     """
 
     name: str
-    needs: Callable[[str, SqlType], tuple[Accumulator, ...]]
+    accumulators: Callable[[str, SqlType], tuple[Accumulator, ...]]
     result: Callable[[SqlType], SqlType]
     value: Callable[[Site], list[str]]
-    about: str  # for the documentation, as are the next two
+    about: str  # for the documentation, like the next two
     example: str
-    gives: Any
+    example_result: Any
     synonyms: tuple[str, ...] = ()
     extreme: str | None = None  # "largest" or "smallest"
-    reading: Reading = Reading.CELLS
+    read_cost: ReadCost = ReadCost.CELLS
     order: Order = Order.NONE
     constant: Constant | None = None
     distinction: Distinction = Distinction.MATTERS
-    keeps_nulls: bool = False  # unless IGNORE NULLS is said
+    keeps_nulls: bool = False  # without IGNORE NULLS

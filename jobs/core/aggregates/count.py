@@ -1,4 +1,4 @@
-"""COUNT: how many values of an argument are not NULL."""
+"""COUNT: the number of rows, or of non-NULL values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from schemas.types.sql_types import BIGINT
 
 @dataclass(frozen=True, slots=True)
 class Count:
+    """The number of non-NULL values."""
+
     argument: str
     keeps_values: bool = False
 
@@ -22,7 +24,7 @@ class Count:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {weight}"]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         return {"count": cells[0]}
 
 
@@ -33,12 +35,12 @@ def _count(site: Site) -> list[str]:
 FUNCTIONS = (
     Function(
         "COUNT",
-        needs=lambda name, _: (Count(name),),
+        accumulators=lambda name, _: (Count(name),),
         result=lambda _: BIGINT,
         value=_count,
-        about="How many rows there are (`COUNT(*)`), or how many of them have a value. Several "
-        "arguments are possible with DISTINCT: rows in which none of them is NULL are counted.",
+        about="The number of rows (`COUNT(*)`), or of rows with a value. DISTINCT allows several "
+        "arguments, and counts rows in which none of them is NULL.",
         example="COUNT(DISTINCT cnt)",
-        gives=3,
+        example_result=3,
     ),
 )

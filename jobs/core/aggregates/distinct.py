@@ -1,7 +1,7 @@
-"""Distinct: an accumulator that takes each value of the multiset once.
+"""Accumulators over the distinct values of a multiset.
 
-A value is there while its multiplicity is positive. So the cells change when one comes or goes,
-which is where the stored multiplicities are known, and reading them costs nothing.
+A value is present while its multiplicity is positive. The cells change when a value appears or
+disappears, which the fold notices when it updates multiplicities. Reading the cells costs nothing.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jobs.core.aggregates.base import Accumulator, Cell, Settled, Storage
+from jobs.core.aggregates.base import Accumulator, Cell, EntryAccumulator, Storage
 from jobs.core.aggregates.count import Count
 from jobs.core.values.json_values import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Another accumulator, over the distinct values."""
+    """Wraps an accumulator so that it adds each distinct value once."""
 
     inner: Accumulator
     keeps_values: bool = True
@@ -31,7 +31,7 @@ class Distinct:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return []
 
-    def settle(self, cells: Sequence[str], value: str) -> list[str]:
+    def add_entry(self, cells: Sequence[str], value: str) -> list[str]:
         lines = self.inner.add(cells, value, "appeared")
         return [
             "appeared = (new > 0) - (old > 0)",
@@ -39,13 +39,13 @@ class Distinct:
             *(f"    {line}" for line in lines),
         ]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {f"distinct_{name}": number for name, number in self.inner.told(cells).items()}
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {f"distinct_{name}": number for name, number in self.inner.describe(cells).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """How many values there are, without those that were taken away more often than given."""
+    """The number of present values; a negative multiplicity counts as 0."""
 
     argument: str
     keeps_values: bool = True
@@ -57,17 +57,17 @@ class Present:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return []
 
-    def settle(self, cells: Sequence[str], value: str) -> list[str]:
+    def add_entry(self, cells: Sequence[str], value: str) -> list[str]:
         return [f"{cells[0]} += (new if new > 0 else 0) - (old if old > 0 else 0)"]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         return {"present": cells[0]}
 
 
 def distinct_of(accumulator: Accumulator) -> Accumulator:
-    """What remembers of distinct values what the accumulator remembers of all."""
+    """Return the accumulator over distinct values only."""
     if isinstance(accumulator, Present):
         return Distinct(Count(accumulator.argument))
-    if isinstance(accumulator, Settled) or not accumulator.cells:
+    if isinstance(accumulator, EntryAccumulator) or not accumulator.cells:
         return accumulator
     return Distinct(accumulator)

@@ -1,30 +1,29 @@
-"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one row from an end of the multiset.
+"""FIRST_VALUE and LAST_VALUE by an order, ARG_MIN and ARG_MAX: one end of a multiset.
 
-The argument is a ROW of the order and the value, so the multiset is in the order that is asked
-for; of rows that are equal in it the value decides, and the result does not depend on how the
-stream was cut.
+The argument is a ROW of the sort key and the value, so the multiset has the requested order. For
+equal sort keys the value decides, so the result does not depend on the bundles.
 """
 
 from __future__ import annotations
 
-from jobs.core.aggregates.base import Distinction, Function, Order, Reading, Site
-from jobs.core.aggregates.entries import first_entry, item_type
-from jobs.core.aggregates.multiset import multiset_of
+from jobs.core.aggregates.base import Distinction, Function, Order, ReadCost, Site
+from jobs.core.aggregates.entries import first_code, item_type
+from jobs.core.aggregates.extremes import multiset_of
 from schemas.types.sql_types import Kind
 
 
-def _edge(
+def _edge_function(
     name: str,
     *,
     last: bool,
     order: Order,
     about: str,
     example: str,
-    gives: str,
+    example_result: str,
     synonyms: tuple[str, ...] = (),
 ) -> Function:
     def value(site: Site) -> list[str]:
-        lines = [f"{site.target} = {first_entry(site, from_the_end=last)}"]
+        lines = [f"{site.target} = {first_code(site, from_the_end=last)}"]
         if site.argument.kind is Kind.ROW:
             lines += [
                 f"if {site.target} is not None:",
@@ -34,58 +33,58 @@ def _edge(
 
     return Function(
         name,
-        needs=multiset_of,
+        accumulators=multiset_of,
         result=item_type,
         value=value,
         about=about,
         example=example,
-        gives=gives,
+        example_result=example_result,
         synonyms=synonyms,
-        reading=Reading.FEW,
+        read_cost=ReadCost.FEW,
         order=order,
         distinction=Distinction.REFUSED,
     )
 
 
-TIES = "Of rows that are equal there, the {} value counts. Rows without a value are left out"
+TIES = "For equal sort keys, the {} value counts. Rows without a value are ignored"
 
 FUNCTIONS = (
-    _edge(
+    _edge_function(
         "FIRST_VALUE",
         last=False,
         order=Order.NEEDED,
         about="The value of the first row by ORDER BY. " + TIES.format("first") + ".",
         example="FIRST_VALUE(name ORDER BY day)",
-        gives="ant",
+        example_result="ant",
     ),
-    _edge(
+    _edge_function(
         "LAST_VALUE",
         last=True,
         order=Order.NEEDED,
         about="The value of the last row by ORDER BY. " + TIES.format("last") + ".",
         example="LAST_VALUE(name ORDER BY day)",
-        gives="bee",
+        example_result="bee",
     ),
-    _edge(
+    _edge_function(
         "ARG_MIN",
         last=False,
         order=Order.ARGUMENT,
-        about="The first argument where the second is least. "
-        + TIES.format("least")
-        + ", as are those where the second argument is NULL.",
+        about="The first argument of the row with the smallest second argument. "
+        + TIES.format("smallest")
+        + ", and so are rows whose second argument is NULL.",
         example="ARG_MIN(name, cnt)",
-        gives="ant",
+        example_result="ant",
         synonyms=("MIN_BY",),
     ),
-    _edge(
+    _edge_function(
         "ARG_MAX",
         last=True,
         order=Order.ARGUMENT,
-        about="The first argument where the second is greatest. "
+        about="The first argument of the row with the greatest second argument. "
         + TIES.format("greatest")
-        + ", as are those where the second argument is NULL.",
+        + ", and so are rows whose second argument is NULL.",
         example="ARG_MAX(name, cnt)",
-        gives="bee",
+        example_result="bee",
         synonyms=("MAX_BY",),
     ),
 )

@@ -1,7 +1,7 @@
-"""STRING_AGG, ARRAY_AGG and TOP_K: many values as one.
+"""STRING_AGG, ARRAY_AGG and TOP_K: many values in one result.
 
-A result that is longer than what one record should carry is NULL and counted as a misfit, and is
-right again once it is short enough.
+A result that is too long for one record is NULL and counts as a misfit. It has a value again as
+soon as it is short enough.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from jobs.core.aggregates.base import Constant, Function, Order, Reading, Site
-from jobs.core.aggregates.entries import Entries, item_type, single_values
-from jobs.core.aggregates.multiset import multiset_of
+from jobs.core.aggregates.base import Constant, Function, Order, ReadCost, Site
+from jobs.core.aggregates.entries import Entries, item_type, values_code
+from jobs.core.aggregates.extremes import multiset_of
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.change import Value
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX
 from schemas.types.sql_types import STRING, SqlType, array_of
 
 
-def joined(entries: Entries, separator: str, misfits: list[int]) -> str | None:
-    """The texts with the separator between them; None without texts."""
+def join_texts(entries: Entries, separator: str, misfits: list[int]) -> str | None:
+    """Join the texts with the separator; return None without texts."""
     texts: list[str] = []
     length = -len(separator)
     for text, times in entries:
@@ -31,10 +31,10 @@ def joined(entries: Entries, separator: str, misfits: list[int]) -> str | None:
     return separator.join(texts) if texts else None
 
 
-def listed(entries: Entries, misfits: list[int]) -> tuple[Value, ...] | None:
-    """The values as an array; None without values."""
+def to_array(entries: Entries, misfits: list[int]) -> tuple[Value, ...] | None:
+    """Return the values as an array; None without values."""
     values: list[Value] = []
-    for value, times in islice(entries, LIST_VALUES_MAX + 1):  # of more it is told by one more
+    for value, times in islice(entries, LIST_VALUES_MAX + 1):  # one more shows that it is too long
         if times == 1:
             values.append(value)
         elif len(values) + times <= LIST_VALUES_MAX:
@@ -42,34 +42,34 @@ def listed(entries: Entries, misfits: list[int]) -> tuple[Value, ...] | None:
         else:
             misfits[0] += 1
             return None
-    if len(values) > LIST_VALUES_MAX or _characters(values) > LIST_CHARACTERS_MAX:
+    if len(values) > LIST_VALUES_MAX or _count_characters(values) > LIST_CHARACTERS_MAX:
         misfits[0] += 1
         return None
     return tuple(values) if values else None
 
 
-def _characters(values: Sequence[Value]) -> int:
-    """Of texts how long they are together; other values are short."""
+def _count_characters(values: Sequence[Value]) -> int:
+    """Return the total length of texts; other values count as 0."""
     texts = (value for value in values if value is not None)
     if not isinstance(next(texts, None), str | bytes):
         return 0
     return sum(len(value) for value in values if isinstance(value, str | bytes))
 
 
-def top(entries: Entries, count: int, misfits: list[int]) -> tuple[Value, ...] | None:
-    """The first `count` values as an array."""
+def take_first(entries: Entries, count: int, misfits: list[int]) -> tuple[Value, ...] | None:
+    """Return the first `count` values as an array; None without values."""
     values: list[Value] = []
     for value, times in entries:
         values += [value] * min(times, count - len(values))
         if len(values) == count:
             break
-    if _characters(values) > LIST_CHARACTERS_MAX:
+    if _count_characters(values) > LIST_CHARACTERS_MAX:
         misfits[0] += 1
         return None
     return tuple(values) if values else None
 
 
-RUNTIME = (joined, listed, top)
+RUNTIME = (join_texts, to_array, take_first)
 
 
 def _text_type(argument: SqlType) -> SqlType:
@@ -81,63 +81,62 @@ def _text_type(argument: SqlType) -> SqlType:
 
 def _string_agg(site: Site) -> list[str]:
     (separator,) = site.aggregate.parameters
-    return [f"{site.target} = joined({single_values(site)}, {separator!r}, misfits)"]
+    return [f"{site.target} = join_texts({values_code(site)}, {separator!r}, misfits)"]
 
 
 def _array_agg(site: Site) -> list[str]:
-    return [f"{site.target} = listed({single_values(site)}, misfits)"]
+    return [f"{site.target} = to_array({values_code(site)}, misfits)"]
 
 
 def _top_k(site: Site) -> list[str]:
     (count,) = site.aggregate.parameters
     entries = f"{site.present}.entries(descending=True)"
-    entries = f"once({entries})" if site.aggregate.distinct else entries
-    return [f"{site.target} = top({entries}, {count}, misfits)"]
+    entries = f"distinct_values({entries})" if site.aggregate.distinct else entries
+    return [f"{site.target} = take_first({entries}, {count}, misfits)"]
 
 
 BOUNDS = (
-    f"Beyond {LIST_CHARACTERS_MAX:,} characters or {LIST_VALUES_MAX:,} values it is NULL, and "
-    "counted as a misfit."
+    f"Beyond {LIST_CHARACTERS_MAX:,} characters or {LIST_VALUES_MAX:,} values the result is NULL "
+    "and counts as a misfit."
 )
-WITHOUT_ORDER = "Without ORDER BY the values come in their own order."
+WITHOUT_ORDER = "Without ORDER BY the values are sorted."
 
 FUNCTIONS = (
     Function(
         "STRING_AGG",
-        needs=multiset_of,
+        accumulators=multiset_of,
         result=_text_type,
         value=_string_agg,
-        about="The texts, one behind the other, with the separator (`,` unless said) between "
-        f"them. {WITHOUT_ORDER} {BOUNDS}",
+        about=f"The texts, joined with the separator (default `,`). {WITHOUT_ORDER} {BOUNDS}",
         example="STRING_AGG(name, '; ' ORDER BY day DESC)",
-        gives="bee; cow; ant; bee; ant",
+        example_result="bee; cow; ant; bee; ant",
         synonyms=("LISTAGG",),
-        reading=Reading.ALL,
+        read_cost=ReadCost.ALL,
         order=Order.OPTIONAL,
         constant=Constant.SEPARATOR,
     ),
     Function(
         "ARRAY_AGG",
-        needs=multiset_of,
+        accumulators=multiset_of,
         result=lambda argument: array_of(item_type(argument)),
         value=_array_agg,
-        about=f"The values as an ARRAY, NULLs too unless IGNORE NULLS is said. {WITHOUT_ORDER} "
-        f"{BOUNDS}",
+        about="The values as an ARRAY, with NULLs unless the call has IGNORE NULLS. "
+        f"{WITHOUT_ORDER} {BOUNDS}",
         example="ARRAY_AGG(cnt ORDER BY day)",
-        gives=(3, 5, 3, None, 8),
-        reading=Reading.ALL,
+        example_result=(3, 5, 3, None, 8),
+        read_cost=ReadCost.ALL,
         order=Order.OPTIONAL,
         keeps_nulls=True,
     ),
     Function(
         "TOP_K",
-        needs=multiset_of,
+        accumulators=multiset_of,
         result=array_of,
         value=_top_k,
-        about="The k greatest values as an ARRAY, the greatest first; equal ones count each.",
+        about="The k greatest values as an ARRAY, the greatest first, with duplicates.",
         example="TOP_K(cnt, 3)",
-        gives=(8, 5, 3),
-        reading=Reading.FEW,
+        example_result=(8, 5, 3),
+        read_cost=ReadCost.FEW,
         constant=Constant.COUNT,
     ),
 )

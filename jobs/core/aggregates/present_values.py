@@ -1,12 +1,12 @@
-"""Present values: those of one multiset that are there, as a bundle leaves it, in their order.
+"""The present values of a multiset after a bundle, in order.
 
     stored entries, in order ──┐
-                               ├─ merged ──► places, how often ──► the first value, those at a rank,
+                               ├─ merged ──► keys, how often ──► the first value, those at a rank,
     what the bundle changes ───┘                                   the most frequent one, all
 
-A place sorts as the value that it stands for: whoever keeps values has something of the kind at
-hand (ranks, order keys), and makes a value of it only where one is asked for. Multiplicities below
-zero (the stream took away what it never gave) count for nothing. No more is read than is needed.
+A sort key sorts as its value does. A store has such keys (ranks, order keys), and converts a key to
+its value only when the value is needed. A value with a negative multiplicity (retracted, but never
+added) is not present. A query reads no more entries than it needs.
 """
 
 from __future__ import annotations
@@ -17,125 +17,133 @@ from typing import Any, Generic, TypeVar
 
 from jobs.core.values.change import Value
 
-Place = TypeVar("Place")
+SortKey = TypeVar("SortKey")
 
 
-class PresentValues(ABC, Generic[Place]):
-    """The present values of a multiset; who keeps one says how its places are gone through."""
-
-    @abstractmethod
-    def _places(self, descending: bool) -> Iterable[tuple[Place, int]]:
-        """Places with their multiplicities, all above zero, in order."""
+class PresentValues(ABC, Generic[SortKey]):
+    """The present values of a multiset; a store of multisets implements the abstract methods."""
 
     @abstractmethod
-    def _value(self, place: Place) -> Value: ...
+    def _keys(self, descending: bool) -> Iterable[tuple[SortKey, int]]:
+        """Return sort keys with positive multiplicities, in order."""
+
+    @abstractmethod
+    def _value(self, key: SortKey) -> Value:
+        """Return the value of a sort key."""
 
     def entries(self, *, descending: bool = False) -> Iterable[tuple[Value, int]]:
-        """The values, and how often each of them is there."""
-        for place, times in self._places(descending):
-            yield self._value(place), times
+        """Yield the values with their multiplicities."""
+        for key, times in self._keys(descending):
+            yield self._value(key), times
 
     def first(self, *, descending: bool = False) -> Value:
-        """The least value, or the greatest; None without any."""
-        for place, _ in self._places(descending):
-            return self._value(place)
+        """Return the smallest value, or the greatest; None without values."""
+        for key, _ in self._keys(descending):
+            return self._value(key)
         return None
 
     def at(self, rank: int, count: int, *, distinct: bool = False) -> tuple[Value, Value]:
-        """The value at a rank, of which the first is 1, and the one behind it, or the last twice.
-        A value stands there as often as it is there, or once; `count` is how many stand there."""
+        """Return the value at a rank (from 1) and the next one; for the last rank the same twice.
 
-        def places(descending: bool) -> Iterable[tuple[Place, int]]:
-            found = self._places(descending)
-            return ((place, 1) for place, _ in found) if distinct else found
+        A value occupies as many ranks as its multiplicity, or one if `distinct`; `count` is the
+        number of ranks."""
 
-        found = at_rank(places, rank, count)
-        if found is None:
+        def keys(descending: bool) -> Iterable[tuple[SortKey, int]]:
+            entries = self._keys(descending)
+            return ((key, 1) for key, _ in entries) if distinct else entries
+
+        pair = find_rank(keys, rank, count)
+        if pair is None:
             return None, None
-        low, high = found
+        low, high = pair
         value = self._value(low)
         return value, value if high is low else self._value(high)
 
     def most_frequent(self) -> Value:
-        """The value that is there most often, of several the least; None without any."""
-        found = most_frequent(self._places(False))
-        return None if found is None else self._value(found[0])
+        """Return the most frequent value, of several the smallest; None without values."""
+        entry = find_most_frequent(self._keys(False))
+        return None if entry is None else self._value(entry[0])
 
 
-def at_rank(
-    places: Callable[[bool], Iterable[tuple[Place, int]]], rank: int, count: int
-) -> tuple[Place, Place] | None:
-    """The places at a rank and behind it, looked for from the end that is nearer."""
+def find_rank(
+    keys: Callable[[bool], Iterable[tuple[SortKey, int]]], rank: int, count: int
+) -> tuple[SortKey, SortKey] | None:
+    """Return the keys at a rank and at the next one, searching from the nearer end."""
     if 2 * rank <= count:
-        return _from_the_first(iter(places(False)), rank)
-    return _from_the_last(places(True), count - rank + 1)
+        return _from_the_first(iter(keys(False)), rank)
+    return _from_the_last(keys(True), count - rank + 1)
 
 
-def _from_the_first(places: Iterator[tuple[Place, int]], rank: int) -> tuple[Place, Place] | None:
-    for place, times in places:
+def _from_the_first(
+    keys: Iterator[tuple[SortKey, int]], rank: int
+) -> tuple[SortKey, SortKey] | None:
+    for key, times in keys:
         if times > rank:
-            return place, place
+            return key, key
         if times == rank:
-            behind, _ = next(places, (place, 0))
-            return place, behind
+            following, _ = next(keys, (key, 0))
+            return key, following
         rank -= times
     return None
 
 
-def _from_the_last(places: Iterable[tuple[Place, int]], rank: int) -> tuple[Place, Place] | None:
-    passed: list[Place] = []
-    for place, times in places:
+def _from_the_last(
+    keys: Iterable[tuple[SortKey, int]], rank: int
+) -> tuple[SortKey, SortKey] | None:
+    passed: list[SortKey] = []
+    for key, times in keys:
         if times >= rank:
-            return place, passed[0] if passed and rank == 1 else place
+            return key, passed[0] if passed and rank == 1 else key
         rank -= times
-        passed = [place]
+        passed = [key]
     return None
 
 
-def most_frequent(places: Iterable[tuple[Place, int]]) -> tuple[Place, int] | None:
-    """The first of the places with the greatest multiplicity, and that."""
-    return max(places, key=_times, default=None)
+def find_most_frequent(keys: Iterable[tuple[SortKey, int]]) -> tuple[SortKey, int] | None:
+    """Return the first key with the greatest multiplicity, and this multiplicity."""
+    return max(keys, key=_times, default=None)
 
 
 def _times(entry: tuple[Any, int]) -> int:
     return entry[1]
 
 
-class Merged(PresentValues[Place]):
-    """Stored entries under the multiplicities (not differences) that a bundle gives some."""
+class MergedValues(PresentValues[SortKey]):
+    """Stored entries with the new multiplicities (not differences) of a bundle's entries."""
 
     def __init__(
         self,
-        stored: Callable[[bool], Iterable[tuple[Place, int]]],
-        changed: Mapping[Place, int],
-        value_of: Callable[[Place], Value],
+        stored: Callable[[bool], Iterable[tuple[SortKey, int]]],
+        changed: Mapping[SortKey, int],
+        value_of: Callable[[SortKey], Value],
     ) -> None:
         self._stored = stored
         self._changed = changed
         self._value_of = value_of
 
-    def _places(self, descending: bool) -> Iterator[tuple[Place, int]]:
-        coming = [place for place, times in self._changed.items() if times > 0]
+    def _keys(self, descending: bool) -> Iterator[tuple[SortKey, int]]:
+        coming = [key for key, times in self._changed.items() if times > 0]
         coming.sort(reverse=not descending)
-        return merged(self._stored(descending), self._changed, coming, descending=descending)
+        return merge_entries(self._stored(descending), self._changed, coming, descending=descending)
 
-    def _value(self, place: Place) -> Value:
-        return self._value_of(place)
+    def _value(self, key: SortKey) -> Value:
+        return self._value_of(key)
 
 
-def merged(
+def merge_entries(
     stored: Iterable[tuple[Any, int]],
     changed: Mapping[Any, int],
     coming: list[Any],
     *,
     descending: bool,
 ) -> Iterator[tuple[Any, int]]:
-    """Present entries in order: the stored ones, but for those that changed, and `coming`, which
-    are the present ones of those, the next one last."""
-    for place, times in stored:
-        while coming and (coming[-1] > place if descending else coming[-1] < place):
+    """Yield the present entries in order: unchanged stored entries, and changed ones.
+
+    `coming` has the keys of the present changed entries, with the next one last."""
+    for key, times in stored:
+        while coming and (coming[-1] > key if descending else coming[-1] < key):
             yield coming[-1], changed[coming.pop()]
-        if times > 0 and place not in changed:
-            yield place, times
+        if times > 0 and key not in changed:
+            yield key, times
     while coming:
         yield coming[-1], changed[coming.pop()]

@@ -1,7 +1,7 @@
-"""MEDIAN, PERCENTILE_CONT, PERCENTILE_DISC and MODE: values by their rank, and by how often.
+"""MEDIAN, PERCENTILE_CONT, PERCENTILE_DISC and MODE: values by rank or by frequency.
 
-How many values there are is a cell, so a rank is a number, and a multiset finds what is there from
-the nearest place whose rank it knows. It is exact: a fraction is the decimal that the query says.
+A cell counts the values, so a percentile has a definite rank. The multiset searches the value from
+the nearest position whose rank it knows. Results are exact: p is the decimal in the query.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from jobs.core.aggregates.base import (
     Distinction,
     Function,
     Order,
-    Reading,
+    ReadCost,
     Site,
 )
 from jobs.core.aggregates.distinct import Present
-from jobs.core.aggregates.multiset import Multiset, multiset_of, same_type
+from jobs.core.aggregates.extremes import Multiset, multiset_of, same_type
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.plan.typing_rules import numeric
+from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.change import Value
-from jobs.core.values.exact_numbers import INFINITY, exact_float, rounded_double
+from jobs.core.values.exact_numbers import INFINITY, float_to_units, round_to_double
 from schemas.types.sql_types import DOUBLE, SqlType
 
 
@@ -36,7 +36,7 @@ def percentile_disc(
     descending: bool,
     distinct: bool,
 ) -> Value:
-    """The first value up to which there are over/under of all values."""
+    """Return the first value up to which there are over/under of all values."""
     if count <= 0:
         return None
     rank = max(-(-over * count // under), 1)
@@ -53,8 +53,9 @@ def percentile_cont(
     descending: bool,
     distinct: bool,
 ) -> float | None:
-    """The value at over/under of the way, between two values in proportion; of integers of
-    1/unit, or of floats."""
+    """Return the value at the fraction over/under, interpolated between two values.
+
+    The values are integers of 1/unit, or floats if `unit` is None."""
     if count <= 0:
         return None
     before, part = divmod(over * (count - 1), under)
@@ -68,20 +69,22 @@ def percentile_cont(
     if low is None:
         return None
     if unit is not None:
-        return _quotient(low * (under - part) + high * part, unit * under)
+        return _divide(low * (under - part) + high * part, unit * under)
     if low == high or not part:
         return float(low)
     if not (-INFINITY < low < INFINITY and -INFINITY < high < INFINITY):
         return float(low * ((under - part) / under) + high * (part / under))
-    return rounded_double(exact_float(low) * (under - part) + exact_float(high) * part, under)
+    return round_to_double(
+        float_to_units(low) * (under - part) + float_to_units(high) * part, under
+    )
 
 
-def _quotient(over: int, under: int) -> float:
+def _divide(over: int, under: int) -> float:
     return over / under
 
 
 def _ascending(rank: int, count: int, descending: bool) -> int:
-    """A rank as it is from the least value on."""
+    """Return the rank counted from the smallest value."""
     return count - rank + 1 if descending else rank
 
 
@@ -114,56 +117,56 @@ def _discrete(site: Site) -> list[str]:
 
 
 def _numbers(name: str, argument: SqlType) -> SqlType:
-    numeric(argument, name)
+    require_numeric(argument, name)
     return DOUBLE
 
 
 FUNCTIONS = (
     Function(
         "MEDIAN",
-        needs=_needs,
+        accumulators=_needs,
         result=lambda argument: _numbers("MEDIAN", argument),
         value=lambda site: _continuous(site, "1, 2"),
-        about="The value in the middle, or half way between the two there: PERCENTILE_CONT(0.5).",
+        about="The middle value, or the mean of the two middle ones: PERCENTILE_CONT(0.5).",
         example="MEDIAN(cnt)",
-        gives=4.0,
-        reading=Reading.RANK,
+        example_result=4.0,
+        read_cost=ReadCost.RANK,
     ),
     Function(
         "PERCENTILE_CONT",
-        needs=_needs,
+        accumulators=_needs,
         result=lambda argument: _numbers("PERCENTILE_CONT", argument),
         value=lambda site: _continuous(site, _fraction(site)),
-        about="The value at the part p of the way from the least to the greatest, in proportion "
-        "between two values. `PERCENTILE(x, p)` says the same.",
+        about="The value at the fraction p from the smallest to the greatest, interpolated "
+        "between two values. `PERCENTILE(x, p)` is the same.",
         example="PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY cnt)",
-        gives=3.0,
+        example_result=3.0,
         synonyms=("PERCENTILE",),
-        reading=Reading.RANK,
+        read_cost=ReadCost.RANK,
         order=Order.VALUE,
         constant=Constant.FRACTION,
     ),
     Function(
         "PERCENTILE_DISC",
-        needs=_needs,
+        accumulators=_needs,
         result=same_type,
         value=_discrete,
-        about="The first value, in order, up to which there is the part p of all values.",
+        about="The first value, in order, up to which there is the fraction p of all values.",
         example="PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY name)",
-        gives="bee",
-        reading=Reading.RANK,
+        example_result="bee",
+        read_cost=ReadCost.RANK,
         order=Order.VALUE,
         constant=Constant.FRACTION,
     ),
     Function(
         "MODE",
-        needs=multiset_of,
+        accumulators=multiset_of,
         result=same_type,
         value=lambda site: [f"{site.target} = {site.present}.most_frequent()"],
-        about="The most frequent value; of several the least.",
+        about="The most frequent value; of several the smallest.",
         example="MODE(name)",
-        gives="ant",
-        reading=Reading.COMMONEST,
+        example_result="ant",
+        read_cost=ReadCost.COMMONEST,
         order=Order.VALUE,
         distinction=Distinction.REFUSED,
     ),

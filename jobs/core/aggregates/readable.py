@@ -1,4 +1,4 @@
-"""Readable: sums as people read them, for who asks what a group remembers."""
+"""Cells as JSON for people, in the explanation of a group."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY
 from jobs.core.values.json_values import Json, render
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, DOUBLE, decimal
 
-JSON_INTEGER_MAX = 2**53 - 1  # beyond it readers of JSON round; such numbers are text
+JSON_INTEGER_MAX = 2**53 - 1  # readers of JSON may round larger numbers, so these are text
 
 
-def whole(number: int) -> Json:
+def integer_json(number: int) -> Json:
+    """Return an integer as a number, or as text if it is too large."""
     return number if abs(number) <= JSON_INTEGER_MAX else str(number)
 
 
-def units(number: int, scale: int) -> Json:
-    """A number of units of 10^-scale."""
+def decimal_json(number: int, scale: int) -> Json:
+    """Return a number of units of 10^-scale as a decimal."""
     return render(number, decimal(DECIMAL_PRECISION_MAX, scale))
 
 
-def double(number: float) -> Json:
+def double_json(number: float) -> Json:
+    """Return a DOUBLE as JSON."""
     return render(number, DOUBLE)
 
 
-def squares(number: int) -> Json:
-    """A sum of squares of floats, in units of 2^-2148, as the nearest float."""
+def squares_json(number: int) -> Json:
+    """Return a sum of squares in units of 2^-2148 as the nearest float."""
     try:
-        return double(number / (FLOAT_UNITS * FLOAT_UNITS))
+        return double_json(number / (FLOAT_UNITS * FLOAT_UNITS))
     except OverflowError:
-        return double(INFINITY)
+        return double_json(INFINITY)

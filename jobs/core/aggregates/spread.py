@@ -2,8 +2,7 @@
 
     sum, sum of squares, count ──► an exact fraction ──► (its root) ──► rounded once, to a DOUBLE
 
-So nothing is lost where the values are large and lie close together, and a retraction leaves
-nothing behind.
+So large values that are close together lose no digits, and a retraction undoes its row exactly.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from jobs.core.aggregates import readable
 from jobs.core.aggregates.base import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.sum import sum_of
-from jobs.core.plan.typing_rules import numeric
+from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DOUBLE, INTEGER_BITS, SqlType
 
 INTEGER_BITS_MAX = 32  # squares of so many bits leave a DECIMAL(38) room for 10^19 of them
-ROOT_BITS = 56  # more than a double has, so that what is cut off only has to be known as not 0
+ROOT_BITS = 56  # more than a double has, so the remainder matters only if it is not 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,9 @@ class Squares:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {value} * {value} * {weight}"]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         scale = 2 * (self.type.scale or 0)
-        total = readable.units(cells[0], scale) if scale else readable.whole(cells[0])
+        total = readable.decimal_json(cells[0], scale) if scale else readable.integer_json(cells[0])
         return {"sum_of_squares": total}
 
 
@@ -62,28 +61,28 @@ class FloatSquares:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [
             f"if -INFINITY < {value} < INFINITY:",
-            f"    {cells[0]} += exact_float({value}) ** 2 * {weight}",
+            f"    {cells[0]} += float_to_units({value}) ** 2 * {weight}",
         ]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"sum_of_squares": readable.squares(cells[0])}
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
+        return {"sum_of_squares": readable.squares_json(cells[0])}
 
 
 def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
-    """The variance of `count` numbers of units of 1/unit; `sample` is 1 of a sample, else 0."""
-    found = _variance(total, squares, count, unit, sample)
-    if found is None:
+    """Return the variance of `count` numbers in units of 1/unit; `sample` is 1 for a sample."""
+    fraction = _variance_fraction(total, squares, count, unit, sample)
+    if fraction is None:
         return None
     try:
-        return found[0] / found[1]
+        return fraction[0] / fraction[1]
     except OverflowError:
         return INFINITY
 
 
 def deviation(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:
-    """The square root of the variance, rounded once."""
-    found = _variance(total, squares, count, unit, sample)
-    return None if found is None else rounded_root(*found)
+    """Return the square root of the variance, rounded once."""
+    fraction = _variance_fraction(total, squares, count, unit, sample)
+    return None if fraction is None else round_root(*fraction)
 
 
 def float_spread(
@@ -93,25 +92,25 @@ def float_spread(
     count: int,
     sample: int,
 ) -> float | None:
-    """Either of them for floats: with a NaN or an infinity among them there is no spread."""
+    """Return the variance or deviation of floats; it is NaN if one of them is not finite."""
     total, *others = totals
     if any(other > 0 for other in others):
         return NAN if count > sample else None
     return spread(total, squares, count, FLOAT_UNITS, sample)
 
 
-def _variance(
+def _variance_fraction(
     total: int, squares: int, count: int, unit: int, sample: int
 ) -> tuple[int, int] | None:
-    """As an exact fraction; None where there are too few values, or some that never came."""
+    """Return the exact fraction; None if there are too few values, or more retracted than added."""
     over = count * squares - total * total
     if count <= sample or over < 0:
         return None
     return over, count * (count - sample) * unit * unit
 
 
-def rounded_root(numerator: int, denominator: int) -> float:
-    """The square root of a fraction, rounded once to the nearest double."""
+def round_root(numerator: int, denominator: int) -> float:
+    """Return the square root of a fraction, rounded once to the nearest double."""
     shift = 2 * ROOT_BITS - numerator.bit_length() + denominator.bit_length()
     shift += shift & 1
     if shift >= 0:
@@ -120,11 +119,11 @@ def rounded_root(numerator: int, denominator: int) -> float:
         square, rest = divmod(numerator, denominator << -shift)
     root = math.isqrt(square)
     if rest or root * root != square:
-        root |= 1  # odd where it is not exact: the one rounding that follows is right
+        root |= 1  # an inexact root is made odd, so that the rounding below is correct
     half = shift >> 1
     try:
         return root / (1 << half) if half >= 0 else float(root << -half)
-    except OverflowError:  # of a sample it may be beyond the greatest double
+    except OverflowError:  # the deviation of a sample may exceed the greatest double
         return INFINITY
 
 
@@ -136,7 +135,7 @@ def _needs(name: str, kind: SqlType) -> tuple[Accumulator, ...]:
     return (sum_of(name, kind), squares, Count(name))
 
 
-def _spread(
+def _spread_function(
     name: str, spread: str, sample: int, about: str, gives: float, synonyms: tuple[str, ...] = ()
 ) -> Function:
     def value(site: Site) -> list[str]:
@@ -150,37 +149,39 @@ def _spread(
         return [f"{site.target} = {call}"]
 
     def result(argument: SqlType) -> SqlType:
-        numeric(argument, name)
+        require_numeric(argument, name)
         return DOUBLE
 
     return Function(
         name,
-        needs=_needs,
+        accumulators=_needs,
         result=result,
         value=value,
-        about=f"{about} A DOUBLE, from exact sums, rounded once.",
+        about=f"{about} A DOUBLE from exact sums, rounded once.",
         example=f"{name}(cnt)",
-        gives=gives,
+        example_result=gives,
         synonyms=synonyms,
     )
 
 
 FUNCTIONS = (
-    _spread("VAR_POP", "variance", 0, "The variance of all values.", 4.1875),
-    _spread(
+    _spread_function("VAR_POP", "variance", 0, "The variance of all values.", 4.1875),
+    _spread_function(
         "VAR_SAMP",
         "variance",
         1,
-        "The variance of a sample; NULL below two values.",
+        "The variance of a sample; NULL for fewer than two values.",
         5.583333333333333,
         synonyms=("VARIANCE",),
     ),
-    _spread("STDDEV_POP", "deviation", 0, "The root of VAR_POP.", 2.0463381929681126),
-    _spread(
+    _spread_function(
+        "STDDEV_POP", "deviation", 0, "The square root of VAR_POP.", 2.0463381929681126
+    ),
+    _spread_function(
         "STDDEV_SAMP",
         "deviation",
         1,
-        "The root of VAR_SAMP; NULL below two values.",
+        "The square root of VAR_SAMP; NULL for fewer than two values.",
         2.3629078131263044,
         synonyms=("STDDEV",),
     ),

@@ -1,9 +1,9 @@
-"""SUM and AVG: exact, whatever the type.
+"""SUM and AVG, exact for every type.
 
-Integers and decimals (integers of 10^-s) are Python integers. Binary floats are integers too,
-of 2^-1074, the smallest float there is: so the sum of any floats is exact, order does not matter
-and a retraction leaves nothing behind. NaN and the infinities are counted beside it, so that they
-leave with their row.
+Integers and decimals (units of 10^-s) are Python integers. Floats are integers too, in units of
+2^-1074, the smallest positive float. So the sum of floats is exact, their order does not matter,
+and a retraction undoes its row exactly. NaN and infinities are counted separately, so that they
+disappear with their row.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from jobs.core.aggregates import readable
 from jobs.core.aggregates.base import Cell, Function, Site, Storage
 from jobs.core.aggregates.count import Count
-from jobs.core.plan.typing_rules import numeric
-from jobs.core.values.exact_numbers import float_total
+from jobs.core.plan.typing_rules import require_numeric
+from jobs.core.values.exact_numbers import float_result
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal, integer_range
 
-# A DECIMAL(38, s) has room for 10^10 values of this precision.
+# The sum of 10^10 values of this precision fits a DECIMAL(38, s).
 DECIMAL_STORAGE_PRECISION_MAX = 28
 AVERAGE_SCALE_MIN = 6
 
@@ -45,15 +45,15 @@ class Sum:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"{cells[0]} += {value} * {weight}"]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         if self.type.kind is Kind.DECIMAL:
-            return {"sum": readable.units(cells[0], self.type.scale or 0)}
-        return {"sum": readable.whole(cells[0])}
+            return {"sum": readable.decimal_json(cells[0], self.type.scale or 0)}
+        return {"sum": readable.integer_json(cells[0])}
 
 
 @dataclass(frozen=True, slots=True)
 class FloatSum:
-    """The sum of floats: finite ones in units of 2^-1074, the others counted by kind."""
+    """The sum of finite floats in units of 2^-1074, and the numbers of NaNs and infinities."""
 
     argument: str
     keeps_values: bool = False
@@ -71,7 +71,7 @@ class FloatSum:
         finite, nan, inf, neginf = cells
         return [
             f"if -INFINITY < {value} < INFINITY:",
-            f"    {finite} += exact_float({value}) * {weight}",
+            f"    {finite} += float_to_units({value}) * {weight}",
             f"elif {value} != {value}:",
             f"    {nan} += {weight}",
             f"elif {value} > 0:",
@@ -80,18 +80,19 @@ class FloatSum:
             f"    {neginf} += {weight}",
         ]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         finite, nan, inf, neginf = cells
-        total = readable.double(float_total(finite, 0, 0, 0))
+        total = readable.double_json(float_result(finite, 0, 0, 0))
         return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
 
 
 def sum_of(argument: str, sql_type: SqlType) -> Sum | FloatSum:
+    """Return the accumulator of a sum of this type."""
     return FloatSum(argument) if sql_type.floating else Sum(argument, sql_type)
 
 
-def _fitted(target: str, exact: str, result: SqlType) -> list[str]:
-    """Set target to the exact value, or to NULL, counted, where the type has no room for it."""
+def _fit_lines(target: str, exact: str, result: SqlType) -> list[str]:
+    """Return code that sets target to a value, or to NULL with a misfit if it does not fit."""
     if result.integer:
         low, high = integer_range(result)
     else:
@@ -105,7 +106,7 @@ def _fitted(target: str, exact: str, result: SqlType) -> list[str]:
     ]
 
 
-def _unless_empty(target: str, count: str, lines: Sequence[str]) -> list[str]:
+def _null_if_empty(target: str, count: str, lines: Sequence[str]) -> list[str]:
     return [
         f"if {count} == 0:",
         f"    {target} = None",
@@ -118,10 +119,10 @@ def _sum(site: Site) -> list[str]:
     *total, count = site.cells
     if site.argument.floating:
         single = site.argument.kind is Kind.FLOAT
-        lines = [f"{site.target} = float_total({', '.join(total)}, single={single})"]
+        lines = [f"{site.target} = float_result({', '.join(total)}, single={single})"]
     else:
-        lines = _fitted(site.target, total[0], site.aggregate.type)
-    return _unless_empty(site.target, count, lines)
+        lines = _fit_lines(site.target, total[0], site.aggregate.type)
+    return _null_if_empty(site.target, count, lines)
 
 
 def _average(site: Site) -> list[str]:
@@ -129,25 +130,25 @@ def _average(site: Site) -> list[str]:
     target, argument, result = site.target, site.argument, site.aggregate.type
     if argument.floating:
         single = argument.kind is Kind.FLOAT
-        lines = [f"{target} = float_total({', '.join(total)}, {count}, single={single})"]
+        lines = [f"{target} = float_result({', '.join(total)}, {count}, single={single})"]
     elif argument.integer:
-        lines = _fitted(target, f"truncated_quotient({total[0]}, {count})", result)
+        lines = _fit_lines(target, f"divide_truncating({total[0]}, {count})", result)
     else:
         shift = 10 ** ((result.scale or 0) - (argument.scale or 0))
-        exact = f"half_up_quotient({total[0]} * {shift}, {count})"
-        lines = _fitted(target, exact, result)
-    return _unless_empty(target, count, lines)
+        exact = f"divide_half_up({total[0]} * {shift}, {count})"
+        lines = _fit_lines(target, exact, result)
+    return _null_if_empty(target, count, lines)
 
 
 def _sum_type(argument: SqlType) -> SqlType:
-    numeric(argument, "SUM")
+    require_numeric(argument, "SUM")
     if argument.kind is not Kind.DECIMAL:
         return argument
     return decimal(DECIMAL_PRECISION_MAX, argument.scale or 0)
 
 
 def _average_type(argument: SqlType) -> SqlType:
-    numeric(argument, "AVG")
+    require_numeric(argument, "AVG")
     if argument.kind is not Kind.DECIMAL:
         return argument
     return decimal(DECIMAL_PRECISION_MAX, max(AVERAGE_SCALE_MIN, argument.scale or 0))
@@ -156,23 +157,22 @@ def _average_type(argument: SqlType) -> SqlType:
 FUNCTIONS = (
     Function(
         "SUM",
-        needs=lambda name, kind: (sum_of(name, kind), Count(name)),
+        accumulators=lambda name, kind: (sum_of(name, kind), Count(name)),
         result=_sum_type,
         value=_sum,
-        about="The sum. Its type is the argument's, of DECIMAL(p, s) it is DECIMAL(38, s); a sum "
-        "that does not fit is NULL, and right again once it fits. Sums of floats are exact and "
-        "rounded once.",
+        about="The sum. It has the argument's type; for DECIMAL(p, s) DECIMAL(38, s). A sum that "
+        "does not fit is NULL until it fits again. Sums of floats are exact, and rounded once.",
         example="SUM(cnt)",
-        gives=19,
+        example_result=19,
     ),
     Function(
         "AVG",
-        needs=lambda name, kind: (sum_of(name, kind), Count(name)),
+        accumulators=lambda name, kind: (sum_of(name, kind), Count(name)),
         result=_average_type,
         value=_average,
-        about="The mean. Of whole numbers it is cut towards zero, of DECIMAL(p, s) rounded half up "
-        "to DECIMAL(38, max(6, s)).",
+        about="The mean. For integers it is rounded toward zero, for DECIMAL(p, s) half up to "
+        "DECIMAL(38, max(6, s)).",
         example="AVG(cnt)",
-        gives=4,
+        example_result=4,
     ),
 )

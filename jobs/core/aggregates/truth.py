@@ -1,4 +1,4 @@
-"""BOOL_AND and BOOL_OR: from how many values are true, and how many there are."""
+"""BOOL_AND and BOOL_OR, from the number of true values and the number of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.types.sql_types import BOOLEAN, SqlType
 
 @dataclass(frozen=True, slots=True)
 class Trues:
-    """How many values are true."""
+    """The number of true values."""
 
     argument: str
     keeps_values: bool = False
@@ -26,19 +26,19 @@ class Trues:
     def add(self, cells: Sequence[str], value: str, weight: str) -> list[str]:
         return [f"if {value}:", f"    {cells[0]} += {weight}"]
 
-    def told(self, cells: Sequence[int]) -> dict[str, Json]:
+    def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         return {"true": cells[0]}
 
 
 def all_true(trues: int, count: int) -> bool | None:
-    """Whether no value is false; None without values."""
+    """Return whether no value is false; None without values."""
     if trues <= 0 and count - trues <= 0:
         return None
     return count - trues <= 0
 
 
 def any_true(trues: int, count: int) -> bool | None:
-    """Whether a value is true; None without values."""
+    """Return whether a value is true; None without values."""
     if trues <= 0 and count - trues <= 0:
         return None
     return trues > 0
@@ -47,7 +47,9 @@ def any_true(trues: int, count: int) -> bool | None:
 RUNTIME = (all_true, any_true)
 
 
-def _truth(name: str, word: str, about: str, gives: bool, synonyms: tuple[str, ...]) -> Function:
+def _truth_function(
+    name: str, word: str, about: str, gives: bool, synonyms: tuple[str, ...]
+) -> Function:
     def result(argument: SqlType) -> SqlType:
         if argument != BOOLEAN:
             raise TypeProblem(f"{name} needs a BOOLEAN, this is {argument}", f"{name}(x > 0)")
@@ -55,18 +57,18 @@ def _truth(name: str, word: str, about: str, gives: bool, synonyms: tuple[str, .
 
     return Function(
         name,
-        needs=lambda argument, _: (Trues(argument), Count(argument)),
+        accumulators=lambda argument, _: (Trues(argument), Count(argument)),
         result=result,
         value=lambda site: [f"{site.target} = {word}({', '.join(site.cells)})"],
         about=about,
         example=f"{name}(sold)",
-        gives=gives,
+        example_result=gives,
         synonyms=synonyms,
         distinction=Distinction.SAME,
     )
 
 
 FUNCTIONS = (
-    _truth("BOOL_AND", "all_true", "Whether no value is false.", False, ("EVERY",)),
-    _truth("BOOL_OR", "any_true", "Whether a value is true.", True, ("SOME",)),
+    _truth_function("BOOL_AND", "all_true", "Whether no value is false.", False, ("EVERY",)),
+    _truth_function("BOOL_OR", "any_true", "Whether a value is true.", True, ("SOME",)),
 )

@@ -1,11 +1,11 @@
-"""Evaluation: expressions over a group's results, in plain Python, as Spark has them over rows.
+"""Evaluate expressions over a group's results in plain Python, as Spark does over rows.
 
-    SUM(a) / COUNT(*)  ──evaluator──►  row of the group ──► value, or Failed
+    SUM(a) / COUNT(*)  ──evaluator──►  row of the group ──► value, or EvaluationError
 
-A group's results exist only where it is folded, so what the query makes of them is computed there.
-The rules are those of `jobs.edge.spark.expression_values`: exact decimals, halves away from zero,
-NULL in, NULL out, three-valued logic, parts that SQL would not evaluate left alone. What cannot be
-the same in both (`not_here`) is refused with the query.
+A group's results exist only in the fold task, so expressions over them are evaluated there. The
+rules are the same as in `jobs.edge.spark.expression_values`: exact decimals, halves away from zero,
+NULL for NULL operands, three-valued logic, and no evaluation of operands that SQL would skip. The
+parser refuses expressions that cannot be the same in both (`why_not_evaluable`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from operator import add, eq, ge, gt, itemgetter, le, lt, mul, ne, sub
 from typing import Any, NamedTuple
 
-from jobs.core.evaluate.casts import conversion, no_conversion
+from jobs.core.evaluate.casts import cast_function, why_no_cast
 from jobs.core.evaluate.functions import FUNCTIONS
 from jobs.core.plan.tree import (
     AggregateValue,
@@ -37,11 +37,12 @@ from jobs.core.plan.tree import (
 )
 from jobs.core.plan.typing_rules import like_pattern
 from jobs.core.plan.walk import walk
-from jobs.core.values.exact_numbers import float32
-from jobs.core.values.rounding import Failed, canonical, fitted, half_up, to_significant
+from jobs.core.values.exact_numbers import divide_half_up, to_float32
+from jobs.core.values.float_values import canonical_float
+from jobs.core.values.rounding import EvaluationError, fit_decimal, to_significant
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
 
-Values = Sequence[Any]  # a group's key, and behind it the values of its aggregates
+Values = Sequence[Any]  # a group's key, then the values of its aggregates
 Evaluator = Callable[[Values], Any]
 
 _NODES = (AggregateValue, KeyValue, Constant, Cast, Arithmetic, Negate, Compare, Logical)
@@ -56,16 +57,16 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class NotHere(NamedTuple):
+class NotEvaluable(NamedTuple):
     """Why an expression cannot be evaluated over a group's results, and what to do instead."""
 
-    name: str  # of the function that cannot be
+    name: str  # of the function
     message: str
     hint: str | None = None
 
 
-def not_here(expression: Expression) -> NotHere | None:
-    """Why an expression cannot be evaluated over a group's results, and what to do instead."""
+def why_not_evaluable(expression: Expression) -> NotEvaluable | None:
+    """Return why an expression cannot be evaluated over a group's results, or None if it can."""
     for each in walk(expression):
         if (
             isinstance(each, Call)
@@ -74,25 +75,26 @@ def not_here(expression: Expression) -> NotHere | None:
         ):
             reason = f"{each.function} is possible over rows, not over aggregates"
             hint = f"use it inside the aggregate, or GROUP BY {each.function}(...)"
-            return NotHere(each.function, reason, hint)
-        if isinstance(each, Cast) and (why := no_conversion(each.operand.type, each.type)):
+            return NotEvaluable(each.function, reason, hint)
+        if isinstance(each, Cast) and (why := why_no_cast(each.operand.type, each.type)):
             name = "TRY_CAST" if each.lenient else "CAST"
-            return NotHere(
+            return NotEvaluable(
                 name, f"{name} from {each.operand.type} to {each.type} over aggregates: {why}"
             )
         if not isinstance(each, (*_NODES, *_NODES_MORE)):
-            return NotHere("", f"{type(each).__name__} is not possible over aggregates")
+            return NotEvaluable("", f"{type(each).__name__} is not possible over aggregates")
         if each.type.items:
-            return NotHere("", f"{each.type} can be selected as it is, and not be looked into")
+            return NotEvaluable("", f"{each.type} can only be selected, without an expression")
     return None
 
 
 def evaluator(expression: Expression, key_columns: int) -> Evaluator:
-    """The expression as a function of key and aggregate values; it raises Failed where a row
-    expression would fail its row."""
+    """Return the expression as a function of key and aggregate values.
 
-    def made(inner: Expression) -> Evaluator:
-        return evaluator(inner, key_columns)
+    The function raises EvaluationError for values with which a row would fail."""
+
+    def inner(part: Expression) -> Evaluator:
+        return evaluator(part, key_columns)
 
     match expression:
         case KeyValue():
@@ -103,54 +105,54 @@ def evaluator(expression: Expression, key_columns: int) -> Evaluator:
             value = expression.value
             return lambda row: value
         case Cast():
-            return _cast(expression, made(expression.operand))
+            return _cast(expression, inner(expression.operand))
         case Arithmetic():
-            return _arithmetic(expression, made(expression.left), made(expression.right))
+            return _arithmetic(expression, inner(expression.left), inner(expression.right))
         case Negate():
-            return _negation(expression.type, made(expression.operand))
+            return _negation(expression.type, inner(expression.operand))
         case Compare():
-            left, right = made(expression.left), made(expression.right)
+            left, right = inner(expression.left), inner(expression.right)
             return _comparison(expression.op, expression.left.type, left, right)
         case Logical():
-            return _logical(expression.op == "AND", made(expression.left), made(expression.right))
+            return _logical(expression.op == "AND", inner(expression.left), inner(expression.right))
         case Not():
-            return _inverse(made(expression.operand))
+            return _inverse(inner(expression.operand))
         case IsNull():
-            operand = made(expression.operand)
+            operand = inner(expression.operand)
             return lambda row: operand(row) is None
         case In():
-            choices = [made(each) for each in expression.choices]
-            return _contained(expression.operand.type, made(expression.operand), choices)
+            choices = [inner(each) for each in expression.choices]
+            return _contained(expression.operand.type, inner(expression.operand), choices)
         case Like():
-            return _like(expression, made(expression.operand))
+            return _like(expression, inner(expression.operand))
         case Case():
-            branches = [(made(when), made(value)) for when, value in expression.branches]
-            rest = None if expression.otherwise is None else made(expression.otherwise)
+            branches = [(inner(when), inner(value)) for when, value in expression.branches]
+            rest = None if expression.otherwise is None else inner(expression.otherwise)
             return _case(branches, rest)
         case Call():
-            arguments = [made(each) for each in expression.arguments]
+            arguments = [inner(each) for each in expression.arguments]
             if expression.function == "COALESCE":
                 return _coalesce(arguments)
             return _call(expression, arguments)
         case _:
-            raise AssertionError(f"{type(expression).__name__} is refused with the query")
+            raise AssertionError(f"the parser refuses {type(expression).__name__}")
 
 
 def _cast(cast: Cast, operand: Evaluator) -> Evaluator:
-    convert, lenient = conversion(cast.operand.type, cast.type), cast.lenient
+    convert, lenient = cast_function(cast.operand.type, cast.type), cast.lenient
 
-    def converted(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         value = operand(row)
         if value is None:
             return None
         try:
             return convert(value)
-        except Failed:
+        except EvaluationError:
             if lenient:
                 return None
             raise
 
-    return converted
+    return evaluate
 
 
 def _arithmetic(arithmetic: Arithmetic, left: Evaluator, right: Evaluator) -> Evaluator:
@@ -162,11 +164,11 @@ def _arithmetic(arithmetic: Arithmetic, left: Evaluator, right: Evaluator) -> Ev
     else:
         calculate = _decimals(arithmetic)
 
-    def calculated(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         a, b = left(row), right(row)
         return None if a is None or b is None else calculate(a, b)
 
-    return calculated
+    return evaluate
 
 
 def _whole_numbers(op: str, sql_type: SqlType) -> Callable[[int, int], int]:
@@ -176,23 +178,23 @@ def _whole_numbers(op: str, sql_type: SqlType) -> Callable[[int, int], int]:
     def calculate(a: int, b: int) -> int:
         value = exact(a, b)
         if not low <= value <= high:
-            raise Failed(f"out of the range of {sql_type}")
+            raise EvaluationError(f"out of the range of {sql_type}")
         return value
 
     return calculate
 
 
 def _quotient(a: int, b: int) -> int:
-    """a / b toward zero."""
+    """Return a / b rounded toward zero."""
     if b == 0:
-        raise Failed("division by zero")
+        raise EvaluationError("division by zero")
     return abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b))
 
 
 def _remainder(a: int, b: int) -> int:
-    """What is left of a, with its sign."""
+    """Return the remainder of a / b, with the sign of a."""
     if b == 0:
-        raise Failed("division by zero")
+        raise EvaluationError("division by zero")
     return abs(a) % abs(b) if a >= 0 else -(abs(a) % abs(b))
 
 
@@ -214,19 +216,21 @@ def _floats(op: str, single: bool) -> Callable[[float, float], float]:
         elif op == "*":
             value = a * b
         elif b == 0:
-            raise Failed("division by zero")
+            raise EvaluationError("division by zero")
         elif op == "/":
             value = a / b
         else:
             value = math.fmod(a, b) if math.isfinite(a) else math.nan
-        return canonical(float32(value) if single else value)
+        return canonical_float(to_float32(value) if single else value)
 
     return calculate
 
 
 def _decimals(arithmetic: Arithmetic) -> Callable[[int, int], int]:
-    """Units of 10^-scale. A product is rounded to 38 digits, a quotient to 38 fraction digits,
-    before they are brought to their scale: Spark's decimals do so."""
+    """Return an operation on units of 10^-scale.
+
+    As in Spark, a product is rounded to 38 digits, and a quotient to 38 fraction digits, before
+    they get the scale of the result."""
     op, target = arithmetic.op, arithmetic.type
     left, right = arithmetic.left.type.scale or 0, arithmetic.right.type.scale or 0
     wide = max(left, right)
@@ -236,14 +240,14 @@ def _decimals(arithmetic: Arithmetic) -> Callable[[int, int], int]:
             value, scale = to_significant(a * b, left + right, DECIMAL_PRECISION_MAX)
         elif op == "/":
             if b == 0:
-                raise Failed("division by zero")
+                raise EvaluationError("division by zero")
             shift = DECIMAL_PRECISION_MAX + right - left
             up, down = (10**shift, 1) if shift >= 0 else (1, 10**-shift)
-            value, scale = half_up(a * up, b * down), DECIMAL_PRECISION_MAX
+            value, scale = divide_half_up(a * up, b * down), DECIMAL_PRECISION_MAX
         else:
             a, b, scale = a * 10 ** (wide - left), b * 10 ** (wide - right), wide
             value = _remainder(a, b) if op == "%" else a + b if op == "+" else a - b
-        return fitted(value, scale, target)
+        return fit_decimal(value, scale, target)
 
     return calculate
 
@@ -252,40 +256,40 @@ def _negation(sql_type: SqlType, operand: Evaluator) -> Evaluator:
     low = -(10**DECIMAL_PRECISION_MAX)
     high = integer_range(sql_type)[1] if sql_type.integer else -low
 
-    def negated(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         value = operand(row)
         if value is None:
             return None
         if sql_type.floating:
-            return canonical(0.0 - value)
+            return canonical_float(0.0 - value)
         if -value > high:
-            raise Failed(f"out of the range of {sql_type}")
+            raise EvaluationError(f"out of the range of {sql_type}")
         return -value
 
-    return negated
+    return evaluate
 
 
 def _comparison(op: str, sql_type: SqlType, left: Evaluator, right: Evaluator) -> Evaluator:
     compare, floating = _COMPARE[op], sql_type.floating
 
-    def compared(row: Values) -> bool | None:
+    def evaluate(row: Values) -> bool | None:
         a, b = left(row), right(row)
         if a is None or b is None:
             return None
         return compare(_rank(a), _rank(b)) if floating else compare(a, b)
 
-    return compared
+    return evaluate
 
 
 def _rank(value: float) -> tuple[bool, float]:
-    """NaN equals itself and is the greatest."""
+    """Return a sort key: NaN equals itself and is the greatest value."""
     return (True, 0.0) if value != value else (False, value)
 
 
 def _logical(conjunction: bool, left: Evaluator, right: Evaluator) -> Evaluator:
-    """AND and OR look at the right side only where the left one does not decide."""
+    """Return AND or OR, which evaluate the right side only if the left one does not decide."""
 
-    def decided(row: Values) -> bool | None:
+    def evaluate(row: Values) -> bool | None:
         first = left(row)
         if first is not None and first is not conjunction:
             return not conjunction
@@ -294,21 +298,21 @@ def _logical(conjunction: bool, left: Evaluator, right: Evaluator) -> Evaluator:
             return not conjunction
         return None if first is None or second is None else conjunction
 
-    return decided
+    return evaluate
 
 
 def _inverse(operand: Evaluator) -> Evaluator:
-    def inverse(row: Values) -> bool | None:
+    def evaluate(row: Values) -> bool | None:
         value = operand(row)
         return None if value is None else not value
 
-    return inverse
+    return evaluate
 
 
 def _contained(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluator]) -> Evaluator:
     rank: Callable[[Any], Any] = _rank if sql_type.floating else lambda value: value
 
-    def contained(row: Values) -> bool | None:
+    def evaluate(row: Values) -> bool | None:
         value, unknown = operand(row), False
         wanted = None if value is None else rank(value)
         for choice in choices:
@@ -318,47 +322,47 @@ def _contained(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluato
             unknown = unknown or other is None
         return None if value is None or unknown else False
 
-    return contained
+    return evaluate
 
 
 def _like(like: Like, operand: Evaluator) -> Evaluator:
     match = re.compile(like_pattern(like.pattern, like.escape), re.DOTALL).fullmatch
 
-    def liked(row: Values) -> bool | None:
+    def evaluate(row: Values) -> bool | None:
         value = operand(row)
         return None if value is None else match(value) is not None
 
-    return liked
+    return evaluate
 
 
 def _case(branches: Sequence[tuple[Evaluator, Evaluator]], rest: Evaluator | None) -> Evaluator:
-    def chosen(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         for when, value in branches:
             if when(row):
                 return value(row)
         return None if rest is None else rest(row)
 
-    return chosen
+    return evaluate
 
 
 def _coalesce(arguments: Sequence[Evaluator]) -> Evaluator:
-    def first(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         for argument in arguments:
             if (value := argument(row)) is not None:
                 return value
         return None
 
-    return first
+    return evaluate
 
 
 def _call(call: Call, arguments: Sequence[Evaluator]) -> Evaluator:
     function = FUNCTIONS[call.function](call)
     skips_nulls = call.function == "CONCAT_WS"
 
-    def called(row: Values) -> Any:
+    def evaluate(row: Values) -> Any:
         values = [argument(row) for argument in arguments]
         if None in values and not skips_nulls:
             return None
         return function(*values)
 
-    return called
+    return evaluate

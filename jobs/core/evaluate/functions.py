@@ -1,7 +1,8 @@
-"""Scalar functions over a group's results, in plain Python: `jobs.edge.spark.scalar_functions`.
+"""Scalar functions over a group's results, in plain Python.
 
-Not all of them are here. What depends on tables of characters (UPPER), on the last digit of a
-logarithm, on patterns of time or on JSON is Spark's alone, and is refused over aggregates.
+`jobs.edge.spark.scalar_functions` has the same functions over rows. Functions that depend on
+character tables (UPPER), on the last digit of a logarithm, on time formats or on JSON exist only
+over rows, and the parser refuses them over aggregates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 
 from jobs.core.plan.scalar_functions import UNITS_MONTHS, UNITS_US
 from jobs.core.plan.tree import Call, Constant
-from jobs.core.values.rounding import Failed, canonical, fitted, half_up, in_range
+from jobs.core.values.exact_numbers import divide_half_up
+from jobs.core.values.float_values import canonical_float
+from jobs.core.values.rounding import EvaluationError, check_integer_range, fit_decimal
 from schemas.types.sql_types import Kind, SqlType
 
 Function = Callable[..., Any]
@@ -26,8 +29,8 @@ _EXACT = Context(prec=1_200)  # room for every digit of a double
 EXACT_DOUBLE_MAX = float(2**53)
 
 
-def _constant(call: Call, place: int, default: Any) -> Any:
-    argument = call.arguments[place] if len(call.arguments) > place else None
+def _constant(call: Call, index: int, default: Any) -> Any:
+    argument = call.arguments[index] if len(call.arguments) > index else None
     return argument.value if isinstance(argument, Constant) else default
 
 
@@ -36,8 +39,8 @@ def _constant(call: Call, place: int, default: Any) -> Any:
 
 def _abs(call: Call) -> Function:
     if call.type.integer:
-        return lambda value: in_range(abs(value), call.type)
-    return lambda value: canonical(abs(value)) if call.type.floating else abs(value)
+        return lambda value: check_integer_range(abs(value), call.type)
+    return lambda value: canonical_float(abs(value)) if call.type.floating else abs(value)
 
 
 def _sign(call: Call) -> Function:
@@ -46,7 +49,7 @@ def _sign(call: Call) -> Function:
     return lambda value: (value > 0) - (value < 0)
 
 
-def _toward(rounding: str) -> Callable[[Call], Function]:
+def _rounding_function(rounding: str) -> Callable[[Call], Function]:
     down = rounding == ROUND_FLOOR
 
     def of(call: Call) -> Function:
@@ -56,36 +59,36 @@ def _toward(rounding: str) -> Callable[[Call], Function]:
         if source.floating:
             return lambda value: _whole_float(value, math.floor if down else math.ceil)
         unit = 10 ** (source.scale or 0)
-        return lambda value: fitted(value // unit if down else -(-value // unit), 0, call.type)
+        return lambda value: fit_decimal(value // unit if down else -(-value // unit), 0, call.type)
 
     return of
 
 
 def _whole_float(value: float, whole: Callable[[float], int]) -> float:
-    return canonical(float(whole(value))) if abs(value) < EXACT_DOUBLE_MAX else value
+    return canonical_float(float(whole(value))) if abs(value) < EXACT_DOUBLE_MAX else value
 
 
 def _round(call: Call) -> Function:
     digits, source = _constant(call, 1, 0), call.arguments[0].type
     if source.floating:
-        return lambda value: _rounded_float(value, digits, source)
+        return lambda value: _round_float(value, digits, source)
     if source.integer:
         unit = 10 ** max(-digits, 0)
-        return lambda value: in_range(half_up(value, unit) * unit, source)
+        return lambda value: check_integer_range(divide_half_up(value, unit) * unit, source)
     scale, target_scale = source.scale or 0, call.type.scale or 0
     if digits >= scale:
         return lambda value: value
     unit = 10 ** (scale - digits)
     up = 10 ** max(target_scale - digits, 0)
-    return lambda value: fitted(half_up(value, unit) * up, target_scale, call.type)
+    return lambda value: fit_decimal(divide_half_up(value, unit) * up, target_scale, call.type)
 
 
-def _rounded_float(value: float, digits: int, source: SqlType) -> float:
-    """The decimal that the double is written as, rounded; Spark does so too."""
+def _round_float(value: float, digits: int, source: SqlType) -> float:
+    """Round the decimal that a double prints as, as Spark does."""
     if value - value != 0:
         return value
     step = Decimal((0, (1,), -digits))
-    return canonical(float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _EXACT)))
+    return canonical_float(float(Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _EXACT)))
 
 
 def _truncate(call: Call) -> Function:
@@ -93,24 +96,24 @@ def _truncate(call: Call) -> Function:
     unit = int(10 ** max((source.scale or 0) - digits, 0))
     up = int(10 ** max((call.type.scale or 0) - digits, 0))
 
-    def truncated(value: int) -> int:
+    def truncate(value: int) -> int:
         return (value // unit if value >= 0 else -(-value // unit)) * up
 
-    return (lambda value: value) if unit == 1 else truncated
+    return (lambda value: value) if unit == 1 else truncate
 
 
-def _extreme(of: Callable[..., Any]) -> Callable[[Call], Function]:
+def _extreme_of(of: Callable[..., Any]) -> Callable[[Call], Function]:
     def extreme(call: Call) -> Function:
-        if call.type.floating:  # NaN is the greatest
+        if call.type.floating:  # NaN is the greatest value
             return lambda *values: of(values, key=lambda value: (value != value, value))
         return lambda *values: of(values)
 
     return extreme
 
 
-def _root(value: float) -> float:
+def _square_root(value: float) -> float:
     if value < 0:
-        raise Failed("not defined")
+        raise EvaluationError("not defined")
     return math.sqrt(value)
 
 
@@ -118,7 +121,7 @@ def _root(value: float) -> float:
 
 
 def _substring(text: str, start: int, length: int | None = None) -> str:
-    """From a position that counts from 1, or from the end where it is negative."""
+    """Return a part from a position that counts from 1, or from the end if it is negative."""
     first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
     last = len(text) if length is None else first + length
     return text[max(first, 0) : max(last, 0)]
@@ -142,13 +145,17 @@ def _split_index(text: str, delimiter: str, index: int) -> str | None:
 
 def _translate(text: str, known: str, instead: str) -> str:
     table: dict[int, int | None] = {}
-    for place, character in enumerate(known):
-        table.setdefault(ord(character), ord(instead[place]) if place < len(instead) else None)
+    for index, character in enumerate(known):
+        table.setdefault(ord(character), ord(instead[index]) if index < len(instead) else None)
     return text.translate(table)
 
 
 def _concat_ws(separator: str, *values: str | None) -> str:
     return separator.join(value for value in values if value is not None)
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _replace(text: str, search: str, replacement: str) -> str:
@@ -158,21 +165,21 @@ def _replace(text: str, search: str, replacement: str) -> str:
 # --- moments -------------------------------------------------------------------------------------
 
 
-def _day(sql_type: SqlType) -> Callable[[int], date]:
+def _day_reader(sql_type: SqlType) -> Callable[[int], date]:
     if sql_type.kind is Kind.DATE:
         return lambda value: _FIRST_DAY + timedelta(days=value)
     return lambda value: _FIRST_DAY + timedelta(days=value // _DAY_US)
 
 
-def _of_day(part: Callable[[date], int]) -> Callable[[Call], Function]:
+def _day_part(part: Callable[[date], int]) -> Callable[[Call], Function]:
     def of(call: Call) -> Function:
-        day = _day(call.arguments[0].type)
+        day = _day_reader(call.arguments[0].type)
         return lambda value: part(day(value))
 
     return of
 
 
-def _of_time(unit: str, count: int) -> Callable[[Call], Function]:
+def _time_part(unit: str, count: int) -> Callable[[Call], Function]:
     return lambda call: lambda value: value // UNITS_US[unit] % count
 
 
@@ -180,30 +187,30 @@ def _timestampadd(call: Call) -> Function:
     unit, target = _constant(call, 0, ""), call.type
     of_date = target.kind is Kind.DATE
 
-    def added(_: str, count: int, moment: int) -> int:
+    def add(_: str, count: int, moment: int) -> int:
         if unit in UNITS_MONTHS:
             day = moment if of_date else moment // _DAY_US
-            moved = _months_later(day, count * UNITS_MONTHS[unit])
+            moved = _add_months(day, count * UNITS_MONTHS[unit])
             return moved if of_date else moved * _DAY_US + moment % _DAY_US
         later = moment + count * UNITS_US[unit] // (_DAY_US if of_date else 1)
-        _in_years(later if of_date else later // _DAY_US)
+        _check_day(later if of_date else later // _DAY_US)
         return later
 
-    return added
+    return add
 
 
-def _in_years(day: int) -> int:
+def _check_day(day: int) -> int:
     if not date.min.toordinal() <= day + _FIRST_DAY.toordinal() <= date.max.toordinal():
-        raise Failed("there is no such value")
+        raise EvaluationError("there is no such value")
     return day
 
 
-def _months_later(day: int, months: int) -> int:
-    """The same day of another month, or its last one."""
+def _add_months(day: int, months: int) -> int:
+    """Return the same day of another month, or the month's last day."""
     known = _FIRST_DAY + timedelta(days=day)
     year, month = divmod(known.year * 12 + known.month - 1 + months, 12)
     if not 1 <= year <= 9999:
-        raise Failed("there is no such value")
+        raise EvaluationError("there is no such value")
     last = monthrange(year, month + 1)[1]
     return (date(year, month + 1, min(known.day, last)) - _FIRST_DAY).days
 
@@ -226,7 +233,7 @@ def _toward_zero(value: int, unit: int) -> int:
 
 
 def _months_between(first: int, second: int) -> int:
-    """Whole months from one moment to another, toward zero."""
+    """Return the whole months from one moment to another, rounded toward zero."""
     (day, time), (end, end_time) = divmod(first, _DAY_US), divmod(second, _DAY_US)
     if end > day and end_time < time:
         end -= 1
@@ -240,7 +247,7 @@ def _months_between(first: int, second: int) -> int:
 def _date_trunc(call: Call) -> Function:
     unit, of_date = _constant(call, 0, ""), call.type.kind is Kind.DATE
 
-    def truncated(_: str, moment: int) -> int:
+    def truncate(_: str, moment: int) -> int:
         if unit in UNITS_US and unit not in ("DAY", "WEEK"):
             return moment - moment % UNITS_US[unit]
         day = moment if of_date else moment // _DAY_US
@@ -254,11 +261,11 @@ def _date_trunc(call: Call) -> Function:
             day = (date(known.year, month, 1) - _FIRST_DAY).days
         return day if of_date else day * _DAY_US
 
-    return truncated
+    return truncate
 
 
-def _of_first(make: Callable[[Call], Function]) -> Callable[[Call], Function]:
-    """A function whose further arguments are constants that it has seen already."""
+def _with_constants(make: Callable[[Call], Function]) -> Callable[[Call], Function]:
+    """Ignore the arguments after the first: `make` has read these constants already."""
 
     def of(call: Call) -> Function:
         function = make(call)
@@ -267,52 +274,52 @@ def _of_first(make: Callable[[Call], Function]) -> Callable[[Call], Function]:
     return of
 
 
-def _plain(function: Function) -> Callable[[Call], Function]:
+def _same_for_all(function: Function) -> Callable[[Call], Function]:
     return lambda call: function
 
 
 FUNCTIONS: dict[str, Callable[[Call], Function]] = {
     "ABS": _abs,
     "SIGN": _sign,
-    "FLOOR": _toward(ROUND_FLOOR),
-    "CEIL": _toward(ROUND_CEILING),
-    "ROUND": _of_first(_round),
-    "TRUNCATE": _of_first(_truncate),
-    "GREATEST": _extreme(max),
-    "LEAST": _extreme(min),
-    "SQRT": _plain(_root),
-    "TRIM": _plain(lambda text: text.strip(" ")),
-    "LTRIM": _plain(lambda text, taken=" ": text.lstrip(taken)),
-    "RTRIM": _plain(lambda text, taken=" ": text.rstrip(taken)),
-    "BTRIM": _plain(lambda text, taken: text.strip(taken)),
-    "REPLACE": _plain(_replace),
-    "SUBSTRING": _plain(_substring),
-    "LEFT": _plain(lambda text, length: text[: max(length, 0)]),
-    "RIGHT": _plain(lambda text, length: text[-length:] if length > 0 else ""),
-    "CONCAT": _plain(lambda *values: "".join(values)),
-    "CONCAT_WS": _plain(_concat_ws),
-    "CHAR_LENGTH": _plain(len),
-    "REVERSE": _plain(lambda text: text[::-1]),
-    "REPEAT": _plain(lambda text, count: text * count),
+    "FLOOR": _rounding_function(ROUND_FLOOR),
+    "CEIL": _rounding_function(ROUND_CEILING),
+    "ROUND": _with_constants(_round),
+    "TRUNCATE": _with_constants(_truncate),
+    "GREATEST": _extreme_of(max),
+    "LEAST": _extreme_of(min),
+    "SQRT": _same_for_all(_square_root),
+    "TRIM": _same_for_all(lambda text: text.strip(" ")),
+    "LTRIM": _same_for_all(lambda text, characters=" ": text.lstrip(characters)),
+    "RTRIM": _same_for_all(lambda text, characters=" ": text.rstrip(characters)),
+    "BTRIM": _same_for_all(lambda text, characters: text.strip(characters)),
+    "REPLACE": _same_for_all(_replace),
+    "SUBSTRING": _same_for_all(_substring),
+    "LEFT": _same_for_all(lambda text, length: text[: max(length, 0)]),
+    "RIGHT": _same_for_all(lambda text, length: text[-length:] if length > 0 else ""),
+    "CONCAT": _same_for_all(lambda *values: "".join(values)),
+    "CONCAT_WS": _same_for_all(_concat_ws),
+    "CHAR_LENGTH": _same_for_all(len),
+    "REVERSE": _same_for_all(lambda text: text[::-1]),
+    "REPEAT": _same_for_all(lambda text, count: text * count),
     "LPAD": _pad(left=True),
     "RPAD": _pad(left=False),
-    "TRANSLATE": _plain(_translate),
-    "SPLIT_INDEX": _plain(_split_index),
-    "POSITION": _plain(lambda part, text: text.find(part) + 1),
-    "STARTSWITH": _plain(lambda text, part: text.startswith(part)),
-    "ENDSWITH": _plain(lambda text, part: text.endswith(part)),
-    "MD5": _plain(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()),
-    "SHA256": _plain(lambda text: hashlib.sha256(text.encode()).hexdigest()),
-    "YEAR": _of_day(lambda day: day.year),
-    "QUARTER": _of_day(lambda day: (day.month + 2) // 3),
-    "MONTH": _of_day(lambda day: day.month),
-    "WEEK": _of_day(lambda day: day.isocalendar().week),
-    "DAYOFYEAR": _of_day(lambda day: day.timetuple().tm_yday),
-    "DAYOFMONTH": _of_day(lambda day: day.day),
-    "DAYOFWEEK": _of_day(lambda day: day.isoweekday() % 7 + 1),
-    "HOUR": _of_time("HOUR", 24),
-    "MINUTE": _of_time("MINUTE", 60),
-    "SECOND": _of_time("SECOND", 60),
+    "TRANSLATE": _same_for_all(_translate),
+    "SPLIT_INDEX": _same_for_all(_split_index),
+    "POSITION": _same_for_all(lambda part, text: text.find(part) + 1),
+    "STARTSWITH": _same_for_all(lambda text, part: text.startswith(part)),
+    "ENDSWITH": _same_for_all(lambda text, part: text.endswith(part)),
+    "MD5": _same_for_all(_md5),
+    "SHA256": _same_for_all(lambda text: hashlib.sha256(text.encode()).hexdigest()),
+    "YEAR": _day_part(lambda day: day.year),
+    "QUARTER": _day_part(lambda day: (day.month + 2) // 3),
+    "MONTH": _day_part(lambda day: day.month),
+    "WEEK": _day_part(lambda day: day.isocalendar().week),
+    "DAYOFYEAR": _day_part(lambda day: day.timetuple().tm_yday),
+    "DAYOFMONTH": _day_part(lambda day: day.day),
+    "DAYOFWEEK": _day_part(lambda day: day.isoweekday() % 7 + 1),
+    "HOUR": _time_part("HOUR", 24),
+    "MINUTE": _time_part("MINUTE", 60),
+    "SECOND": _time_part("SECOND", 60),
     "TIMESTAMPADD": _timestampadd,
     "TIMESTAMPDIFF": _timestampdiff,
     "DATE_TRUNC": _date_trunc,

@@ -1,12 +1,12 @@
-"""Turns: how a group's MAX or MIN went from one value to another, and what took the old one away.
+"""Explain why a group's MAX or MIN changed: the retracted value, its source, what is left.
 
-    changelog of the group ──► each extreme, epoch by epoch ──► turns
+    changelog of the group ──► each extreme, epoch by epoch ──► extreme changes
     entries of its multisets, with the epochs that wrote them ──┐
-    epoch rows ──► what was read meanwhile ─────────────────────┴──► why, in a sentence
+    epoch rows ──► the offsets that were read ──────────────────┴──► the cause, in a sentence
 
-Nothing here is guessed. That a MAX went down says by itself that every row with the old value was
-taken away; how many there were, and of how many the new one is the greatest, is told only where the
-table has kept it apart from what came before and after.
+Nothing here is guessed. If a MAX decreased, every row with the old value must have been retracted.
+How many rows these were, and the number of remaining values, is reported only if the table still
+has them separately from older and newer changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobs.core.explain.explanation import Read, ranges_read
+from jobs.core.explain.explanation import Read, ranges_between
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json, parser
@@ -25,16 +25,16 @@ from jobs.core.values.order_key import value_encoder
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 
-_EXTREMES = {"MAX": True, "MIN": False}  # whether the greatest is shown
-_ANEW = ("rewind", "clone", "evolve")
-# A file that was merged says so in its name, behind the newest epoch in it.
+_EXTREMES = {"MAX": True, "MIN": False}  # whether the result is the greatest value
+_RESTART_KINDS = ("rewind", "clone", "evolve")  # epochs that do not continue the previous one
+# The name of a merged file contains the newest epoch in it.
 _MERGED = re.compile(r"part=multisets/(\d+)-.*-c\d(?:-\d+)?\.parquet")
 JsonRow = Mapping[str, Json]
-Shown = Callable[[Any], str]
+Format = Callable[[Any], str]
 
 
-class Entry(NamedTuple):
-    """How often a group's argument had a value, as an epoch wrote it."""
+class MultisetEntry(NamedTuple):
+    """The multiplicity of a value of a group's argument, as an epoch wrote it."""
 
     argument: int
     value: Value
@@ -42,126 +42,136 @@ class Entry(NamedTuple):
     multiplicity: int
 
 
-class Step(NamedTuple):
-    """What some epochs made of one value: how often it was there before, and after."""
+class ValueChange(NamedTuple):
+    """The multiplicity of a value before and after some epochs."""
 
     value: Value
     before: int
     after: int
 
 
-class Remembered:
-    """The multisets of one group over the epochs. `entries` are all that the table still has;
-    up to the epoch `settled` it has merged them, so that only what was newest is left.
+class MultisetHistory:
+    """The multisets of one group over the epochs, from all `entries` that the table still has.
 
-    A multiset may be long, and many epochs are asked about: what an epoch changed is found without
-    going through all of it.
+    Up to the epoch `merged_until` the table has merged them, so only their newest state is known. A
+    multiset may be long, and callers ask about many epochs: finding the changes of an epoch does
+    not scan the whole multiset.
     """
 
-    def __init__(self, entries: Iterable[Entry], settled: int) -> None:
-        self.settled = settled
-        self._courses: dict[int, dict[Value, list[tuple[int, int]]]] = {}
-        self._written: dict[int, list[tuple[int, Value]]] = {}  # in the order of the epochs
-        self._sizes: dict[int, list[tuple[int, int]]] = {}  # how many values there were, since when
+    def __init__(self, entries: Iterable[MultisetEntry], merged_until: int) -> None:
+        self.merged_until = merged_until
+        self._histories: dict[int, dict[Value, list[tuple[int, int]]]] = {}
+        self._written: dict[int, list[tuple[int, Value]]] = {}  # by epoch
+        self._sizes: dict[int, list[tuple[int, int]]] = {}  # epoch, number of values from then on
         for argument, value, epoch, multiplicity in sorted(entries, key=lambda each: each.epoch):
-            course = self._courses.setdefault(argument, {}).setdefault(value, [])
-            before = course[-1][1] if course else 0
-            course.append((epoch, multiplicity))
+            history = self._histories.setdefault(argument, {}).setdefault(value, [])
+            before = history[-1][1] if history else 0
+            history.append((epoch, multiplicity))
             self._written.setdefault(argument, []).append((epoch, value))
             sizes = self._sizes.setdefault(argument, [])
             size = sizes[-1][1] if sizes else 0
             sizes.append((epoch, size + max(multiplicity, 0) - max(before, 0)))
 
     def size(self, argument: int, epoch: int) -> int | None:
-        """How many values there were after an epoch, each as often as it was there."""
-        return None if epoch < self.settled else _at(self._sizes.get(argument, ()), epoch)
+        """Return the number of values after an epoch, with multiplicities; None if unknown."""
+        return (
+            None if epoch < self.merged_until else _value_at(self._sizes.get(argument, ()), epoch)
+        )
 
-    def steps(self, argument: int, since: int, epoch: int) -> list[Step] | None:
-        """What the epochs (since, epoch] changed; None where that is forgotten."""
-        if since < self.settled:
+    def steps(self, argument: int, since: int, epoch: int) -> list[ValueChange] | None:
+        """Return the changes of the epochs (since, epoch]; None if they are unknown."""
+        if since < self.merged_until:
             return None
         written = self._written.get(argument, ())
         first = bisect_right(written, since, key=_epoch)
         last = bisect_right(written, epoch, key=_epoch)
-        courses = self._courses.get(argument, {})
+        histories = self._histories.get(argument, {})
         values = dict.fromkeys(value for _, value in written[first:last])
-        found = (Step(v, _at(courses[v], since), _at(courses[v], epoch)) for v in values)
-        return [step for step in found if step.before != step.after]
+        states = ((value, histories[value]) for value in values)
+        changes = (ValueChange(v, _value_at(h, since), _value_at(h, epoch)) for v, h in states)
+        return [change for change in changes if change.before != change.after]
 
 
 def _epoch(written: tuple[int, Value]) -> int:
     return written[0]
 
 
-def _at(course: Sequence[tuple[int, int]], epoch: int) -> int:
-    """What was so after an epoch; 0 before there was anything."""
-    place = bisect_right(course, epoch, key=lambda each: each[0])
-    return course[place - 1][1] if place else 0
+def _value_at(history: Sequence[tuple[int, int]], epoch: int) -> int:
+    """Return the value of a history after an epoch; 0 before its first entry."""
+    index = bisect_right(history, epoch, key=lambda each: each[0])
+    return history[index - 1][1] if index else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
-    """A result column that shows the greatest or the least value of an argument."""
+class ExtremeColumn:
+    """A result column that is the greatest or the smallest value of an argument."""
 
     column: str
     argument: int
     type: SqlType
     greatest: bool
 
-    def place(self, value: Json) -> bytes:
-        """Bytes that sort as values of the column do."""
-        return value_encoder(self.type)(self.read(value))
+    def sort_key(self, value: Json) -> bytes:
+        """Return bytes that sort as the values of the column do."""
+        return value_encoder(self.type)(self.parse(value))
 
-    def read(self, value: Json) -> Value:
+    def parse(self, value: Json) -> Value:
+        """Return a rendered value as a value of the column."""
         return None if value is None else parser(self.type)(value)
 
-    def retreats(self, before: Json, after: Json) -> bool:
-        """Whether the old value must have been taken away: no other shows less of a MAX."""
+    def needs_retraction(self, before: Json, after: Json) -> bool:
+        """Return whether this change of the column means that the old value was retracted."""
         if before is None or before == after:
             return False
         if after is None:
             return True
-        return (self.place(after) < self.place(before)) == self.greatest
+        return (self.sort_key(after) < self.sort_key(before)) == self.greatest
 
 
-def extremes(plan: Plan) -> list[Extreme]:
-    """The result columns that are MAX or MIN of something."""
+def extreme_columns(plan: Plan) -> list[ExtremeColumn]:
+    """Return the result columns that are a MAX or a MIN."""
     return [
-        Extreme(each.name, each.argument, each.type, _EXTREMES[each.function])
+        ExtremeColumn(each.name, each.argument, each.type, _EXTREMES[each.function])
         for each in plan.aggregates
         if each.function in _EXTREMES and each.argument is not None and each.name in plan.output
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """An extreme that went from one value to another in an epoch."""
+class ExtremeChange:
+    """A change of an extreme column in an epoch."""
 
-    extreme: Extreme
+    extreme: ExtremeColumn
     epoch: int
     before: Json
     after: Json
-    retreats: bool
+    retracted: bool  # the old value must have been retracted
 
 
-def turns(plan: Plan, epochs: Iterable[tuple[int, Sequence[tuple[str, JsonRow]]]]) -> list[Turn]:
-    """Those of a group, oldest first. `epochs` are numbers and changelog rows: op and row."""
+def find_extreme_changes(
+    plan: Plan, epochs: Iterable[tuple[int, Sequence[tuple[str, JsonRow]]]]
+) -> list[ExtremeChange]:
+    """Return the extreme changes of a group, oldest first.
+
+    `epochs` are numbers of epochs with their changelog rows, that is op and row."""
     found = []
-    columns = extremes(plan)
-    for epoch, changes in epochs:
-        old, new = _ends(changes)
+    columns = extreme_columns(plan)
+    for epoch, rows in epochs:
+        old, new = _first_and_last(rows)
         if old is None or new is None:
             continue
         for extreme in columns:
             before, after = old[extreme.column], new[extreme.column]
             if before != after:
-                retreats = extreme.retreats(before, after)
-                found.append(Turn(extreme, epoch, before, after, retreats))
+                retracted = extreme.needs_retraction(before, after)
+                found.append(ExtremeChange(extreme, epoch, before, after, retracted))
     return found
 
 
-def _ends(changes: Sequence[tuple[str, JsonRow]]) -> tuple[JsonRow | None, JsonRow | None]:
-    """How an epoch found a group, and how it left it."""
+def _first_and_last(
+    changes: Sequence[tuple[str, JsonRow]],
+) -> tuple[JsonRow | None, JsonRow | None]:
+    """Return the rows of a group before and after an epoch."""
     if not changes:
         return None, None
     (first, old), (last, new) = changes[0], changes[-1]
@@ -170,31 +180,34 @@ def _ends(changes: Sequence[tuple[str, JsonRow]]) -> tuple[JsonRow | None, JsonR
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is known of why an extreme turned."""
+    """The known facts about an extreme change."""
 
-    kind: str  # of the epoch: data, time, rewind, evolve ...; "" where it is forgotten
-    since: int | None  # the epochs (since, epoch] made the change
-    read: Read | None  # what they read; None where that is forgotten
-    taken: int | None  # how often the old value was taken away; None where it is forgotten
-    beyond: int | None  # how many values between the old and the new one went as well
-    left: int | None  # of how many the new one is the greatest, or the least
-    newest: bool  # whether the group has not been written since
+    kind: str  # of the epoch: data, time, rewind, evolve ...; "" if unknown
+    since: int | None  # the epochs (since, epoch] caused the change
+    read: Read | None  # the offsets that they read; None if unknown
+    taken: int | None  # how often the old value was retracted; None if unknown
+    beyond: int | None  # the number of retracted values between the old and the new one
+    left: int | None  # the number of remaining values; the new one is their extreme
+    newest: bool  # whether the group was not written since
 
 
-def cause(
-    turn: Turn, remembered: Remembered, rows: Mapping[int, EpochRow], changed: int | None
+def find_cause(
+    change: ExtremeChange,
+    multisets: MultisetHistory,
+    rows: Mapping[int, EpochRow],
+    changed: int | None,
 ) -> Cause:
-    """`rows` are epoch rows by number, `changed` is the epoch that wrote the group last."""
-    row = rows.get(turn.epoch)
-    since = began(rows, turn.epoch)
+    """Return the cause of a change. `rows` are epoch rows; `changed` wrote the group last."""
+    row = rows.get(change.epoch)
+    since = epoch_before(rows, change.epoch)
     read = None
-    if row is not None and since is not None and row.kind not in _ANEW:
-        read = ranges_read(rows[since].offsets, row.offsets)
+    if row is not None and since is not None and row.kind not in _RESTART_KINDS:
+        read = ranges_between(rows[since].offsets, row.offsets)
     taken = beyond = None
-    if since is not None and turn.retreats:
-        steps = remembered.steps(turn.extreme.argument, since, turn.epoch)
-        taken, beyond = _taken(turn, steps or [])
-    left = remembered.size(turn.extreme.argument, turn.epoch)
+    if since is not None and change.retracted:
+        steps = multisets.steps(change.extreme.argument, since, change.epoch)
+        taken, beyond = _count_retracted(change, steps or [])
+    left = multisets.size(change.extreme.argument, change.epoch)
     return Cause(
         kind="" if row is None else row.kind,
         since=since,
@@ -202,139 +215,151 @@ def cause(
         taken=taken,
         beyond=beyond,
         left=left or None,
-        newest=changed is not None and changed <= turn.epoch,
+        newest=changed is not None and changed <= change.epoch,
     )
 
 
-def began(rows: Mapping[int, EpochRow], epoch: int) -> int | None:
-    """The epoch after which the changes of an epoch began: the one before it, or under the event
-    clock the last one that withheld nothing. None where that is forgotten."""
+def epoch_before(rows: Mapping[int, EpochRow], epoch: int) -> int | None:
+    """Return the epoch after which the changes of an epoch began; None if it is unknown.
+
+    It is the previous epoch, or under the event clock the last one that withheld nothing."""
     since = epoch - 1
-    while since in rows and rows[since].watermarks.get("agenda", {}).get("withheld"):
+    while since in rows and rows[since].withholds:
         since -= 1
     return since if since in rows else None
 
 
-def _taken(turn: Turn, steps: Sequence[Step]) -> tuple[int | None, int | None]:
-    """How often the old value went, and how many others beyond the new one did."""
-    extreme = turn.extreme
-    old = extreme.read(turn.before)
+def _count_retracted(
+    change: ExtremeChange, steps: Sequence[ValueChange]
+) -> tuple[int | None, int | None]:
+    """Return how often the old value was retracted, and the number of others beyond the new one."""
+    extreme = change.extreme
+    old = extreme.parse(change.before)
     lost = [step for step in steps if step.before > 0 >= step.after]
-    mine = next((step for step in lost if _same(step.value, old)), None)
+    mine = next((step for step in lost if _is_same(step.value, old)), None)
     if mine is None:
         return None, None
-    if turn.after is None:
+    if change.after is None:
         return mine.before - mine.after, len(lost) - 1
     encode = value_encoder(extreme.type)
-    new = extreme.place(turn.after)
+    new = extreme.sort_key(change.after)
     further = [s for s in lost if s is not mine and (encode(s.value) > new) == extreme.greatest]
     return mine.before - mine.after, len(further)
 
 
-def _same(one: Value, other: Value) -> bool:
+def _is_same(one: Value, other: Value) -> bool:
     return one == other or (one != one and other != other)
 
 
-def newest_turns(found: Iterable[Turn]) -> list[Turn]:
-    """Of each extreme its newest retreat, else its newest turn: what one wants to know first."""
-    newest: dict[str, Turn] = {}
-    for turn in found:
-        known = newest.get(turn.extreme.column)
-        if known is None or turn.retreats or not known.retreats:
-            newest[turn.extreme.column] = turn
-    return sorted(newest.values(), key=lambda turn: (turn.retreats, turn.epoch), reverse=True)
+def newest_changes(changes: Iterable[ExtremeChange]) -> list[ExtremeChange]:
+    """Return for each extreme its newest change by retraction, else its newest change."""
+    newest: dict[str, ExtremeChange] = {}
+    for change in changes:
+        known = newest.get(change.extreme.column)
+        if known is None or change.retracted or not known.retracted:
+            newest[change.extreme.column] = change
+    return sorted(newest.values(), key=lambda each: (each.retracted, each.epoch), reverse=True)
 
 
-def settled_until(live: Collection[str], rows: Iterable[EpochRow]) -> int:
-    """The epoch up to which a table has merged its multisets (see Remembered); `live` are the
-    names of their files."""
-    settled = [-1, *(int(found[1]) for name in live if (found := _MERGED.fullmatch(name)))]
+def merged_until(live: Collection[str], rows: Iterable[EpochRow]) -> int:
+    """Return the epoch up to which a table has merged its multisets (see MultisetHistory).
+
+    `live` are the names of the live multiset files."""
+    merged = [-1, *(int(match[1]) for name in live if (match := _MERGED.fullmatch(name)))]
     for row in rows:
         gone = not all(name in live for name in row.files.get("multisets", ()))
-        if gone or row.kind in _ANEW:  # which did not go on where the one before ended
-            settled.append(row.epoch)
-    return max(settled)
+        if gone or row.kind in _RESTART_KINDS:
+            merged.append(row.epoch)
+    return max(merged)
 
 
-def reasons(
-    plan: Plan, explained: Mapping[str, Any], remembered: Remembered, rows: Mapping[int, EpochRow]
+def explain_extremes(
+    plan: Plan,
+    explained: Mapping[str, Any],
+    multisets: MultisetHistory,
+    rows: Mapping[int, EpochRow],
 ) -> list[str]:
-    """Why the extremes of a group are what they are, in sentences; from what is told of it (see
-    jobs.core.explain.explanation)."""
-    epochs = explained["epochs"]
-    found = turns(plan, ((e["epoch"], [(c["op"], c["row"]) for c in e["changes"]]) for e in epochs))
+    """Return sentences about the newest extreme changes of a group.
+
+    `explained` is the document of jobs.core.explain.explanation."""
+    epochs = (
+        (each["epoch"], [(change["op"], change["row"]) for change in each["changes"]])
+        for each in explained["epochs"]
+    )
     return [
-        sentence(turn, cause(turn, remembered, rows, explained["changed"]))
-        for turn in newest_turns(found)
+        cause_sentence(change, find_cause(change, multisets, rows, explained["changed"]))
+        for change in newest_changes(find_extreme_changes(plan, epochs))
     ]
 
 
-# --- in words -----------------------------------------------------------------------------------
+# --- sentences ----------------------------------------------------------------------------------
 
 
-def sentence(turn: Turn, why: Cause, shown: Shown = str) -> str:
-    """Why an extreme turned, as far as it is known; `shown` writes a value."""
-    column, epoch = turn.extreme.column, turn.epoch
-    before, after = ("NULL" if each is None else shown(each) for each in (turn.before, turn.after))
-    way = "down" if turn.extreme.greatest == turn.retreats else "up"
-    if turn.before is None or turn.after is None:
-        way = ""
-    head = f"{column} went {way} from {before} to {after}".replace("  ", " ")
-    head = f"{head} in epoch {epoch}"
-    if why.kind == "rewind":
-        return f"{head}: the job was set back then, and no row was taken away."
-    if why.kind == "evolve":
-        return f"{head}: the job's query was changed then."
-    if not turn.retreats:
-        return f"{head}: a row with {after} came{_source(turn, why)}."
-    return f"{head}: {_lost(turn, why, before, after)}; {_left(turn, why, after)}."
-
-
-def _lost(turn: Turn, why: Cause, before: str, after: str) -> str:
-    told = f"the value {before} was taken away"
-    if why.taken is None:
-        return f"{told}, how often is no longer remembered{_source(turn, why)}"
-    told += f" {_times(why.taken)}{_source(turn, why)}"
-    if not why.beyond:
-        return told
-    others = "another value" if why.beyond == 1 else f"{why.beyond} other values"
-    where = (
-        "" if turn.after is None else f" {'above' if turn.extreme.greatest else 'below'} {after}"
+def cause_sentence(change: ExtremeChange, why: Cause, show: Format = str) -> str:
+    """Return a sentence with the known facts about a change; `show` formats values."""
+    before, after = (
+        "NULL" if each is None else show(each) for each in (change.before, change.after)
     )
-    return f"{told}, and {others}{where} as well"
+    verb = "decreased" if change.extreme.greatest == change.retracted else "increased"
+    if change.before is None or change.after is None:
+        verb = "changed"
+    head = f"{change.extreme.column} {verb} from {before} to {after} in epoch {change.epoch}"
+    if why.kind == "rewind":
+        return f"{head}: the job was restored to an earlier epoch, and no row was retracted."
+    if why.kind == "evolve":
+        return f"{head}: the job's query changed."
+    if not change.retracted:
+        return f"{head}: a row with {after} was added{_source_text(change, why)}."
+    retracted = _retracted_text(change, why, before, after)
+    return f"{head}: {retracted}; {_remaining_text(change, why, after)}."
 
 
-def _left(turn: Turn, why: Cause, after: str) -> str:
-    if turn.after is None:
+def _retracted_text(change: ExtremeChange, why: Cause, before: str, after: str) -> str:
+    text = f"the value {before} was retracted"
+    if why.taken is None:
+        return f"{text}, how often is no longer known{_source_text(change, why)}"
+    text += f" {_times_text(why.taken)}{_source_text(change, why)}"
+    if not why.beyond:
+        return text
+    others = "another value" if why.beyond == 1 else f"{why.beyond} other values"
+    side = ""
+    if change.after is not None:
+        side = f" {'above' if change.extreme.greatest else 'below'} {after}"
+    return f"{text}, and {others}{side} as well"
+
+
+def _remaining_text(change: ExtremeChange, why: Cause, after: str) -> str:
+    if change.after is None:
         return "no value is left" if why.newest else "no value was left"
-    most = "greatest" if turn.extreme.greatest else "least"
+    extreme = "greatest" if change.extreme.greatest else "smallest"
     verb = "is now" if why.newest else "was then"
     if why.left is None:
-        return f"{after} {verb} the {most}"
+        return f"{after} {verb} the {extreme}"
     if why.left == 1:
         return f"{after} {verb} the only value"
-    return f"{after} {verb} the {most} of {why.left:,}"
+    return f"{after} {verb} the {extreme} of {why.left:,}"
 
 
-def _times(count: int) -> str:
+def _times_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _source(turn: Turn, why: Cause) -> str:
-    """Where what made the change was read."""
+def _source_text(change: ExtremeChange, why: Cause) -> str:
+    """Return the offsets that the change was read from."""
     if why.read is None or why.since is None:
-        return " (from which offsets is no longer known)"
+        return " (the source offsets are no longer known)"
     if not why.read:
-        return " (nothing was read: time had come)"
-    which = "" if why.since == turn.epoch - 1 else f" by epochs {why.since + 1} to {turn.epoch}"
-    return f" (read{which} from {source_text(why.read)})"
+        return " (no records were read: only time had passed)"
+    several = why.since != change.epoch - 1
+    epochs = f" by epochs {why.since + 1} to {change.epoch}" if several else ""
+    return f" (read{epochs} from {source_text(why.read)})"
 
 
-def source_text(read: Mapping[str, Mapping[str, Sequence[int]]], number: Shown = str) -> str:
-    """Offsets by topic and partition: shop.product/0 [120, 131), /2 [7, 9)."""
-    told = []
+def source_text(read: Mapping[str, Mapping[str, Sequence[int]]], number: Format = str) -> str:
+    """Return offsets by topic and partition: shop.product/0 [120, 131), /2 [7, 9)."""
+    texts = []
     for topic, partitions in sorted(read.items()):
-        places = sorted(partitions.items(), key=lambda each: int(each[0]))
-        ranges = [f"/{name} [{number(start)}, {number(end)})" for name, (start, end) in places]
-        told.append(topic + ", ".join(ranges))
-    return ", ".join(told)
+        ordered = sorted(partitions.items(), key=lambda each: int(each[0]))
+        ranges = [f"/{name} [{number(start)}, {number(end)})" for name, (start, end) in ordered]
+        texts.append(topic + ", ".join(ranges))
+    return ", ".join(texts)

@@ -1,4 +1,4 @@
-"""Fold: a changelog back to the table that it describes."""
+"""Fold a changelog back into the table that it describes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def fold_changelog(table: dict[K, R], changelog: Iterable[tuple[Op, K, R]]) -> dict[K, R]:
-    """Apply changelog rows to `table`, in place; what a consumer of the topic does."""
+    """Apply changelog rows to `table` in place, as a consumer of the topic does, and return it."""
     for op, key, row in changelog:
         if op in (Op.INSERT, Op.UPDATE_AFTER):
             table[key] = row

@@ -1,15 +1,15 @@
-"""Aggregate: the deltas of a bundle and the old groups become new groups and changelog rows.
+"""Fold: combine a bundle's deltas with the stored groups into new groups and changelog rows.
 
-    deltas ──► settle heads ──► touched multisets ──► cells, results ──► +I -U +U -D
-                   ▲                    ▲                   │              │
-              old groups         old multisets              │     upserts of the state
-                                                            ▼              ▲
-             time ──► withheld groups, windows, expiry ─────┴──────────────┘
+    deltas ──► drop heads ──► update multisets ──► cells, results ──► +I -U +U -D
+                   ▲                  ▲                  │              │
+              old groups       old multisets             │     upserts of the state
+                                                         ▼              ▲
+             time ──► withheld groups, windows, expiry ──┴──────────────┘
 
-One state read and one state write for each touched group, whatever the number of its rows. Under
-the event clock, and in windows that are told when they are complete, rows go into cells and
-multisets at once, and results are made when the time comes (`release`). Groups also end by
-themselves: under a TTL when nobody writes them, in a window when that closes.
+The fold reads and writes the state once for each changed group, however many rows the group has.
+Under the event clock, and in windows that emit when they are complete, the fold adds rows to cells
+and multisets at once and computes the results when they are due (`release`). Time ends groups too:
+a TTL ends groups without new rows, and a window ends its groups when it closes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from jobs.core.fold.group_results import NOTHING, Results, same_row
+from jobs.core.fold.group_results import NO_COUNTS, GroupResults, is_same_row
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.program import (
     FIRST_CELL,
@@ -31,13 +31,8 @@ from jobs.core.fold.program import (
     Delta,
     Program,
 )
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.state import (
-    CLOSED,
-    HIDDEN,
-    SHOWN,
-    UNSHOWN,
-    WITHHELD,
     Counts,
     Group,
     GroupTimer,
@@ -46,19 +41,20 @@ from jobs.core.fold.state import (
     Upserts,
 )
 from jobs.core.fold.timers import Clock
-from jobs.core.fold.window_closing import COMPLETE, ENDED
+from jobs.core.fold.visibility import Action, Visibility, next_visibility
+from jobs.core.fold.window_closing import CLOSED, COMPLETE
 from jobs.core.values.change import Op, Row
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
 WITHHELD_EXPIRY_PARTS = 10
-LAST = 1 << 62  # behind all times: the end of a bundle
+END_OF_BUNDLE = 1 << 62  # later than every time
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the fold noticed; sums over buckets and tasks make the epoch's counters."""
+    """The counters of one fold; the epoch's counters are their sums over buckets and tasks."""
 
     groups_touched: int = 0
     dropped_retractions: int = 0
@@ -70,120 +66,117 @@ class Counters:
     closed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class FoldContext:
+    """The inputs of a fold besides its program, its state and its deltas."""
+
+    order: Callable[[Key], Any]  # of keys, so that the same bundle gives the same rows
+    rules: Rules = DEFAULT_RULES
+    now_ms: int = 0  # processing time, which only a TTL uses
+    watermark: int | None = None  # work that it made due is done by earlier epochs
+
+
 @dataclass(slots=True)
-class Folded:
+class FoldResult:
     """The outcome of one bundle over one state."""
 
     changelog: list[ChangelogRow]
     upserts: Upserts
     counters: Counters
-    closed: list[Key] = field(default_factory=list)  # groups whose window has
-    times: list[int] = field(default_factory=list)  # of `fold_time`: when each row was due
+    closed: list[Key] = field(default_factory=list)  # groups of closed windows
+    times: list[int] = field(default_factory=list)  # from `fold_time`: when each row was due
 
 
 def fold(
-    program: Program,
-    state: State,
-    deltas: Mapping[Key, Delta],
-    *,
-    order: Callable[[Key], Any],
-    rules: Rules = FOR_EVER,
-    now_ms: int = 0,
-    watermark: int | None = None,
-) -> Folded:
-    """Fold a bundle into the state's groups; the state itself is not changed.
-
-    Keys are taken in `order`, so that the same bundle gives the same rows. `now_ms` is when the
-    groups are written, which only a TTL asks for; `watermark` is where it stood before the bundle,
-    and what it made due is done.
-    """
+    program: Program, state: State, deltas: Mapping[Key, Delta], context: FoldContext
+) -> FoldResult:
+    """Fold a bundle into the state's groups, and return the changes; the state is read-only."""
+    rules = context.rules
     counters = Counters(groups_touched=len(deltas))
-    keys = sorted(deltas, key=order)
+    keys = sorted(deltas, key=context.order)
     groups = dict(zip(keys, state.groups(keys), strict=True))
     for key in keys:
         if deltas[key][HEADS] is not None and groups[key] is None:
             _drop_heads(program, key, deltas[key], counters)
-    withheld = rules.withheld(keys, watermark)
+    withheld = rules.find_withheld(keys, context.watermark)
     always = rules.refresh or rules.ttl_ms > 0
-    touched = [
+    changed = [
         key
         for key in keys
         if (
-            _begins(deltas[key])
+            _starts_group(deltas[key])
             if groups[key] is None and key in withheld
-            else always or not _idle(program, deltas[key])
+            else always or not _is_empty(program, deltas[key])
         )
     ]
     stored = [
-        _stored(program, state, argument, touched, deltas, groups) for argument in program.multisets
+        _read_multisets(program, state, argument, changed, deltas, groups)
+        for argument in program.multisets
     ]
-    folding = _Folding(program, state, counters, rules, now_ms, watermark)
-    for key in touched:
-        take = folding.withhold if key in withheld else folding.group
-        take(key, groups[key], deltas[key], stored)
-    counters.misfits = folding.results.misfits[0]
-    return Folded(folding.changelog, folding.upserts, counters)
+    groups_fold = _GroupsFold(program, state, counters, context)
+    for key in changed:
+        fold_group = groups_fold.withhold if key in withheld else groups_fold.emit
+        fold_group(key, groups[key], deltas[key], stored)
+    counters.misfits = groups_fold.results.misfits[0]
+    return FoldResult(groups_fold.changelog, groups_fold.upserts, counters)
 
 
 def fold_time(
-    program: Program,
-    state: State,
-    *,
-    order: Callable[[Key], Any],
-    rules: Rules = FOR_EVER,
-    now_ms: int = 0,
-    release: bool = False,
-    watermark: int | None = None,
-) -> Folded:
-    """Fold what time alone makes due, in the order of (time, key): windows that `watermark`
-    completes or closes, groups whose TTL has passed at `now_ms`, and last with `release` the
-    results that were withheld."""
-    passed: dict[Key, list[GroupTimer]] = {}
+    program: Program, state: State, context: FoldContext, *, release: bool = False
+) -> FoldResult:
+    """Fold the work that becomes due without rows, in the order of (time, key).
+
+    The work is windows that the watermark completes or closes, groups whose TTL has passed, and
+    last, with `release`, the withheld results.
+    """
+    rules, watermark = context.rules, context.watermark
+    window_timers: dict[Key, list[GroupTimer]] = {}
     if rules.closing is not None and watermark is not None:
         for timer in state.due(Clock.EVENT, watermark):
-            passed.setdefault(timer.key, []).append(timer)
-    expiring: dict[Key, list[GroupTimer]] = {}
+            window_timers.setdefault(timer.key, []).append(timer)
+    ttl_timers: dict[Key, list[GroupTimer]] = {}
     if rules.ttl_ms:
-        for timer in state.due(Clock.PROCESSING, now_ms):
+        for timer in state.due(Clock.PROCESSING, context.now_ms):
             if timer.namespace == TTL:
-                expiring.setdefault(timer.key, []).append(timer)
+                ttl_timers.setdefault(timer.key, []).append(timer)
     released = set(state.withheld()) if release else set()
-    released -= rules.incomplete(released, watermark)
-    found = list(released.union(passed, expiring))
-    groups = dict(zip(found, state.groups(found), strict=True))
+    released -= rules.find_incomplete(released, watermark)
+    keys = list(released.union(window_timers, ttl_timers))
+    groups = dict(zip(keys, state.groups(keys), strict=True))
 
     def due_at(key: Key) -> int:
         group = groups[key]
-        if key in passed:
-            return passed[key][0].time
-        if key in expiring and group is not None:  # its timer may be older than its last write
+        if key in window_timers:
+            return window_timers[key][0].time
+        if key in ttl_timers and group is not None:  # its timer may be older than its last write
             return (group.written or 0) + rules.ttl_ms
-        return LAST
+        return END_OF_BUNDLE
 
-    turns = sorted((due_at(key), order(key), key) for key in found)
-    counters = Counters(groups_touched=len(turns))
-    folding = _Folding(program, state, counters, rules, now_ms, watermark)
+    due = sorted((due_at(key), context.order(key), key) for key in keys)
+    counters = Counters(groups_touched=len(due))
+    groups_fold = _GroupsFold(program, state, counters, context)
     times: list[int] = []
-    for time, _, key in turns:
-        group = groups[key]
-        after = folding.after_window(key, group, passed.get(key, ()))
-        after = folding.after_timers(key, after, expiring.get(key, ()))
-        if after is not None and after.withheld and key in released:
-            after = folding.release(key, after)
-        if after is not group:
-            folding.upserts.groups.append((key, after))
-        times += repeat(time, len(folding.changelog) - len(times))
-    folding.upserts.timers = list(dict(folding.upserts.timers).items())  # the last word on each
-    counters.misfits = folding.results.misfits[0]
-    return Folded(folding.changelog, folding.upserts, counters, folding.closed, times)
+    for time, _, key in due:
+        old = groups[key]
+        new = groups_fold.fire_window_timers(key, old, window_timers.get(key, ()))
+        new = groups_fold.fire_ttl_timers(key, new, ttl_timers.get(key, ()))
+        if new is not None and new.withheld and key in released:
+            new = groups_fold.release(key, new)
+        if new is not old:
+            groups_fold.upserts.groups.append((key, new))
+        times += repeat(time, len(groups_fold.changelog) - len(times))
+    upserts = groups_fold.upserts
+    upserts.timers = list(dict(upserts.timers).items())  # of several changes of a timer the last
+    counters.misfits = groups_fold.results.misfits[0]
+    return FoldResult(groups_fold.changelog, upserts, counters, groups_fold.closed, times)
 
 
 def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) -> None:
-    """Without an accumulator, what is retracted before the first accumulate never was."""
+    """Drop retractions before the first +I or +U of a group without accumulator."""
     dropped = 0
     for position, *values in delta[HEADS]:
         if position < delta[FIRST_PLUS]:
-            program.restore(delta, *values)
+            program.undo_retraction(delta, *values)
             dropped += 1
     if dropped:
         counters.dropped_retractions += dropped
@@ -191,14 +184,16 @@ def _drop_heads(program: Program, key: Key, delta: Delta, counters: Counters) ->
             counters.dropped_keys.append((key, dropped))
 
 
-def _begins(delta: Delta) -> bool:
-    """Whether a delta begins a group that is withheld: an accumulate does, even if nothing of it
-    is left."""
+def _starts_group(delta: Delta) -> bool:
+    """Return whether a delta starts a withheld group.
+
+    A +I or +U starts one, even if a later retraction cancels it.
+    """
     return bool(delta[FIRST_PLUS] < NEVER)
 
 
-def _idle(program: Program, delta: Delta) -> bool:
-    """Whether a delta changes nothing at all."""
+def _is_empty(program: Program, delta: Delta) -> bool:
+    """Return whether a delta changes nothing."""
     if delta[ROW_COUNT]:
         return False
     cells_end = FIRST_CELL + len(program.cells) - 1
@@ -207,7 +202,7 @@ def _idle(program: Program, delta: Delta) -> bool:
     )
 
 
-def _stored(
+def _read_multisets(
     program: Program,
     state: State,
     argument: int,
@@ -215,136 +210,137 @@ def _stored(
     deltas: Mapping[Key, Delta],
     groups: Mapping[Key, Group | None],
 ) -> Iterator[Counts]:
-    """The old multisets, in the order in which they are met: one read for a whole bucket. Of a
-    group without accumulator nothing is stored."""
+    """Read the stored multisets of all groups at once; yield them in the order of `keys`.
+
+    A group without accumulator has no stored multiset and is skipped.
+    """
     slot = program.multiset_slot(argument)
-    asked = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
-    return iter(state.multisets(argument, asked))
+    wanted = [(key, deltas[key][slot]) for key in keys if groups[key] is not None]
+    return iter(state.multisets(argument, wanted))
 
 
-class _Folding:
-    """One fold while it goes through its groups."""
+class _GroupsFold:
+    """Folds group after group; collects their changelog rows, upserts and counters."""
 
     def __init__(
         self,
         program: Program,
         state: State,
         counters: Counters,
-        rules: Rules,
-        now_ms: int,
-        watermark: int | None,
+        context: FoldContext,
     ) -> None:
+        rules = context.rules
         self.program = program
         self.state = state
         self.counters = counters
         self.rules = rules
         self.refresh = rules.refresh
         self.closing = rules.closing
-        self.timed = rules.ttl_ms > 0 or self.closing is not None
-        self.now_ms = now_ms
-        self.watermark = watermark
+        self.has_timers = rules.ttl_ms > 0 or self.closing is not None
+        self.now_ms = context.now_ms
+        self.watermark = context.watermark
         self.changelog: list[ChangelogRow] = []
         self.upserts = Upserts([], [], [])
-        self.slots = [
-            (argument, program.multiset_slot(argument), argument in program.settled)
-            for argument in program.multisets
-        ]
-        self.results = Results(program, state)
+        self.multiset_updates = list(program.update_multiset.items())
+        self.results = GroupResults(program, state)
         self.rows = program.rows
         self.closed: list[Key] = []
-        self.no_result: Row = (None,) * len(program.plan.kept)
+        self.null_result: Row = (None,) * len(program.plan.kept_results)
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def group(
+    def emit(
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
-        """Fold one group: its cells, its entries, its result and what the changelog says."""
+        """Fold one group: its cells, its entries, its result and its changelog rows."""
         program = self.program
         if old is not None and old.withheld:
-            raise BrokenLaw(f"the changes of {key!r} are withheld, and were not released")
+            raise BrokenLaw(f"changes of {key!r} are withheld; release them before the fold")
         count = 0 if old is None else old.cells[0]
-        gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
-        lasting = count + delta[ROW_COUNT] != 0
+        new_count = count + delta[ROW_COUNT]
+        unmatched = min(count, 0) - min(new_count, 0)
         results = self.results
         results.begin(key)
-        for (argument, slot, settled), multisets in zip(self.slots, stored, strict=True):
-            known = NOTHING if old is None else next(multisets)
-            shown = program.shown(argument, None if old is None else old.result)
-            touch = program.touch[argument]
-            changed, largest, smallest, lost, grown = (
-                touch(delta[slot], known, *shown, delta)
-                if settled
-                else touch(delta[slot], known, *shown)
-            )
-            gone = max(gone, grown)
-            if lasting:
-                if changed:
-                    self.upserts.multisets.append((argument, key, changed))
-                results.see(argument, changed, largest, smallest, lost)
-        if not lasting:
+        for (argument, update_multiset), multisets in zip(
+            self.multiset_updates, stored, strict=True
+        ):
+            counts = NO_COUNTS if old is None else next(multisets)
+            extremes = program.emitted_extremes(argument, None if old is None else old.result)
+            change = update_multiset(delta, counts, *extremes)
+            unmatched = max(unmatched, change.unmatched)
+            if new_count != 0:
+                if change.counts:
+                    self.upserts.multisets.append((argument, key, change.counts))
+                results.find_extremes(argument, change)
+        if new_count == 0:
             if old is not None:
-                self._end(key, old, announce=True)
+                self._end_group(key, old, emit=True)
                 self.upserts.groups.append((key, None))
             return
         cells = program.merge(None if old is None else old.cells, delta)
-        self.counters.unmatched_retractions += max(gone, 0)
-        result = results.of(cells)
+        self.counters.unmatched_retractions += max(unmatched, 0)
+        result = results.compute(cells)
         if self.rows is not None:
-            result, held = self._told(key, program.row(old), result)
-            self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
+            result, action = self._emit_computed(key, program.row(old), result)
+            self.upserts.groups.append((key, self._make_group(key, old, cells, result, action)))
             return
-        group = self._written(key, old, cells, result) if self.timed else Group(cells, result)
+        if self.has_timers:
+            group = self._make_group(key, old, cells, result, Action.EMIT)
+        else:
+            group = Group(cells, result)
         self.upserts.groups.append((key, group))
         if old is None:
             self.changelog.append((Op.INSERT, key, result))
-        elif self.refresh or not same_row(old.result, result, floating=program.floating_results):
+        elif self.refresh or not is_same_row(old.result, result, floating=program.floating_results):
             self.changelog.append((Op.UPDATE_BEFORE, key, old.result))
             self.changelog.append((Op.UPDATE_AFTER, key, result))
 
     def withhold(
         self, key: Key, old: Group | None, delta: Delta, stored: Sequence[Iterator[Counts]]
     ) -> None:
-        """Fold one group and say nothing yet. It stays at a row count of 0 too: until the bundle
-        ends it has an accumulator, which later retractions find."""
+        """Fold one group without emitting.
+
+        The group stays in the state even with a row count of 0: until the bundle ends, later
+        retractions need its accumulator.
+        """
         program = self.program
         count = 0 if old is None else old.cells[0]
-        gone = min(count, 0) - min(count + delta[ROW_COUNT], 0)
-        for (argument, slot, settled), multisets in zip(self.slots, stored, strict=True):
-            known = NOTHING if old is None else next(multisets)
-            touch = program.touch[argument]
-            changed, _, _, _, grown = (
-                touch(delta[slot], known, None, None, delta)
-                if settled
-                else touch(delta[slot], known, None, None)
-            )
-            gone = max(gone, grown)
-            if changed:
-                self.upserts.multisets.append((argument, key, changed))
+        unmatched = min(count, 0) - min(count + delta[ROW_COUNT], 0)
+        for (argument, update_multiset), multisets in zip(
+            self.multiset_updates, stored, strict=True
+        ):
+            counts = NO_COUNTS if old is None else next(multisets)
+            change = update_multiset(delta, counts, None, None)
+            unmatched = max(unmatched, change.unmatched)
+            if change.counts:
+                self.upserts.multisets.append((argument, key, change.counts))
         cells = program.merge(None if old is None else old.cells, delta)
-        self.counters.unmatched_retractions += max(gone, 0)
-        unshown = old is None or old.held in (UNSHOWN, HIDDEN)
-        result = self.no_result if old is None else old.result
-        held = UNSHOWN if unshown else WITHHELD
-        self.upserts.groups.append((key, self._written(key, old, cells, result, held)))
+        self.counters.unmatched_retractions += max(unmatched, 0)
+        result = self.null_result if old is None else old.result
+        group = self._make_group(key, old, cells, result, Action.WITHHOLD)
+        self.upserts.groups.append((key, group))
 
-    def _written(
-        self, key: Key, old: Group | None, cells: Cells, result: Row, held: int = SHOWN
+    def _make_group(
+        self, key: Key, old: Group | None, cells: Cells, result: Row, action: Action
     ) -> Group:
-        """The group as this bundle leaves it. One of a window that closes has timers from its
-        beginning. Under a TTL it has one, which may be early: then it is set anew, so that a write
-        costs none."""
+        """Return the group after this bundle, and set its timers.
+
+        A new group of a closing window gets its timers at once. Under a TTL a group has one timer,
+        which may be early: when it fires it is set again, so a write to the group costs no timer.
+        """
+        visibility = next_visibility(None if old is None else old.visibility, action)
+        assert visibility is not None
         if old is None and self.closing is not None:
             timers = self.closing.timers(key, self.watermark)
             self.upserts.timers += [(timer, True) for timer in timers]
         if not self.rules.ttl_ms:
-            return Group(cells, result, held)
+            return Group(cells, result, visibility)
         due = self.now_ms + self.rules.ttl_ms
         timer = None if old is None else old.timer
-        if timer is None or timer > due:  # none yet, or of a longer TTL
+        if timer is None or timer > due:  # no timer yet, or from a longer TTL
             self._set_timer(key, timer, due)
             timer = due
-        return Group(cells, result, held, self.now_ms, timer)
+        return Group(cells, result, visibility, self.now_ms, timer)
 
     def _set_timer(self, key: Key, before: int | None, after: int | None) -> None:
         for time, is_set in ((before, False), (after, True)):
@@ -354,39 +350,44 @@ class _Folding:
 
     # --- time -----------------------------------------------------------------------------------
 
-    def after_window(
+    def fire_window_timers(
         self, key: Key, group: Group | None, timers: Sequence[GroupTimer]
     ) -> Group | None:
-        """The group once the watermark has passed what it waited for: told, or closed, for which
-        it says its last word before."""
+        """Return the group after its window timers fired: emitted, closed or unchanged.
+
+        Withheld results are emitted before the group closes.
+        """
         self.upserts.timers += [(timer, False) for timer in timers]
         if not timers or group is None:
             return group
         assert self.closing is not None
         assert self.watermark is not None
-        reached = {timer.namespace for timer in timers}
+        namespaces = {timer.namespace for timer in timers}
         closed_at = self.closing.closed_at(key)
         closes = closed_at <= self.watermark
-        if group.withheld and (closes or (COMPLETE in reached and not self.rules.withhold)):
-            told = self.release(key, group)
-            if told is None:
+        if group.withheld and (closes or (COMPLETE in namespaces and not self.rules.withhold)):
+            emitted = self.release(key, group)
+            if emitted is None:
                 return None
-            group = told
+            group = emitted
         if closes:
             self.counters.closed += 1
             self.closed.append(key)
-            self._end_entries(key)
-            return None if group.held == HIDDEN else Group(group.cells, group.result, CLOSED)
-        if ENDED in reached:  # by a shorter allowed lateness than there is now
-            timer = GroupTimer(Clock.EVENT, closed_at, ENDED, key)
+            self._remove_entries(key)
+            closed = next_visibility(group.visibility, Action.CLOSE)
+            return None if closed is None else Group(group.cells, group.result, closed)
+        if CLOSED in namespaces:  # the timer was set under a shorter allowed lateness
+            timer = GroupTimer(Clock.EVENT, closed_at, CLOSED, key)
             self.upserts.timers.append((timer, True))
         return group
 
-    def after_timers(
+    def fire_ttl_timers(
         self, key: Key, group: Group | None, timers: Iterable[GroupTimer]
     ) -> Group | None:
-        """The group once its timers have fired: as it was, with a later one, or gone. What is
-        withheld does not expire; it is looked at again in a part of the TTL."""
+        """Return the group after its TTL timers fired: unchanged, with a later timer, or None.
+
+        A withheld group does not expire; its timer is set again, a part of the TTL later.
+        """
         for timer in timers:
             self.upserts.timers.append((timer, False))
             if group is None or timer.time != group.timer:
@@ -397,7 +398,7 @@ class _Folding:
                 due = max(due, self.now_ms + ttl // WITHHELD_EXPIRY_PARTS + 1)
             if due > self.now_ms:
                 self._set_timer(key, None, due)
-                group = Group(group.cells, group.result, group.held, written, due)
+                group = Group(group.cells, group.result, group.visibility, written, due)
             else:
                 self._expire(key, group)
                 group = None
@@ -410,59 +411,63 @@ class _Folding:
             self.changelog.append((Op.DELETE, key, row))
         elif row is not None:
             self.counters.expired_silently += 1
-        self._end_entries(key)
+        self._remove_entries(key)
 
     def release(self, key: Key, group: Group) -> Group | None:
-        """The group once its net change since it was last emitted is told."""
+        """Emit the net change of a group since its last result, and return the new group."""
         before = self.program.row(group)
         if group.cells[0] == 0:
-            self._end(key, group, announce=before is not None)
+            self._end_group(key, group, emit=before is not None)
             return None
-        result = self.results.stored(key, group.cells)
+        result = self.results.compute_stored(key, group.cells)
         if self.rows is not None:
-            result, held = self._told(key, before, result)
-            return Group(group.cells, result, held, group.written, group.timer)
+            result, action = self._emit_computed(key, before, result)
+            visibility = next_visibility(group.visibility, action)
+            assert visibility is not None
+            return Group(group.cells, result, visibility, group.written, group.timer)
         floating = self.program.floating_results
         if before is None:
             self.changelog.append((Op.INSERT, key, result))
-        elif self.refresh or not same_row(before, result, floating=floating):
+        elif self.refresh or not is_same_row(before, result, floating=floating):
             self.changelog.append((Op.UPDATE_BEFORE, key, before))
             self.changelog.append((Op.UPDATE_AFTER, key, result))
-        return Group(group.cells, result, SHOWN, group.written, group.timer)
+        return Group(group.cells, result, Visibility.SHOWN, group.written, group.timer)
 
-    # --- both ------------------------------------------------------------------------------------
+    # --- rows and time ---------------------------------------------------------------------------
 
-    def _told(self, key: Key, before: Row | None, aggregates: Row) -> tuple[Row, int]:
-        """What is stored of a group's result, and whether it has a row, where the query has HAVING
-        or expressions over aggregates; what has changed of the row is told."""
+    def _emit_computed(self, key: Key, before: Row | None, aggregates: Row) -> tuple[Row, Action]:
+        """Emit a group's change in a query with HAVING or with expressions over aggregates.
+
+        Return the result to store, and whether the group has a row.
+        """
         assert self.rows is not None
-        stored, passes = self.rows.stored(key, aggregates, self.results.misfits)
-        after = self.rows.row(stored) if passes else None
-        if before is None or after is None:
-            if after is not None:
-                self.changelog.append((Op.INSERT, key, after))
+        stored, passes = self.rows.compute(key, aggregates, self.results.misfits)
+        row = self.rows.select(stored) if passes else None
+        if before is None or row is None:
+            if row is not None:
+                self.changelog.append((Op.INSERT, key, row))
             elif before is not None:
                 self.changelog.append((Op.DELETE, key, before))
-        elif self.refresh or not same_row(before, after, floating=self.program.floating_results):
+        elif self.refresh or not is_same_row(before, row, floating=self.program.floating_results):
             self.changelog.append((Op.UPDATE_BEFORE, key, before))
-            self.changelog.append((Op.UPDATE_AFTER, key, after))
-        return stored, SHOWN if passes else HIDDEN
+            self.changelog.append((Op.UPDATE_AFTER, key, row))
+        return stored, Action.EMIT if passes else Action.EMIT_NO_ROW
 
-    def _end(self, key: Key, old: Group, *, announce: bool) -> None:
-        """A group that ends takes all of its entries along, unmatched ones too, and its timer."""
+    def _end_group(self, key: Key, old: Group, *, emit: bool) -> None:
+        """End a group: remove all of its entries, unmatched ones too, and its timer."""
         row = self.program.row(old)
-        if announce and row is not None:
+        if emit and row is not None:
             self.changelog.append((Op.DELETE, key, row))
         if old.timer is not None:
             self._set_timer(key, old.timer, None)
-        self._end_entries(key)
+        self._remove_entries(key)
 
-    def _end_entries(self, key: Key) -> None:
-        self.upserts.multisets += emptied(self.program, self.state, key)
+    def _remove_entries(self, key: Key) -> None:
+        self.upserts.multisets += empty_multisets(self.program, self.state, key)
 
 
-def emptied(program: Program, state: State, key: Key) -> Iterator[tuple[int, Key, Counts]]:
-    """The multisets of a group as it leaves them when it ends: no entry stays."""
+def empty_multisets(program: Program, state: State, key: Key) -> Iterator[tuple[int, Key, Counts]]:
+    """Yield the changes that remove every multiset entry of a group that ends."""
     for argument in program.multisets:
         entries = state.entries(argument, key)
         if entries:

@@ -1,10 +1,11 @@
-"""Group results: what the cells and multisets of a group give, as a row of the changelog.
+"""Group results: compute the result row of a group from its cells and multisets.
 
-    touched multisets ──see──► extremes, overlays ──┐
-                                    cells ──of──────┴──► result
+    changed multisets ──find_extremes──► MAX, MIN, multisets to scan ──┐
+                                                   cells ──────────────┴─compute──► result
 
-An extreme that is shown already and has not gone costs nothing; aggregates that look into a
-multiset are handed its present values, and read as much as they need.
+`GroupResults.find_extremes` finds the next MAX or MIN after a retraction. A MAX that is still
+present costs nothing. Other aggregates that scan a multiset get an iterator over its present
+values, and read as many as they need.
 """
 
 from __future__ import annotations
@@ -12,67 +13,75 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.program import LARGEST_LOST, SMALLEST_LOST, Cells, Program
+from jobs.core.fold.program import (
+    LARGEST_RETRACTED,
+    SMALLEST_RETRACTED,
+    Cells,
+    MultisetChange,
+    Program,
+)
 from jobs.core.fold.state import Counts, Key, State
 from jobs.core.values.change import Row, Value
 
-NOTHING: Counts = {}
+NO_COUNTS: Counts = {}
 
 
-class Results:
-    """Makes the results of one fold, group after group; `misfits` counts what did not fit."""
+class GroupResults:
+    """Computes the results of one fold, group by group; `misfits` counts those that overflow."""
 
     def __init__(self, program: Program, state: State) -> None:
         self.misfits = [0]
         self._program = program
         self._state = state
-        self._looked_into = frozenset(program.looked_into)
+        self._scanned = frozenset(program.scanned)
         self._key: Key = ()
         self._extremes: list[Value] = []
         self._present: dict[int, PresentValues[Any]] = {}
 
     def begin(self, key: Key) -> None:
-        """A group whose multisets are seen next, one after the other."""
+        """Begin a group; call `find_extremes` for each of its multisets next."""
         self._key = key
         self._extremes = []
 
-    def see(
-        self, argument: int, changed: Counts, largest: Value, smallest: Value, lost: int
-    ) -> None:
-        """What has become of one multiset. MAX and MIN are over values with positive
-        multiplicity; the stored multiset is searched only when the value shown so far has gone
-        and none that came is further out."""
-        if lost or argument in self._looked_into:
-            present = self._present[argument] = self._state.present(argument, self._key, changed)
+    def find_extremes(self, argument: int, change: MultisetChange) -> None:
+        """Find MAX and MIN of an argument after the change of its multiset.
+
+        If the emitted extreme was retracted and no new value replaces it, search the stored
+        multiset for the next one. Only values with a positive multiplicity count.
+        """
+        if change.retracted or argument in self._scanned:
+            present = self._present[argument] = self._state.present(
+                argument, self._key, change.counts
+            )
         for of, is_largest in self._program.extremes:
             if of != argument:
                 continue
-            if lost & (LARGEST_LOST if is_largest else SMALLEST_LOST):
+            if change.retracted & (LARGEST_RETRACTED if is_largest else SMALLEST_RETRACTED):
                 self._extremes.append(present.first(descending=is_largest))
             else:
-                self._extremes.append(largest if is_largest else smallest)
+                self._extremes.append(change.largest if is_largest else change.smallest)
 
-    def of(self, cells: Cells) -> Row:
-        """The result of the group whose multisets were seen."""
+    def compute(self, cells: Cells) -> Row:
+        """Return the result of the group, after `find_extremes` for each of its multisets."""
         program = self._program
-        if not program.looked_into:
+        if not program.scanned:
             return program.result(cells, self._extremes, self.misfits)
-        present = [self._present[argument] for argument in program.looked_into]
+        present = [self._present[argument] for argument in program.scanned]
         return program.result(cells, self._extremes, self.misfits, present)
 
-    def stored(self, key: Key, cells: Cells) -> Row:
-        """The result of a group of which nothing changes."""
+    def compute_stored(self, key: Key, cells: Cells) -> Row:
+        """Return the result of a group from its stored multisets alone."""
         for argument in self._program.multisets:
-            self._present[argument] = self._state.present(argument, key, NOTHING)
+            self._present[argument] = self._state.present(argument, key, NO_COUNTS)
         self._extremes = [
             self._present[argument].first(descending=is_largest)
             for argument, is_largest in self._program.extremes
         ]
-        return self.of(cells)
+        return self.compute(cells)
 
 
-def same_row(left: Row, right: Row, *, floating: bool) -> bool:
-    """Equality of results, where NaN equals NaN."""
+def is_same_row(left: Row, right: Row, *, floating: bool) -> bool:
+    """Return whether two results are equal, where NaN equals NaN."""
     if left == right:
         return True
     return floating and all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))

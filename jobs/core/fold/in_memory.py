@@ -1,11 +1,11 @@
-"""Bundle: the signed rows between two cuts; Tally: one query's groups, kept in memory.
+"""Fold the bundles of one query in memory: `Bundle` has the rows, `MemoryFold` the groups.
 
-    signed rows ──► Bundle ──► one Consolidation a partition ──► Tally: project, gather, fold
+    signed rows ──► Bundle ──► one Consolidation per partition ──► MemoryFold: project, gather, fold
                                                                             │
                                            laws ◄── changelog rows ◄────────┴──► MemoryState
 
-The pipeline does the same with a task for each range and a hot state for each bucket. This is the
-way of replays, of simulations and of the tests that prove the core.
+The pipeline does the same with a task for each range and a hot state for each bucket. Replays,
+simulations and the tests of the core use this module.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 
-from jobs.core.fold.fold import Folded
+from jobs.core.fold.fold import FoldContext, FoldResult
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.program import Program
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.sessions import fold_of, fold_time_of
 from jobs.core.fold.state import Key, MemoryState
 from jobs.core.fold.timers import Clock
@@ -30,7 +30,7 @@ Projection = Callable[[Row], Projected | None]  # of a row of used columns; None
 
 
 class Bundle:
-    """Signed rows in the order that gives them their positions: (partition, offset, index)."""
+    """The signed rows of one bundle; `consolidate` sorts them by partition, offset and index."""
 
     __slots__ = ("_partitions", "rows")
 
@@ -39,29 +39,29 @@ class Bundle:
         self._partitions: dict[int, list[tuple[int, tuple[int, Row]]]] = {}
 
     def add(self, partition: int, offset: int, changes: Iterable[tuple[int, Row]]) -> None:
-        """Take changes of one message, or the part of them that this bundle holds."""
-        arrived = self._partitions.setdefault(partition, [])
-        before = len(arrived)
-        arrived.extend((offset, change) for change in changes)
-        self.rows += len(arrived) - before
+        """Add the changes of one message, or the part of them that belongs to this bundle."""
+        rows = self._partitions.setdefault(partition, [])
+        before = len(rows)
+        rows.extend((offset, change) for change in changes)
+        self.rows += len(rows) - before
 
-    def ranges(self) -> list[Consolidation]:
-        """What the map tasks of an epoch would ship: one consolidation a partition, in order."""
+    def consolidate(self) -> list[Consolidation]:
+        """Return one consolidation per partition, in order, as the decode tasks emit them."""
         consolidations = []
         for ordinal, partition in enumerate(sorted(self._partitions)):
-            arrived = sorted(self._partitions[partition], key=itemgetter(0))
+            rows = sorted(self._partitions[partition], key=itemgetter(0))
             consolidation = Consolidation(ordinal)
-            consolidation.add(change for _, change in arrived)
+            consolidation.add(change for _, change in rows)
             consolidations.append(consolidation)
         return consolidations
 
 
-class Tally:
-    """One query over a MemoryState: folds bundle after bundle, with the laws on.
+class MemoryFold:
+    """Folds bundle after bundle of one query into a MemoryState, and checks the laws.
 
-    With windows it takes opened rows, and the plan is the one before they are opened.
-    `group_of` is what a map task knows of a row's group (see Consolidation.weighted); with or
-    without it the outcome is the same.
+    In a query with windows the caller expands rows to windows first; `plan` is the plan before
+    that step. `group_of` returns the group of a row if a decode task knows it (see
+    `Consolidation.consolidate`); the outcome is the same without it.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Tally:
         plan: Plan,
         projection: Projection,
         *,
-        rules: Rules = FOR_EVER,
+        rules: Rules = DEFAULT_RULES,
         group_of: Callable[[Row], Hashable] | None = None,
     ) -> None:
         self.plan = plan
@@ -82,48 +82,51 @@ class Tally:
 
     def fold(
         self, ranges: Iterable[Consolidation], now_ms: int = 0, watermark: int | None = None
-    ) -> Folded:
-        """Fold one bundle; its changes are in the state when this returns."""
+    ) -> FoldResult:
+        """Fold one bundle and apply its changes to the state."""
         deltas = self.program.gather(*self._weighted(ranges))
-        return self._applied(
+        return self._apply(
             fold_of(self.program)(
-                self.program, self.state, deltas,
-                order=self._order, rules=self._rules, now_ms=now_ms, watermark=watermark,
+                self.program, self.state, deltas, self._context(now_ms, watermark)
             )
-        )  # fmt: skip
+        )
 
     def pass_time(
         self, now_ms: int = 0, *, release: bool = False, watermark: int | None = None
-    ) -> Folded:
-        """Fold what time has made due: windows that `watermark` completes or closes, groups whose
-        TTL has passed; with `release`, results that were withheld."""
-        return self._applied(
+    ) -> FoldResult:
+        """Fold the work that is due at `now_ms` and `watermark`, without rows.
+
+        The work is windows to complete or close and groups whose TTL has passed; with `release`,
+        also withheld results.
+        """
+        return self._apply(
             fold_time_of(self.program)(
-                self.program, self.state,
-                order=self._order, rules=self._rules, now_ms=now_ms, release=release,
-                watermark=watermark,
+                self.program, self.state, self._context(now_ms, watermark), release=release
             )
-        )  # fmt: skip
+        )
+
+    def _context(self, now_ms: int, watermark: int | None) -> FoldContext:
+        return FoldContext(self._order, self._rules, now_ms, watermark)
 
     @property
     def wakes_at(self) -> int | None:
-        """When the next group may expire."""
+        """The time at which the next group may expire."""
         return self.state.next_timer(Clock.PROCESSING)
 
-    def _applied(self, folded: Folded) -> Folded:
+    def _apply(self, folded: FoldResult) -> FoldResult:
         checked = repeats_the_last_row(self._last_row, well_formed(folded.changelog))
         folded.changelog = list(checked)
         self.state.apply(folded.upserts)
         return folded
 
     def _weighted(self, ranges: Iterable[Consolidation]) -> list[Sequence[object]]:
-        """Keys, argument values, positions and weights of the projected rows, side by side."""
+        """Return the keys, arguments, positions and weights of the projected rows, as columns."""
         keys: list[Key] = []
         arguments: list[Row] = []
         positions: list[int] = []
         weights: list[int] = []
         for consolidation in ranges:
-            weighted = consolidation.weighted(self._group_of)
+            weighted = consolidation.consolidate(self._group_of)
             for row, position, weight in zip(*weighted, strict=True):
                 projected = self._projection(row)
                 if projected is None:
@@ -141,14 +144,16 @@ class Tally:
 
 
 def plain_projection(plan: Plan) -> Projection | None:
-    """The projection of a plan that only picks columns and constants, for which nobody needs
-    Spark; None where a row expression has to be evaluated."""
+    """Return the projection of a plan that only picks columns and constants; it needs no Spark.
+
+    None if a row expression has to be evaluated.
+    """
     expressions = [named.expression for named in (*plan.group, *plan.arguments)]
     if plan.where is not None or not all(map(_is_plain, expressions)):
         return None
-    places = {column.name: place for place, column in enumerate(plan.used)}
-    group = [_picked(named.expression, places) for named in plan.group]
-    arguments = [_picked(named.expression, places) for named in plan.arguments]
+    indexes = {column.name: index for index, column in enumerate(plan.used)}
+    group = [_make_picker(named.expression, indexes) for named in plan.group]
+    arguments = [_make_picker(named.expression, indexes) for named in plan.arguments]
 
     def projection(row: Row) -> Projected:
         return tuple([pick(row) for pick in group]), tuple([pick(row) for pick in arguments])
@@ -162,19 +167,20 @@ def _is_plain(expression: Expression) -> bool:
     return isinstance(expression, Column | Constant)
 
 
-def _picked(expression: Expression, places: dict[str, int]) -> Callable[[Row], Value]:
+def _make_picker(expression: Expression, indexes: dict[str, int]) -> Callable[[Row], Value]:
+    """Return a function that reads the value of a plain expression from a row."""
     if isinstance(expression, Column):
-        return itemgetter(places[expression.name])
+        return itemgetter(indexes[expression.name])
     if isinstance(expression, Composite):
-        parts = [_picked(part, places) for part in expression.parts]
-        needed = {"last": slice(-1, None), "any": slice(None), "never": slice(0)}
-        looked_at = needed[expression.null_where]
+        parts = [_make_picker(part, indexes) for part in expression.parts]
+        null_parts = {"last": slice(-1, None), "any": slice(None), "never": slice(0)}
+        checked = null_parts[expression.null_where]
 
-        def together(row: Row) -> Value:
+        def pick_parts(row: Row) -> Value:
             values = tuple([pick(row) for pick in parts])
-            return None if None in values[looked_at] else values
+            return None if None in values[checked] else values
 
-        return together
+        return pick_parts
     assert isinstance(expression, Constant)
     value = expression.value
     return lambda row: value

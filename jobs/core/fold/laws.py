@@ -1,7 +1,7 @@
-"""Laws: wrappers that pass data through and stop loudly when it breaks what must always hold.
+"""Laws: wrappers that pass data through and raise BrokenLaw if it violates an invariant.
 
-They are on in production too; a broken law is a bug of ours, and a job that stops has lost
-nothing.
+They run in production too. A broken law is a bug in retally; the job stops before it commits, so
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 class BrokenLaw(AssertionError):
-    """Something that cannot be happened; the job stops before it is committed."""
+    """An invariant is violated; the job stops before it commits."""
 
 
 def well_formed(changelog: Iterable[tuple[Op, K, R]]) -> Iterator[tuple[Op, K, R]]:
-    """Within a bundle a key has +I, or -D, or -U directly before its +U, and once only."""
+    """Check that a bundle has at most one change per key: +I, -D, or -U directly before +U."""
     seen: set[K] = set()
     open_update: K | None = None
     waiting = False
@@ -45,30 +45,32 @@ def well_formed(changelog: Iterable[tuple[Op, K, R]]) -> Iterator[tuple[Op, K, R
 def repeats_the_last_row(
     last: Callable[[K], R | None], changelog: Iterable[tuple[Op, K, R]]
 ) -> Iterator[tuple[Op, K, R]]:
-    """Each retraction repeats the last row of its key exactly; +I only where there is none.
+    """Check that each retraction repeats the last row of its key, and +I finds none.
 
-    `last` tells a key's row before the bundle. NaN equals itself here as everywhere.
+    `last` returns a key's row before the bundle. NaN equals itself, as everywhere.
     """
     for op, key, row in changelog:
         if op is not Op.UPDATE_AFTER:
             before = last(key)
             if op is Op.INSERT and before is not None:
-                raise BrokenLaw(f"+I of {key!r}, which is there already as {before!r}")
+                raise BrokenLaw(f"+I of {key!r}, which already exists as {before!r}")
             if op is not Op.INSERT and repr(before) != repr(row):
                 raise BrokenLaw(f"{op} of {key!r} retracts {row!r}, but the last row is {before!r}")
         yield op, key, row
 
 
 def messages_conserved(where: str, read: int, **parts: int) -> None:
-    """Every message that was read is decoded, skipped, filtered or quarantined."""
+    """Check that every message is decoded, skipped, filtered or quarantined."""
     if read != sum(parts.values()):
         raise BrokenLaw(f"{where}: {read} messages were read, but {parts} add up to "
                         f"{sum(parts.values())}")  # fmt: skip
 
 
 def rows_conserved(sent: int, arrived: int, *, filters: bool, copies: int = 1) -> int:
-    """Every weighted row that decoding sent arrives where rows are folded, so many times as it is
-    in windows, or WHERE has taken it out; how many that was."""
+    """Check that every decoded row reached the fold, and return how many WHERE removed.
+
+    Each row arrives once per window that it is in (`copies`).
+    """
     whole, rest = divmod(arrived, copies)
     if rest or whole > sent or (whole < sent and not filters):
         raise BrokenLaw(f"{sent} weighted rows were sent, {arrived} arrived, {copies} of each")

@@ -1,72 +1,94 @@
-"""Program: the fold of one plan as generated code, built once and specialised to its columns.
+"""Program: the fold of one plan as generated code, specialised to the plan's columns.
 
     consolidated rows ──gather──► one delta a group ──merge──► cells ──result──► result values
+                                      │                          ▲
+                                      └──update_multiset─────────┘ entry cells
 
 A delta is a list: [row count, first plus, heads, cells of the accumulators ..., multisets ...].
-A value that has come or gone in a multiset changes the cells that count distinct ones; the code
-that looks at the multiset puts that into the delta, before it is merged.
+Heads are the retractions before a group's first +I or +U, which is at position `first plus`.
+Entry cells (COUNT DISTINCT, ...) follow from the multiplicities of a multiset: `update_multiset`
+compares old and new multiplicities and writes these cells into the delta before it is merged.
 
 Print `Program(plan).source` (or run `retally plan SPEC`) to read what runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.core.aggregates import (
     FUNCTIONS,
     RUNTIME,
     Accumulator,
     Cell,
-    Settled,
+    EntryAccumulator,
     Site,
     Storage,
     accumulators_of,
 )
 from jobs.core.evaluate.group_rows import GroupRows
-from jobs.core.fold.state import HIDDEN, UNSHOWN, Group
+from jobs.core.fold.state import Group
 from jobs.core.plan.tree import Aggregate, Plan
 from jobs.core.values.change import Row, Value
 
 NEVER = 1 << 62  # later than every position
 ROW_COUNT, FIRST_PLUS, HEADS, FIRST_CELL = range(4)
-LARGEST_LOST, SMALLEST_LOST = 1, 2
+LARGEST_RETRACTED, SMALLEST_RETRACTED = 1, 2  # bits of MultisetChange.retracted
 NO_KEY = object()
 Delta = list[Any]
 Cells = tuple[int, ...]
-# New multiplicities; largest, smallest; what of them is lost; by how much multiplicities grew
-# below zero.
-Touched = tuple[dict[Value, int], Value, Value, int, int]
+
+
+class MultisetChange(NamedTuple):
+    """The effect of a delta on one multiset of a group.
+
+    `largest` and `smallest` are the emitted extremes, or new values beyond them. `retracted` has
+    the bit of each emitted extreme that was retracted and not replaced by a new value: then the
+    next value is still to be found (GroupResults.find_extremes).
+    """
+
+    counts: dict[Value, int]  # new multiplicities of the changed values
+    largest: Value
+    smallest: Value
+    retracted: int
+    unmatched: int  # by how much multiplicities sank further below zero
+
+
+# Arguments: the delta of a group, stored multiplicities, emitted largest and smallest value.
+UpdateMultiset = Callable[[Delta, Mapping[Value, int], Value, Value], MultisetChange]
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """An end of a multiset, of which the greatest or the least value may be shown."""
+class _Extreme:
+    """One end of a multiset: generates the code that follows its greatest or smallest value."""
 
     name: str
     sign: str
     bit: int
 
-    def reached(self, floating: bool) -> list[str]:
-        """Lines of code for a value that is there."""
+    def replace_lines(self, floating: bool) -> list[str]:
+        """Return code that replaces the extreme if a present value is beyond it."""
         beyond = f"value {self.sign} {self.name}"
         if floating:  # NaN is the greatest
             order = ("value", self.name) if self.sign == ">" else (self.name, "value")
-            beyond = f"beats({', '.join(order)})"
+            beyond = f"is_greater({', '.join(order)})"
         return [f"if {self.name} is None or {beyond}:", f"    {self.name} = value"]
 
-    def left(self, floating: bool) -> list[str]:
-        """Lines of code for a value that has gone."""
-        was = f"was_{self.name}"
-        same = f"value == {was}"
+    def retract_lines(self, floating: bool) -> list[str]:
+        """Return code that notes that the emitted extreme is no longer present."""
+        emitted = f"emitted_{self.name}"
+        same = f"value == {emitted}"
         if floating:  # NaN equals itself
-            same = f"({same} or value != value and {was} != {was})"
-        return [f"if {was} is not None and {same}:", f"    lost |= {self.bit}"]
+            same = f"({same} or value != value and {emitted} != {emitted})"
+        return [f"if {emitted} is not None and {same}:", f"    retracted |= {self.bit}"]
 
 
-_ENDS = (_End("largest", ">", LARGEST_LOST), _End("smallest", "<", SMALLEST_LOST))
+_EXTREMES = (
+    _Extreme("largest", ">", LARGEST_RETRACTED),
+    _Extreme("smallest", "<", SMALLEST_RETRACTED),
+)
 
 
 def state_names(plan: Plan) -> set[str]:
@@ -75,7 +97,7 @@ def state_names(plan: Plan) -> set[str]:
     for index, argument in enumerate(plan.arguments):
         kept = _accumulators(plan, index)
         names |= {cell.name for part in kept for cell in part.cells}
-        if index == plan.instants or any(part.keeps_values for part in kept):
+        if index == plan.instants_argument or any(part.keeps_values for part in kept):
             names.add(f"value_{argument.name}")
     return names
 
@@ -93,9 +115,11 @@ class Program:
             for index, kept in enumerate(self.arguments)
             if any(accumulator.keeps_values for accumulator in kept)
         )
-        # Those, and the instants of sessions, which no fold of a group looks at.
+        # Those, and the instants of sessions, which the fold of a group does not read.
         self.stored: tuple[int, ...] = (
-            self.multisets if plan.instants is None else (*self.multisets, plan.instants)
+            self.multisets
+            if plan.instants_argument is None
+            else (*self.multisets, plan.instants_argument)
         )
         self.extremes: tuple[tuple[int, bool], ...] = tuple(
             sorted(
@@ -106,80 +130,88 @@ class Program:
                 }
             )
         )
-        # Arguments with cells that follow from their multiset; arguments whose multiset is looked
-        # into for a result.
-        self.settled: frozenset[int] = frozenset(
-            index
-            for index in self.multisets
-            if any(isinstance(part, Settled) for part in self.arguments[index])
-        )
-        self.looked_into: tuple[int, ...] = tuple(
+        # Arguments whose multiset is scanned to compute a result.
+        self.scanned: tuple[int, ...] = tuple(
             index
             for index in self.multisets
             if any(
                 aggregate.argument == index
-                and FUNCTIONS[aggregate.function].reading.looks_into_multiset
+                and FUNCTIONS[aggregate.function].read_cost.reads_multiset
                 for aggregate in plan.aggregates
             )
         )
-        self._shown_at = {
-            argument: (self._shown_by(argument, "largest"), self._shown_by(argument, "smallest"))
+        self._extreme_results = {
+            argument: (
+                self._find_extreme(argument, "largest"),
+                self._find_extreme(argument, "smallest"),
+            )
             for argument in self.multisets
         }
-        self.floating_results = any(kind.floating for _, kind in plan.kept)
-        self.rows = GroupRows(plan) if plan.computes else None
-        touching = (self._touch(argument) for argument in self.multisets)
-        functions = (self._gather(), self._restore(), self._merge(), *touching, self._result())
+        self.floating_results = any(kind.floating for _, kind in plan.kept_results)
+        self.rows = GroupRows(plan) if plan.has_computed else None
+        functions = (
+            self._gather_function(),
+            self._undo_retraction_function(),
+            self._merge_function(),
+            *map(self._update_multiset_function, self.multisets),
+            self._result_function(),
+        )
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
-        scope: dict[str, Any] = {"NEVER": NEVER, "NO_KEY": NO_KEY, "beats": beats, **RUNTIME}
+        scope: dict[str, Any] = {
+            "NEVER": NEVER,
+            "NO_KEY": NO_KEY,
+            "MultisetChange": MultisetChange,
+            "is_greater": is_greater,
+            **RUNTIME,
+        }
         code = compile(self.source, f"<program {', '.join(plan.output)}>", "exec")
-        exec(code, scope)  # noqa: S102 - made of a plan, in which names are letters and digits
+        exec(code, scope)  # noqa: S102 - from a plan, in which names are letters and digits
         self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
-        self.restore: Callable[..., None] = scope["restore"]
+        self.undo_retraction: Callable[..., None] = scope["undo_retraction"]
         self.merge: Callable[[Cells | None, Delta], Cells] = scope["merge"]
-        self.touch: dict[int, Callable[..., Touched]] = {
-            argument: scope[f"touch_{argument}"] for argument in self.multisets
+        self.update_multiset: dict[int, UpdateMultiset] = {
+            argument: scope[f"update_multiset_{argument}"] for argument in self.multisets
         }
         self.result: Callable[..., tuple[Any, ...]] = scope["result"]
 
     def row(self, group: Group | None) -> Row | None:
-        """The row that was last told of a group; None where none is to be seen."""
-        if group is None or group.held in (UNSHOWN, HIDDEN):
+        """Return the row of a group that readers of the changelog see, or None."""
+        if group is None or not group.has_row:
             return None
-        return group.result if self.rows is None else self.rows.row(group.result)
+        return group.result if self.rows is None else self.rows.select(group.result)
 
     def multiset_slot(self, argument: int) -> int:
-        """Where in a delta the multiset of an argument is."""
+        """Return the index of an argument's multiset in a delta."""
         return FIRST_CELL + len(self.cells) - 1 + self.multisets.index(argument)
 
-    def beginning(self) -> Delta:
-        """A delta with nothing in it, which begins a group all the same."""
+    def empty_delta(self) -> Delta:
+        """Return a delta that changes nothing but starts a group."""
         delta: Delta = [0] * (FIRST_CELL + len(self.cells) - 1)
         delta[FIRST_PLUS], delta[HEADS] = 0, None
         return delta + [{} for _ in self.multisets]
 
-    def places(self, argument: int) -> dict[Accumulator, range]:
-        """Where in a group's cells the accumulators of an argument are."""
-        found: dict[Accumulator, range] = {}
+    def cell_ranges(self, argument: int) -> dict[Accumulator, range]:
+        """Return the indexes of each accumulator of an argument in a group's cells."""
+        ranges: dict[Accumulator, range] = {}
         for accumulator in self.arguments[argument]:
             start = self._cell_index(argument, accumulator)
-            found[accumulator] = range(start, start + len(accumulator.cells))
-        return found
+            ranges[accumulator] = range(start, start + len(accumulator.cells))
+        return ranges
 
-    def shown(self, argument: int, result: Row | None) -> tuple[Value, Value]:
-        """The largest and the smallest value of an argument that a result shows."""
+    def emitted_extremes(self, argument: int, result: Row | None) -> tuple[Value, Value]:
+        """Return the largest and the smallest value of an argument in an emitted result."""
         if result is None:
             return None, None
-        largest, smallest = self._shown_at[argument]
+        largest, smallest = self._extreme_results[argument]
         return (
             None if largest is None else result[largest],
             None if smallest is None else result[smallest],
         )
 
-    def _shown_by(self, argument: int, word: str) -> int | None:
-        """The aggregate whose result is an extreme of this argument."""
+    def _find_extreme(self, argument: int, extreme: str) -> int | None:
+        """Return the index of the aggregate whose result is this extreme of an argument."""
         for index, aggregate in enumerate(self.plan.aggregates):
-            if aggregate.argument == argument and FUNCTIONS[aggregate.function].extreme == word:
+            if aggregate.argument == argument and FUNCTIONS[aggregate.function].extreme == extreme:
                 return index
         return None
 
@@ -195,13 +227,13 @@ class Program:
 
     @property
     def _slots(self) -> list[str]:
-        """The names of a delta's slots in generated code."""
+        """The names of a delta's items in generated code."""
         cells = [f"cell_{index}" for index in range(1, len(self.cells))]
         multisets = [f"multiset_{argument}" for argument in self.multisets]
         return ["row_count", "first_plus", "heads", *cells, *multisets]
 
-    def _adding(self) -> list[str]:
-        """Add one row with its weight; adding with -weight takes it back."""
+    def _add_lines(self) -> list[str]:
+        """Return code that adds one row with its weight; adding -weight undoes it."""
         lines = ["row_count += weight"]
         for index, kept in enumerate(self.arguments):
             body: list[str] = []
@@ -217,7 +249,7 @@ class Program:
                 lines += [f"    {line}" for line in body]
         return lines
 
-    def _gather(self) -> list[str]:
+    def _gather_function(self) -> list[str]:
         columns = "".join(f"values_{index}, " for index in range(len(self.arguments)))
         values = "".join(f"value_{index}, " for index in range(len(self.arguments)))
         slots = ", ".join(self._slots)
@@ -225,7 +257,7 @@ class Program:
         fresh = ", ".join(["0", "NEVER", "None", *zeros, *("{}" for _ in self.multisets)])
         return [
             f"def gather(keys, {columns}positions, weights):",
-            '    """Weighted rows become one delta a group; fast where a group comes together."""',
+            '    """Add weighted rows to a delta per group; fastest if the rows come by group."""',
             "    deltas = {}",
             "    last = NO_KEY",
             f"    rows = zip(keys, {columns}positions, weights)",
@@ -244,111 +276,113 @@ class Program:
             f"            heads.append((~position, {values}))",
             "        elif position < first_plus:",
             "            first_plus = position",
-            *(f"        {line}" for line in self._adding()),
+            *(f"        {line}" for line in self._add_lines()),
             "    if last is not NO_KEY:",
             f"        deltas[last] = [{slots}]",
             "    return deltas",
         ]
 
-    def _restore(self) -> list[str]:
+    def _undo_retraction_function(self) -> list[str]:
         values = "".join(f", value_{index}" for index in range(len(self.arguments)))
         slots = ", ".join(self._slots)
         return [
-            f"def restore(delta{values}):",
-            '    """Take back a retraction at the head of a group without accumulator."""',
+            f"def undo_retraction(delta{values}):",
+            '    """Undo a retraction at the head of a group without accumulator."""',
             f"    {slots} = delta",
             "    weight = 1",
-            *(f"    {line}" for line in self._adding()),
+            *(f"    {line}" for line in self._add_lines()),
             f"    delta[:] = {slots}",
         ]
 
-    def _merge(self) -> list[str]:
+    def _merge_function(self) -> list[str]:
         slots = [ROW_COUNT, *range(FIRST_CELL, FIRST_CELL + len(self.cells) - 1)]
         fresh = ", ".join(f"delta[{slot}]" for slot in slots)
         merged = ", ".join(f"cells[{i}] + delta[{slot}]" for i, slot in enumerate(slots))
         return [
             "def merge(cells, delta):",
-            '    """The cells of a group after its delta."""',
+            '    """Return the cells of a group after its delta."""',
             "    if cells is None:",
             f"        return ({fresh},)",
             f"    return ({merged},)",
         ]
 
-    def _touch(self, argument: int) -> list[str]:
-        """Which entries of a multiset change, and what that does to the extremes that are shown."""
+    def _update_multiset_function(self, argument: int) -> list[str]:
+        """Generate the update of one multiset: new multiplicities, entry cells and extremes."""
         named = self.plan.arguments[argument]
-        settled = self._settled_cells(argument)
-        ends = [
-            end for end, at in zip(_ENDS, self._shown_at[argument], strict=True) if at is not None
+        entry_cells = self._entry_cells(argument)
+        extremes = [
+            extreme
+            for extreme, index in zip(_EXTREMES, self._extreme_results[argument], strict=True)
+            if index is not None
         ]
-        names = [end.name for end in ends]
-        delta = ", delta" if settled else ""
-        largest, smallest = (end.name if end in ends else "None" for end in _ENDS)
+        largest, smallest = (each.name if each in extremes else "None" for each in _EXTREMES)
         lines = [
-            f"def touch_{argument}(multiset, stored, largest, smallest{delta}):",
-            f'    """What changes in the multiset of {named.name}."""',
-            *([f"    {' = '.join(f'cell_{cell}' for cell in settled)} = 0"] if settled else []),
-            *(f"    was_{name} = {name}" for name in names),
-            "    changed = {}",
+            f"def update_multiset_{argument}(delta, stored, largest, smallest):",
+            f'    """Return the changes of the multiset of {named.name}."""',
+            *(f"    cell_{cell} = 0" for cell in entry_cells),
+            *(f"    emitted_{extreme.name} = {extreme.name}" for extreme in extremes),
+            "    counts = {}",
             "    find = stored.get",
-            f"    {'grown = lost' if ends else 'grown'} = 0",
-            "    for value, weight in multiset.items():",
+            f"    {'unmatched = retracted' if extremes else 'unmatched'} = 0",
+            f"    for value, weight in delta[{self.multiset_slot(argument)}].items():",
             "        if weight == 0:",
             "            continue",
             "        old = find(value, 0)",
-            "        changed[value] = new = old + weight",
+            "        counts[value] = new = old + weight",
             "        if new < 0 or old < 0:",
-            "            grown += min(old, 0) - min(new, 0)",
-            *(f"        {line}" for line in self._settling(argument)),
+            "            unmatched += min(old, 0) - min(new, 0)",
+            *(f"        {line}" for line in self._entry_lines(argument)),
         ]
-        if ends:
+        if extremes:
             floating = named.type.floating
             lines.append("        if new > 0:")
-            for end in ends:
-                lines += [f"            {line}" for line in end.reached(floating)]
+            for extreme in extremes:
+                lines += [f"            {line}" for line in extreme.replace_lines(floating)]
             lines.append("        else:")
-            for end in ends:
-                lines += [f"            {line}" for line in end.left(floating)]
-        lines += self._settle_delta(settled)
-        for end in ends:
-            lines += [f"    if {end.name} is not was_{end.name}:", f"        lost &= ~{end.bit}"]
-        lost = "lost" if ends else "0"
-        return [*lines, f"    return changed, {largest}, {smallest}, {lost}, grown"]
+            for extreme in extremes:
+                lines += [f"            {line}" for line in extreme.retract_lines(floating)]
+        lines += [f"    delta[{FIRST_CELL + cell - 1}] = cell_{cell}" for cell in entry_cells]
+        for extreme in extremes:
+            lines += [
+                f"    if {extreme.name} is not emitted_{extreme.name}:",
+                f"        retracted &= ~{extreme.bit}",
+            ]
+        retracted = "retracted" if extremes else "0"
+        values = f"counts, {largest}, {smallest}, {retracted}, unmatched"
+        return [*lines, f"    return MultisetChange({values})"]
 
-    def _settled_cells(self, argument: int) -> list[int]:
-        """The cells of an argument that follow from its multiset."""
-        found: list[int] = []
+    def _entry_cells(self, argument: int) -> list[int]:
+        """Return the indexes of an argument's cells that follow from its multiplicities."""
+        indexes: list[int] = []
         for part in self.arguments[argument]:
-            if isinstance(part, Settled):
+            if isinstance(part, EntryAccumulator):
                 start = self._cell_index(argument, part)
-                found += range(start, start + len(part.cells))
-        return found
+                indexes += range(start, start + len(part.cells))
+        return indexes
 
-    def _settling(self, argument: int) -> list[str]:
-        """What one entry's old and new multiplicity do to them."""
+    def _entry_lines(self, argument: int) -> list[str]:
+        """Return code that updates these cells for one entry's old and new multiplicity."""
         lines: list[str] = []
         for part in self.arguments[argument]:
-            if isinstance(part, Settled):
+            if isinstance(part, EntryAccumulator):
                 start = self._cell_index(argument, part)
                 names = [f"cell_{start + i}" for i in range(len(part.cells))]
-                lines += part.settle(names, "value")
+                lines += part.add_entry(names, "value")
         return lines
 
-    def _settle_delta(self, settled: Sequence[int]) -> list[str]:
-        return [f"    delta[{FIRST_CELL + cell - 1}] = cell_{cell}" for cell in settled]
-
-    def _result(self) -> list[str]:
-        present = ", present" if self.looked_into else ""
+    def _result_function(self) -> list[str]:
+        present = ", present" if self.scanned else ""
         lines = [
             f"def result(cells, extremes, misfits{present}):",
-            '    """The result values of a group; misfits[0] counts what its types cannot hold."""',
+            '    """Return the result of a group; misfits[0] counts values beyond their type."""',
         ]
         for index, aggregate in enumerate(self.plan.aggregates):
-            lines += [f"    {line}" for line in self._value(f"result_{index}", aggregate)]
+            lines += [f"    {line}" for line in self._value_lines(f"result_{index}", aggregate)]
         results = ", ".join(f"result_{index}" for index in range(len(self.plan.aggregates)))
         return [*lines, f"    return ({results},)" if results else "    return ()"]
 
-    def _value(self, target: str, aggregate: Aggregate) -> list[str]:
+    def _value_lines(self, target: str, aggregate: Aggregate) -> list[str]:
+        """Return code that sets `target` to the value of an aggregate."""
         if aggregate.argument is None:
             return [f"{target} = cells[0]"]
         function = FUNCTIONS[aggregate.function]
@@ -357,32 +391,32 @@ class Program:
             return [f"{target} = extremes[{self.extremes.index(which)}]"]
         argument = self.plan.arguments[aggregate.argument]
         cells = []
-        for accumulator in _needed(self.plan, aggregate):
+        for accumulator in _needed_accumulators(self.plan, aggregate):
             start = self._cell_index(aggregate.argument, accumulator)
             cells += [f"cells[{start + i}]" for i in range(len(accumulator.cells))]
         present = ""
-        if function.reading.looks_into_multiset:
-            present = f"present[{self.looked_into.index(aggregate.argument)}]"
+        if function.read_cost.reads_multiset:
+            present = f"present[{self.scanned.index(aggregate.argument)}]"
         return function.value(Site(target, cells, present, aggregate, argument.type))
 
 
 def _accumulators(plan: Plan, argument: int) -> list[Accumulator]:
-    """The accumulators that the aggregates over one argument share, each once."""
+    """Return the accumulators that the aggregates over one argument share, each once."""
     needed: dict[Accumulator, None] = {}
     for aggregate in plan.aggregates:
         if aggregate.argument == argument:
-            needed.update(dict.fromkeys(_needed(plan, aggregate)))
+            needed.update(dict.fromkeys(_needed_accumulators(plan, aggregate)))
     return list(needed)
 
 
-def _needed(plan: Plan, aggregate: Aggregate) -> tuple[Accumulator, ...]:
+def _needed_accumulators(plan: Plan, aggregate: Aggregate) -> tuple[Accumulator, ...]:
     assert aggregate.argument is not None
     named, function = plan.arguments[aggregate.argument], FUNCTIONS[aggregate.function]
     return accumulators_of(function, named.name, named.type, distinct=aggregate.distinct)
 
 
-def beats(value: Any, other: Any) -> bool:
-    """Whether a float is greater; NaN is the greatest."""
+def is_greater(value: Any, other: Any) -> bool:
+    """Return whether a float is greater than another; NaN is the greatest."""
     if value != value:
         return bool(other == other)
     return bool(value > other)

@@ -1,4 +1,4 @@
-"""Rules: what a job says of its results beside the query, for the fold."""
+"""Rules: the settings of a job that affect its results, besides the query."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 from jobs.core.fold.state import Key
 from jobs.core.fold.window_closing import Closing
 
-if TYPE_CHECKING:  # it loads what a task has no use for
+if TYPE_CHECKING:  # it imports modules that a task does not need
     from schemas.spec.job import State as StateSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a job says of its results beside the query."""
+    """The settings of a job that affect its results, besides the query."""
 
     ttl_ms: int = 0  # 0: groups live for ever
     refresh: bool = False  # send equal results again, which keeps state downstream alive
-    emit_expired: bool = True  # a group that expires says so with -D
+    emit_expired: bool = True  # emit -D when a group expires
     withhold: bool = False  # until `release`: the event clock
     closing: Closing | None = None  # of windows
 
-    def withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
-        """The groups whose changes are folded and not told yet."""
+    def find_withheld(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
+        """Return the groups whose changes are folded and not emitted yet."""
         if self.withhold:
             return set(keys)
-        return self.incomplete(keys, watermark)
+        return self.find_incomplete(keys, watermark)
 
-    def incomplete(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
-        """The groups that are told nothing of before their window is complete."""
+    def find_incomplete(self, keys: Iterable[Key], watermark: int | None) -> set[Key]:
+        """Return the groups that emit nothing until their window is complete."""
         closing = self.closing
         if closing is None or not closing.final:
             return set()
         return {key for key in keys if closing.withholds(key, watermark)}
 
 
-FOR_EVER = Rules()
+DEFAULT_RULES = Rules()
 
 
 def rules_of(state: StateSpec, *, withhold: bool = False, closing: Closing | None = None) -> Rules:
-    """The rules of a spec's `state` section. Without a TTL nothing is sent again."""
+    """Return the rules of a spec's `state` section. Without a TTL, `refresh` has no effect."""
     return Rules(
         ttl_ms=state.ttl_ms,
         refresh=state.ttl_ms > 0 and state.refresh,

@@ -1,49 +1,51 @@
-"""Sessions: windows that end when a gap passes without a row; they grow, merge and split again.
+"""Sessions: windows that end after a gap without rows; they grow, merge and split.
 
-    rows ──gather──► deltas by instant ──fold──► panes: what the rows of one instant add up to
+    rows ──gather──► deltas by instant ──fold──► panes: the accumulators of one instant
                            │                       │
           instants of a key, before and after ─────┴──► deltas of sessions ──fold──► changelog
 
-A session is a group like any other, with its accumulator and its multisets. Beside it the state
-keeps a pane for each instant, from which sessions are put together and taken apart: that is what
-lets a retraction split one. The pane's key has the instant and no end; the instants of a key are a
-multiset under a key without either, so a key's sessions can be told from its entries alone.
+An instant is the time of a row. A session is a group like any other, with its accumulator and its
+multisets. The state also keeps a pane, the accumulator of one instant, for each instant of a key.
+The fold builds sessions from panes, so a retraction can split a session. A pane's key has the
+instant as start and no end. The instants of a key are a multiset under a key without start and end;
+its entries alone determine the sessions of the key.
 
-A session whose bounds stay takes the deltas of its panes. One that gets other bounds is another
-group: what it was goes, and what its panes add up to comes, so it costs as much as it is long.
+A session whose bounds stay the same gets the deltas of its panes. A session with new bounds is a
+new group: the fold retracts the old session and adds the sum of all panes of the new one, so the
+cost follows the length of the session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from jobs.core.fold.fold import Folded, emptied, fold, fold_time
+from jobs.core.fold.fold import FoldContext, FoldResult, empty_multisets, fold, fold_time
 from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Counts, Group, Key, State, Upserts, rank
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Value
 
 Instant = Any  # a value of the window's start
 Span = tuple[Instant, Instant]  # a session's first instant, and its end
-_PANES = Rules(withhold=True)  # nobody is told of them
+_PANES = Rules(withhold=True)  # panes are never emitted
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """The three kinds of keys that the state of sessions has."""
+    """Makes the three kinds of keys in the state of sessions."""
 
-    start: int  # the places of the bounds in a key
+    start: int  # the indexes of the bounds in a key
     end: int
-    gap: int  # in values of the bounds
-    instants: int  # the argument under whose number the instants of a key are kept
+    gap: int  # in units of the bounds
+    instants: int  # the index of the argument under which the instants of a key are stored
 
     @classmethod
     def of(cls, plan: Plan) -> SessionKeys | None:
-        """None for a query without sessions."""
-        window, instants = plan.window, plan.instants
+        """Return the keys of a plan; None for a query without sessions."""
+        window, instants = plan.window, plan.instants_argument
         if window is None or instants is None:
             return None
         bounds = [each.expression for each in plan.group]
@@ -53,38 +55,49 @@ class SessionKeys:
         )
         return cls(start, end, window.size_ms * window.unit, instants)
 
-    def of_instants(self, key: Key) -> Key:
-        return self._bounded(key, None, None)
+    def instants_key(self, key: Key) -> Key:
+        return self._replace_bounds(key, None, None)
 
-    def of_pane(self, key: Key, instant: Instant) -> Key:
-        return self._bounded(key, instant, None)
+    def pane_key(self, key: Key, instant: Instant) -> Key:
+        return self._replace_bounds(key, instant, None)
 
-    def of_session(self, key: Key, span: Span) -> Key:
-        return self._bounded(key, *span)
+    def session_key(self, key: Key, span: Span) -> Key:
+        return self._replace_bounds(key, *span)
 
-    def spans(self, instants: Iterable[Instant]) -> dict[Span, list[Instant]]:
-        """The sessions of instants in their order: one goes on while no gap has passed."""
+    def find_sessions(self, instants: Iterable[Instant]) -> dict[Span, list[Instant]]:
+        """Return the sessions of sorted instants; a longer pause than the gap ends a session."""
         sessions: list[list[Instant]] = []
         for instant in instants:
             if sessions and instant - sessions[-1][-1] <= self.gap:
                 sessions[-1].append(instant)
             else:
                 sessions.append([instant])
-        return {(found[0], found[-1] + self.gap): found for found in sessions}
+        return {(session[0], session[-1] + self.gap): session for session in sessions}
 
-    def _bounded(self, key: Key, start: Value, end: Value) -> Key:
+    def _replace_bounds(self, key: Key, start: Value, end: Value) -> Key:
         values = list(key)
         values[self.start], values[self.end] = start, end
         return tuple(values)
 
 
-def fold_of(program: Program) -> Callable[..., Folded]:
-    """How the bundles of a query are folded."""
+class TimeFold(Protocol):
+    """The signature of `fold_time`."""
+
+    def __call__(
+        self, program: Program, state: State, context: FoldContext, *, release: bool = False
+    ) -> FoldResult: ...
+
+
+BundleFold = Callable[[Program, State, Mapping[Key, Delta], FoldContext], FoldResult]
+
+
+def fold_of(program: Program) -> BundleFold:
+    """Return the function that folds the bundles of a query."""
     return fold if SessionKeys.of(program.plan) is None else fold_sessions
 
 
-def fold_time_of(program: Program) -> Callable[..., Folded]:
-    """How a query folds what time alone makes due."""
+def fold_time_of(program: Program) -> TimeFold:
+    """Return the function that folds the work which time alone makes due."""
     return fold_time if SessionKeys.of(program.plan) is None else fold_time_sessions
 
 
@@ -92,67 +105,63 @@ def fold_sessions(
     program: Program,
     state: State,
     deltas: Mapping[Key, Delta],
-    *,
-    order: Callable[[Key], Any],
-    rules: Rules = FOR_EVER,
-    now_ms: int = 0,
-    watermark: int | None = None,
-) -> Folded:
-    """Fold a bundle whose rows come each as a session of its own, from its instant to its end."""
+    context: FoldContext,
+) -> FoldResult:
+    """Fold a bundle in which each row has a session of its own: its instant plus the gap."""
     keys = SessionKeys.of(program.plan)
     assert keys is not None
-    panes = {keys.of_pane(key, key[keys.start]): delta for key, delta in deltas.items()}
-    folded_panes = fold(program, state, panes, order=order, rules=_PANES)
-    after = _Panes(program, state, keys, panes, folded_panes.upserts)
-    of_sessions: dict[Key, Delta] = {}
-    for key in dict.fromkeys(keys.of_instants(pane) for pane in panes):
-        of_sessions |= after.session_deltas(key)
-    folded = fold(
-        program, state, of_sessions,
-        order=order, rules=rules, now_ms=now_ms, watermark=watermark,
-    )  # fmt: skip
+    pane_deltas = {keys.pane_key(key, key[keys.start]): delta for key, delta in deltas.items()}
+    folded_panes = fold(program, state, pane_deltas, FoldContext(context.order, _PANES))
+    panes = _Panes(program, state, keys, pane_deltas, folded_panes.upserts)
+    session_deltas: dict[Key, Delta] = {}
+    for key in dict.fromkeys(keys.instants_key(pane) for pane in pane_deltas):
+        session_deltas |= panes.session_deltas(key)
+    folded = fold(program, state, session_deltas, context)
     counters = folded_panes.counters
     counters.groups_touched = folded.counters.groups_touched
     counters.misfits = folded.counters.misfits
-    return Folded(folded.changelog, _together(after.upserts, folded.upserts), counters)
+    return FoldResult(folded.changelog, _merge_upserts(panes.upserts, folded.upserts), counters)
 
 
-def fold_time_sessions(program: Program, state: State, **passing: Any) -> Folded:
-    """Fold what time makes due: a session that closes takes its panes along."""
+def fold_time_sessions(
+    program: Program, state: State, context: FoldContext, *, release: bool = False
+) -> FoldResult:
+    """Fold the work that time makes due; a session that closes is removed with its panes."""
     keys = SessionKeys.of(program.plan)
     assert keys is not None
-    folded = fold_time(program, state, **passing)
-    gone = Upserts([], [], [])
+    folded = fold_time(program, state, context, release=release)
+    removals = Upserts([], [], [])
     for key in folded.closed:
-        _forget_panes(program, state, keys, key, gone)
-    folded.upserts = _together(gone, folded.upserts)
+        _remove_panes(program, state, keys, key, removals)
+    folded.upserts = _merge_upserts(removals, folded.upserts)
     return folded
 
 
-def _forget_panes(
-    program: Program, state: State, keys: SessionKeys, session: Key, gone: Upserts
+def _remove_panes(
+    program: Program, state: State, keys: SessionKeys, session: Key, upserts: Upserts
 ) -> None:
-    of_key = keys.of_instants(session)
-    entries = state.entries(keys.instants, of_key)
+    """Add the removal of a session's panes and instants to `upserts`."""
+    instants_key = keys.instants_key(session)
+    entries = state.entries(keys.instants, instants_key)
     instants = [at for at, _ in entries if session[keys.start] <= at < session[keys.end]]  # type: ignore[operator]
     for instant in instants:
-        _end_pane(program, state, keys.of_pane(session, instant), gone)
-    gone.multisets.append((keys.instants, of_key, dict.fromkeys(instants, 0)))
+        _remove_pane(program, state, keys.pane_key(session, instant), upserts)
+    upserts.multisets.append((keys.instants, instants_key, dict.fromkeys(instants, 0)))
 
 
-def _end_pane(program: Program, state: State, pane: Key, gone: Upserts) -> None:
-    gone.groups.append((pane, None))
-    gone.multisets += emptied(program, state, pane)
+def _remove_pane(program: Program, state: State, pane: Key, upserts: Upserts) -> None:
+    upserts.groups.append((pane, None))
+    upserts.multisets += empty_multisets(program, state, pane)
 
 
-def _together(first: Upserts, then: Upserts) -> Upserts:
+def _merge_upserts(first: Upserts, then: Upserts) -> Upserts:
     return Upserts(
         first.groups + then.groups, first.multisets + then.multisets, first.timers + then.timers
     )
 
 
 class _Panes:
-    """The panes of a bundle's keys as it leaves them, and what that does to sessions."""
+    """The panes of a bundle's keys after the bundle, and the session deltas that follow."""
 
     def __init__(
         self,
@@ -160,7 +169,7 @@ class _Panes:
         state: State,
         keys: SessionKeys,
         deltas: Mapping[Key, Delta],
-        folded: Upserts,
+        pane_upserts: Upserts,
     ) -> None:
         self.program = program
         self.state = state
@@ -169,20 +178,23 @@ class _Panes:
         self.upserts = Upserts([], [], [])
         self._cells: dict[Key, tuple[Any, ...]] = {}
         self._changed: dict[tuple[int, Key], Counts] = {}
-        self._touched: dict[Key, dict[Instant, int]] = {}  # by key: rows of its instants
-        for argument, pane, changed in folded.multisets:
-            self._changed[argument, pane] = changed
-        for pane, group in folded.groups:
+        self._row_counts: dict[Key, dict[Instant, int]] = {}  # of changed panes, by instants key
+        for argument, pane, counts in pane_upserts.multisets:
+            self._changed[argument, pane] = counts
+        for pane, group in pane_upserts.groups:
             assert group is not None
-            self._take(pane, group)
+            self._add_pane(pane, group)
 
-    def _take(self, pane: Key, group: Group) -> None:
-        """A pane that nothing is left of goes; the fold would keep it for its bundle's end."""
-        of_key = self.keys.of_instants(pane)
-        self._touched.setdefault(of_key, {})[pane[self.keys.start]] = group.cells[0]
+    def _add_pane(self, pane: Key, group: Group) -> None:
+        """Store a changed pane, or remove it if it has no rows.
+
+        The fold keeps a withheld group without rows, so an empty pane is removed here.
+        """
+        instants_key = self.keys.instants_key(pane)
+        self._row_counts.setdefault(instants_key, {})[pane[self.keys.start]] = group.cells[0]
         self._cells[pane] = group.cells
         if group.cells[0] == 0:
-            _end_pane(self.program, self.state, pane, self.upserts)
+            _remove_pane(self.program, self.state, pane, self.upserts)
             return
         self.upserts.groups.append((pane, group))
         for argument in self.program.multisets:
@@ -190,43 +202,46 @@ class _Panes:
             if changed:
                 self.upserts.multisets.append((argument, pane, changed))
 
-    def session_deltas(self, of_key: Key) -> dict[Key, Delta]:
-        """What a bundle does to the sessions of one key."""
-        keys, touched = self.keys, self._touched.get(of_key, {})
-        if not touched:
+    def session_deltas(self, instants_key: Key) -> dict[Key, Delta]:
+        """Return the deltas of the sessions of one key."""
+        keys, row_counts = self.keys, self._row_counts.get(instants_key, {})
+        if not row_counts:
             return {}
-        self.upserts.multisets.append((keys.instants, of_key, dict(touched)))
-        stored: dict[Instant, int] = dict(self.state.entries(keys.instants, of_key))
-        present = sorted(at for at, rows in (stored | touched).items() if rows)
-        before, after = keys.spans(stored), keys.spans(present)
-        found: dict[Key, Delta] = {}
+        self.upserts.multisets.append((keys.instants, instants_key, dict(row_counts)))
+        stored: dict[Instant, int] = dict(self.state.entries(keys.instants, instants_key))
+        present = sorted(at for at, rows in (stored | row_counts).items() if rows)
+        before, after = keys.find_sessions(stored), keys.find_sessions(present)
+        deltas: dict[Key, Delta] = {}
         for span in before:
-            session = keys.of_session(of_key, span)
+            session = keys.session_key(instants_key, span)
             (group,) = self.state.groups([session])
             if span not in after:
                 if group is not None:
-                    found[session] = self._taken_back(session, group)
+                    deltas[session] = self._negate(session, group)
             elif group is not None:
-                moved = [at for at in touched if span[0] <= at < span[1]]
-                if moved:
-                    found[session] = self._sum_of_deltas(of_key, moved)
+                changed = [at for at in row_counts if span[0] <= at < span[1]]
+                if changed:
+                    deltas[session] = self._sum_of_deltas(instants_key, changed)
                 after.pop(span)
         for span, instants in after.items():
-            found[keys.of_session(of_key, span)] = self._sum_of_panes(of_key, instants)
-        return found
+            deltas[keys.session_key(instants_key, span)] = self._sum_of_panes(
+                instants_key, instants
+            )
+        return deltas
 
-    def _taken_back(self, session: Key, group: Group) -> Delta:
-        """All of a session, with the sign turned."""
-        delta = self.program.beginning()
+    def _negate(self, session: Key, group: Group) -> Delta:
+        """Return the delta that retracts a whole session."""
+        delta = self.program.empty_delta()
         self._add(delta, group.cells, -1)
         for argument in self.program.multisets:
             entries = self.state.entries(argument, session)
             delta[self.program.multiset_slot(argument)] = {value: -n for value, n in entries}
         return delta
 
-    def _sum_of_deltas(self, of_key: Key, instants: Sequence[Instant]) -> Delta:
-        total = self.program.beginning()
-        deltas = [self.deltas[self.keys.of_pane(of_key, instant)] for instant in instants]
+    def _sum_of_deltas(self, instants_key: Key, instants: Sequence[Instant]) -> Delta:
+        """Return the sum of the bundle's deltas at these instants."""
+        total = self.program.empty_delta()
+        deltas = [self.deltas[self.keys.pane_key(instants_key, instant)] for instant in instants]
         for delta in deltas:
             self._add(total, (delta[ROW_COUNT], *delta[FIRST_CELL:]), 1)
         for argument in self.program.multisets:
@@ -234,11 +249,12 @@ class _Panes:
             total[slot] = _sum(delta[slot] for delta in deltas)
         return total
 
-    def _sum_of_panes(self, of_key: Key, instants: Sequence[Instant]) -> Delta:
-        total = self.program.beginning()
-        panes = [self.keys.of_pane(of_key, instant) for instant in instants]
-        untouched = [pane for pane in panes if pane not in self._cells]
-        for pane, group in zip(untouched, self.state.groups(untouched), strict=True):
+    def _sum_of_panes(self, instants_key: Key, instants: Sequence[Instant]) -> Delta:
+        """Return the sum of the panes at these instants, after the bundle."""
+        total = self.program.empty_delta()
+        panes = [self.keys.pane_key(instants_key, instant) for instant in instants]
+        unchanged = [pane for pane in panes if pane not in self._cells]
+        for pane, group in zip(unchanged, self.state.groups(unchanged), strict=True):
             assert group is not None
             self._cells[pane] = group.cells
         for pane in panes:
@@ -249,23 +265,23 @@ class _Panes:
         return total
 
     def _entries(self, argument: int, pane: Key) -> Counts:
-        """The multiset of a pane as the bundle leaves it."""
+        """Return the multiset of a pane after the bundle."""
         stored = self.state.entries(argument, pane)
         changed = self._changed.get((argument, pane), {})
-        gone = {rank(value) for value in changed}
-        return {value: count for value, count in stored if rank(value) not in gone} | changed
+        replaced = {rank(value) for value in changed}
+        return {value: count for value, count in stored if rank(value) not in replaced} | changed
 
     def _add(self, delta: Delta, cells: Sequence[Any], sign: int) -> None:
         delta[ROW_COUNT] += sign * cells[0]
-        for place in range(1, len(self.program.cells)):
-            delta[FIRST_CELL + place - 1] += sign * cells[place]
+        for index in range(1, len(self.program.cells)):
+            delta[FIRST_CELL + index - 1] += sign * cells[index]
 
 
 def _sum(multisets: Iterable[Counts]) -> Counts:
     total: Counts = {}
-    known: dict[Any, Value] = {}  # NaN is one value, in many objects
+    by_rank: dict[Any, Value] = {}  # NaN is one value, in many objects
     for counts in multisets:
         for value, count in counts.items():
-            same = known.setdefault(rank(value), value)
+            same = by_rank.setdefault(rank(value), value)
             total[same] = total.get(same, 0) + count
     return total

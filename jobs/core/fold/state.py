@@ -1,4 +1,4 @@
-"""State: what a fold reads of the epochs before, and what an epoch leaves for the next.
+"""State: the groups that a fold reads, and the changes that an epoch makes to them.
 
     committed state ──► groups, multisets, present ──► fold of epoch E
           ▲                                                │
@@ -6,13 +6,13 @@
 
 A group's accumulator is a `Group`. Aggregates that must survive retractions exactly (MIN, MAX)
 also keep a multiset: (argument, group, value) -> multiplicity, in the order of the values, where
-a multiplicity may be negative (the stream took away what it never gave). Whoever folds keeps the
-changes of its own epoch beside the state, as the overlay; a state is never written by a fold.
+a multiplicity may be negative (the stream retracted more than it added). A fold keeps the changes
+of its own epoch in an overlay; it never writes the state.
 
-What time is to make due is state as well: a group may want to be looked at when a clock has come to
-a time (`GroupTimer`), and under the event clock its changes may be withheld until the bundle ends.
+Timers are state too: a `GroupTimer` names the time of a clock at which a group has work. Under the
+event clock, the changes of a group may be withheld until the bundle ends.
 
-`MemoryState` is the state of replays and of property tests; the hot state keeps the same on disk.
+Replays and property tests use `MemoryState`; the hot state stores the same on disk.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from jobs.core.aggregates.present_values import Merged, PresentValues
+from jobs.core.aggregates.present_values import MergedValues, PresentValues
 from jobs.core.fold.timers import Clock, Timer, TimerQueue
+from jobs.core.fold.visibility import WITHHELD, WITHOUT_ROW, Visibility
 from jobs.core.values.change import Value
 
 Key = tuple[Value, ...]
@@ -37,29 +38,33 @@ _NAN_RANK: Rank = (2, None)
 _ROW_RANK = 3
 
 
-# What of a group's changes has been emitted: all; not those since its last result; none ever. A
-# closed one has its result for ever: the table keeps that, and a state has nothing of it. A hidden
-# one does not pass HAVING: it has no row, and all of its state.
-SHOWN, WITHHELD, UNSHOWN, CLOSED, HIDDEN = range(5)
-
-
 class Group(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The accumulator of a group: `cells[0]` is the row count; integers may be of any size."""
 
     cells: tuple[Any, ...]
-    result: tuple[Any, ...]  # the values last emitted; NULLs where none ever were
-    held: int = SHOWN
-    written: int | None = None  # under a TTL: when, in processing time ...
-    timer: int | None = None  # ... and for when its timer is set
+    result: tuple[Any, ...]  # the values last emitted; NULLs if none were
+    visibility: Visibility = Visibility.SHOWN
+    written: int | None = None  # under a TTL: the processing time of the last write
+    timer: int | None = None  # under a TTL: the time of its timer
 
     @property
     def withheld(self) -> bool:
-        """Whether it has changes that are still to be emitted."""
-        return self.held in (WITHHELD, UNSHOWN)
+        """Whether the group has changes that are not emitted yet."""
+        return self.visibility in WITHHELD
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the state keeps the group; of a closed group only the table keeps the result."""
+        return self.visibility is not Visibility.CLOSED
+
+    @property
+    def has_row(self) -> bool:
+        """Whether readers of the changelog see a row of the group."""
+        return self.visibility not in WITHOUT_ROW
 
 
 class GroupTimer(NamedTuple):
-    """A group to be looked at when a clock has come to a time; the namespace says what for."""
+    """The time of a clock at which a group has work; `namespace` names the kind of work."""
 
     clock: Clock
     time: int
@@ -68,8 +73,10 @@ class GroupTimer(NamedTuple):
 
 
 class Upserts(msgspec.Struct, gc=False):
-    """What an epoch changed: a group without accumulator is gone, a multiplicity of 0 too, and a
-    timer that is not set."""
+    """The changes of an epoch to the state.
+
+    A group that is None, an entry with multiplicity 0 and a timer that is not set are deleted.
+    """
 
     groups: list[tuple[Key, Group | None]] = []
     multisets: list[tuple[int, Key, Counts]] = []  # argument, group, new multiplicities
@@ -80,9 +87,13 @@ class Upserts(msgspec.Struct, gc=False):
         return len(self.groups) + entries + len(self.timers)
 
 
-def gathered(entries: Iterable[tuple[int, Key, Value, int]]) -> list[tuple[int, Key, Counts]]:
-    """Entries (argument, group, value, multiplicity) as changes of multisets; those of one group
-    usually come together."""
+def gather_multisets(
+    entries: Iterable[tuple[int, Key, Value, int]],
+) -> list[tuple[int, Key, Counts]]:
+    """Return entries (argument, group, value, multiplicity) as changes of multisets.
+
+    Entries of one group should be adjacent.
+    """
     multisets: list[tuple[int, Key, Counts]] = []
     last: tuple[int, Key] | None = None
     counts: Counts = {}
@@ -95,7 +106,7 @@ def gathered(entries: Iterable[tuple[int, Key, Value, int]]) -> list[tuple[int, 
 
 
 class Stamp(NamedTuple):
-    """Which committed epoch a state has arrived at."""
+    """The committed epoch that a state contains."""
 
     epoch: int
     uuid: str
@@ -106,40 +117,44 @@ class State(Protocol):
     """The state after a committed epoch, read-only."""
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
-        """The accumulators of these groups, in the order asked."""
+        """Return the accumulators of these groups, in the order of `keys`."""
         ...
 
     def multisets(
-        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+        self, argument: int, wanted: Sequence[tuple[Key, Mapping[Value, Any]]]
     ) -> list[Counts]:
-        """The stored multiplicities of each asked group: those of the asked values, and maybe of
-        more; what is not there is 0. To be read only."""
+        """Return the stored multiplicities of the wanted values of each group, read-only.
+
+        The result may contain more values; a missing value has multiplicity 0.
+        """
         ...
 
     def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
-        """The values with a positive multiplicity under the overlay, which says new multiplicities
-        (not differences) and hides the stored ones."""
+        """Return the values with a positive multiplicity.
+
+        `overlay` has new multiplicities (not differences), which replace the stored ones.
+        """
         ...
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
-        """The stored entries of a group, in the order of their values, negative ones too."""
+        """Return the stored entries of a group in the order of their values, negative ones too."""
         ...
 
     def withheld(self) -> list[Key]:
-        """The groups with changes that are withheld, in any order."""
+        """Return the groups with withheld changes, in any order."""
         ...
 
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
-        """The timers of a clock up to a time, in the order of their times."""
+        """Return the timers of a clock up to a time, in the order of their times."""
         ...
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
-        """The time of a clock's first timer, or of the first one later than `after`."""
+        """Return the time of a clock's first timer, or of its first timer later than `after`."""
         ...
 
 
 def rank(value: Value) -> Rank:
-    """What values of one column sort by: NULL first, NaN last; equal for any two NaN."""
+    """Return the sort key of a value: NULL first, NaN last; equal for any two NaN."""
     if value is None:
         return _NULL_RANK
     if type(value) is tuple:
@@ -150,7 +165,7 @@ def rank(value: Value) -> Rank:
 
 
 class MemoryState:
-    """The state in plain dicts."""
+    """The state in dicts, in memory."""
 
     def __init__(self) -> None:
         self._groups: dict[Key, Group] = {}
@@ -162,10 +177,10 @@ class MemoryState:
         return [self._groups.get(_hashable(key)) for key in keys]
 
     def multisets(
-        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+        self, argument: int, wanted: Sequence[tuple[Key, Mapping[Value, Any]]]
     ) -> list[Counts]:
         found: list[Counts] = []
-        for key, values in asked:
+        for key, values in wanted:
             multiset = self._multisets.get((argument, _hashable(key)))
             counts = {} if multiset is None else multiset.counts
             found.append({value: counts.get(rank(value), 0) for value in values})
@@ -175,16 +190,18 @@ class MemoryState:
         multiset = self._multisets.get((argument, _hashable(key))) or _Multiset()
 
         def stored(descending: bool) -> Iterator[tuple[Rank, int]]:
-            for seen in reversed(multiset.ranks) if descending else multiset.ranks:
-                yield seen, multiset.counts[seen]
+            for sort_key in reversed(multiset.ranks) if descending else multiset.ranks:
+                yield sort_key, multiset.counts[sort_key]
 
-        return Merged(stored, {rank(value): times for value, times in overlay.items()}, _value)
+        return MergedValues(
+            stored, {rank(value): times for value, times in overlay.items()}, _value
+        )
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         multiset = self._multisets.get((argument, _hashable(key)))
         if multiset is None:
             return []
-        return [(_value(seen), multiset.counts[seen]) for seen in multiset.ranks]
+        return [(_value(sort_key), count) for sort_key, count in multiset.items()]
 
     def withheld(self) -> list[Key]:
         return list(self._withheld)
@@ -192,7 +209,7 @@ class MemoryState:
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
         return [
             GroupTimer(clock, timer.time, str(timer.namespace), timer.key)  # type: ignore[arg-type]
-            for timer in self._timers[clock].upto(time)
+            for timer in self._timers[clock].list_due(time)
         ]
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
@@ -202,9 +219,9 @@ class MemoryState:
         return next((timer.time for timer in queue.snapshot() if timer.time > after), None)
 
     def apply(self, upserts: Upserts) -> None:
-        """Take in the changes of a committed epoch."""
+        """Apply the changes of a committed epoch."""
         for key, group in upserts.groups:
-            if group is None or group.held == CLOSED:
+            if group is None or not group.has_state:
                 self._groups.pop(_hashable(key), None)
                 self._withheld.discard(_hashable(key))
                 continue
@@ -218,16 +235,16 @@ class MemoryState:
             queue = self._timers[timer.clock]
             queue.register(*own) if is_set else queue.delete(*own)
         for argument, key, counts in upserts.multisets:
-            place = (argument, _hashable(key))
-            multiset = self._multisets.setdefault(place, _Multiset())
+            multiset_key = (argument, _hashable(key))
+            multiset = self._multisets.setdefault(multiset_key, _Multiset())
             for value, multiplicity in counts.items():
                 multiset.put(rank(value), multiplicity)
             if not multiset.ranks:
-                del self._multisets[place]
+                del self._multisets[multiset_key]
 
 
 class _Multiset:
-    """Multiplicities of one argument and group, with their values in order."""
+    """The multiplicities of one argument and group, by the sort keys of their values."""
 
     __slots__ = ("counts", "ranks")
 
@@ -235,24 +252,28 @@ class _Multiset:
         self.counts: dict[Rank, int] = {}
         self.ranks: list[Rank] = []
 
-    def put(self, seen: Rank, multiplicity: int) -> None:
+    def items(self) -> Iterator[tuple[Rank, int]]:
+        return ((key, self.counts[key]) for key in self.ranks)
+
+    def put(self, key: Rank, multiplicity: int) -> None:
         if multiplicity:
-            if seen not in self.counts:
-                insort(self.ranks, seen)
-            self.counts[seen] = multiplicity
-        elif self.counts.pop(seen, None) is not None:
-            del self.ranks[bisect_left(self.ranks, seen)]
+            if key not in self.counts:
+                insort(self.ranks, key)
+            self.counts[key] = multiplicity
+        elif self.counts.pop(key, None) is not None:
+            del self.ranks[bisect_left(self.ranks, key)]
 
 
-def _value(seen: Rank) -> Value:
-    if seen[0] == _ROW_RANK:
-        return tuple(map(_value, seen[1]))
-    value: Value = math.nan if seen == _NAN_RANK else seen[1]
+def _value(key: Rank) -> Value:
+    """Return the value of a sort key."""
+    if key[0] == _ROW_RANK:
+        return tuple(map(_value, key[1]))
+    value: Value = math.nan if key == _NAN_RANK else key[1]
     return value
 
 
 def _hashable(key: Key) -> Key:
-    """The key with the one NaN that finds itself in a dict: another NaN object would not."""
+    """Return the key with `math.nan` for each NaN, since other NaN objects are not found."""
     for value in key:
         if value != value:
             return tuple(math.nan if item != item else item for item in key)

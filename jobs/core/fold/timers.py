@@ -1,10 +1,10 @@
-"""Timers: what an operator wants to be woken for, by one clock.
+"""Timers: the times of one clock at which an operator has work.
 
     register(time, key, namespace) ──► one entry a (time, key, namespace)
-    due(now)                       ──► all with time <= now, in the order of their times
+    pop_due(now)                   ──► all with time <= now, in the order of their times
 
-An operator has two queues, one for each `Clock`. All that is due fires before the watermark goes
-on.
+An operator has two queues, one for each `Clock`. All due timers fire before the operator emits the
+watermark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Clock(StrEnum):
-    """What moves timers: processing time, or watermarks."""
+    """The clock of a timer: processing time, or watermarks."""
 
     PROCESSING = "processing"
     EVENT = "event"
@@ -29,15 +29,15 @@ class Timer(NamedTuple):
 
 
 class TimerQueue:
-    """Timers in the order of their times; those of one time in the order they were registered.
+    """Timers in the order of their times, then of their registration.
 
-    A deleted timer stays in the heap until its time comes and is passed over then.
+    A deleted timer stays in the heap until its time comes, and is skipped then.
     """
 
     __slots__ = ("_heap", "_live", "_registered", "time")
 
     def __init__(self) -> None:
-        self.time: int | None = None  # how far this clock has come
+        self.time: int | None = None  # the present time of this clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._live: dict[Timer, int] = {}  # the number of its registration
         self._registered = 0
@@ -50,13 +50,15 @@ class TimerQueue:
 
     @property
     def next(self) -> int | None:
-        """The time of the first timer."""
+        """The time of the first timer; None without any."""
         self._drop_deleted()
         return self._heap[0][0] if self._heap else None
 
     def register(self, time: int, key: Hashable, namespace: Hashable = None) -> bool:
-        """Want to be woken; False where that was registered already. A time that has passed is
-        due when the clock next moves, or now, if timers are just firing."""
+        """Register a timer; return False if it is registered already.
+
+        A time in the past is due when the clock next advances, or now if timers are firing.
+        """
         timer = Timer(time, key, namespace)
         if timer in self._live:
             return False
@@ -68,29 +70,31 @@ class TimerQueue:
     def delete(self, time: int, key: Hashable, namespace: Hashable = None) -> bool:
         return self._live.pop(Timer(time, key, namespace), None) is not None
 
-    def due(self, time: int) -> Iterator[Timer]:
-        """Let the clock come to `time`, and take out what is due. What is registered while the
-        caller handles a timer comes in the same pass if it is due, and in its place."""
+    def pop_due(self, time: int) -> Iterator[Timer]:
+        """Advance the clock to `time`, and remove and yield the due timers.
+
+        A timer that the caller registers meanwhile fires in the same pass, in its order, if due.
+        """
         self.time = time if self.time is None else max(self.time, time)
         while (first := self.next) is not None and first <= self.time:
             timer = heappop(self._heap)[2]
             del self._live[timer]
             yield timer
 
-    def upto(self, time: int) -> list[Timer]:
-        """What would be due at a time; nothing is taken out."""
+    def list_due(self, time: int) -> list[Timer]:
+        """Return the timers that are due at `time`, without removing them."""
         first = self.next
         if first is None or first > time:
             return []
         return [timer for timer in self.snapshot() if timer.time <= time]
 
     def snapshot(self) -> list[Timer]:
-        """All timers, in the order in which they would fire."""
+        """Return all timers, in the order in which they fire."""
         return [timer for _, _, timer in sorted(self._entries(), key=lambda entry: entry[:2])]
 
     @classmethod
-    def restored(cls, timers: Iterable[Timer], time: int | None = None) -> TimerQueue:
-        """A queue at `time` with the timers of a snapshot."""
+    def restore(cls, timers: Iterable[Timer], time: int | None = None) -> TimerQueue:
+        """Return a queue at `time` with the timers of a snapshot."""
         queue = cls()
         queue.time = time
         queue._live = {timer: number for number, timer in enumerate(timers)}
@@ -103,6 +107,6 @@ class TimerQueue:
         return ((timer.time, number, timer) for timer, number in self._live.items())
 
     def _drop_deleted(self) -> None:
-        """A timer registered again after it was deleted has an entry of a new number."""
+        """Drop the entries of deleted timers; registering one again gives it a new number."""
         while self._heap and self._live.get(self._heap[0][2]) != self._heap[0][1]:
             heappop(self._heap)

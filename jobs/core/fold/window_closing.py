@@ -1,12 +1,12 @@
-"""Windows that close: when their results are told, when their groups end, and which rows are late.
+"""Windows that close: when results are emitted, when groups end, and which rows are late.
 
     watermark >= end - 1                      complete: with `emit: final` the window's groups are
-                                              told now, once, and their later changes as they come
-    watermark >= end - 1 + allowed lateness   closed: what its groups last said stays for ever,
-                                              their state goes, and a row of it is late
+                                              emitted once now, and later changes as they come
+    watermark >= end - 1 + allowed lateness   closed: the last results stay in the table, the
+                                              state is deleted, and further rows are late
 
-A group waits for either with a timer of the event clock in the state, so whoever has the state
-knows what is due. Results come before the watermark that made them due.
+The state has an event-clock timer of each group for both times, so the state alone shows what is
+due. Results are emitted before the watermark that made them due.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row
 
 Booleans = np.ndarray[Any, np.dtype[np.bool_]]
-COMPLETE, ENDED = "window complete", "window closed"  # what a timer is for: its namespace
+COMPLETE, CLOSED = "window complete", "window closed"  # the namespaces of timers
 
 
 class Late(NamedTuple):
@@ -36,7 +36,7 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When the windows of a plan are complete, and when they close; a value, so that it travels."""
+    """When the windows of a plan complete and close; a picklable value."""
 
     window: Window
     place: int  # of the window's end in a key
@@ -45,7 +45,7 @@ class Closing:
 
     @classmethod
     def of(cls, plan: Plan, *, final: bool, lateness_ms: int) -> Closing | None:
-        """None for a query without windows."""
+        """Return the closing of a plan's windows; None for a query without windows."""
         bounds = [each.expression for each in plan.group]
         for place, bound in enumerate(bounds):
             if isinstance(bound, WindowBound) and bound.end:
@@ -53,38 +53,37 @@ class Closing:
         return None
 
     def complete_at(self, key: Key) -> int:
-        """The last millisecond of a group's window."""
+        """Return the last millisecond of a group's window."""
         return self._last_ms(key[self.place])
 
     def closed_at(self, key: Key) -> int:
+        """Return the watermark at which a group's window closes."""
         return self.complete_at(key) + self.lateness_ms
 
     def withholds(self, key: Key, watermark: int | None) -> bool:
-        """Whether nothing is told of a group yet."""
+        """Return whether a group emits nothing yet."""
         return self.final and (watermark is None or self.complete_at(key) > watermark)
 
     def timers(self, key: Key, watermark: int | None) -> list[GroupTimer]:
-        """What a new group waits for."""
-        timers = [GroupTimer(Clock.EVENT, self.closed_at(key), ENDED, key)]
+        """Return the timers of a new group."""
+        timers = [GroupTimer(Clock.EVENT, self.closed_at(key), CLOSED, key)]
         if self.withholds(key, watermark):
             timers.append(GroupTimer(Clock.EVENT, self.complete_at(key), COMPLETE, key))
         return timers
 
     def open_end(self, watermark: int) -> int:
-        """The first end that a window which takes rows may have, in values of the window's time."""
+        """Return the end of the first window that is still open, in units of the window's time."""
         return (watermark - self.lateness_ms + 2) * self.window.unit
 
     def still_open(self, opened: Sequence[Row], watermark: int | None) -> list[Row]:
-        """Of the rows that one row was opened to, those whose window takes rows. Where none does,
-        the row is late."""
+        """Return the copies of one row whose windows are still open; without any, it is late."""
         if watermark is None:
             return list(opened)
         first: Any = self.open_end(watermark)
         return [row for row in opened if row[-1] >= first]
 
     def late(self, times_ms: Integers, watermark: int) -> Late:
-        """The same over a column of times: which rows no window takes, and which have missed at
-        least one."""
+        """Return which rows of a column are late for all of their windows, and for at least one."""
         window = self.window
         last_start = times_ms - times_ms % window.step_ms
         first = self.open_end(watermark) // window.unit

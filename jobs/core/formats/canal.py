@@ -1,42 +1,39 @@
-"""canal-json messages as signed rows.
+"""Decode canal-json messages: one message has the signed rows of one statement.
 
-    bytes ── size, encoding, depth ── JSON ── database, table ── type ── columns ──► Changes
-                     │                  │           │             │         │
-                  Rejected           Rejected    Filtered      Skipped   Rejected, ColumnGone
+    {"type": "UPDATE", "data": [{"id": "7", "cnt": "3"}], "old": [{"cnt": "2"}], ..}
+        ──►  -U (7, 2), +U (7, 3)
 
-A message counts as a whole or not at all. The way above exists twice. `decode` is generated for
-the columns and knows only what a normal message looks like; it hands any other one to `explain`,
-which reads every message, exactly, and says what is wrong with it and where.
+`old` has only the columns that changed. `decode_batch` decodes many messages at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
-from jobs.core.formats.canal_batch import PlainMessages, PlainReader
+from jobs.core.formats.canal_batch import CanalBatch, CanalBatchDecoder
+from jobs.core.formats.frame import TRUNCATED, DecoderFrame
 from jobs.core.formats.row_fields import (
-    HEAD_LINES,
-    TOMBSTONE,
-    UNEXPECTED,
     Decode,
     Int64,
     RefusedError,
     RowFields,
-    compiled,
-    indented,
-    milliseconds,
-    rejected,
+    indent,
+    parse_time_ms,
+    rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Filtered, Row, Skipped
-from jobs.core.values.json_text import UnreadableError, acceptable, read, shown
+from jobs.core.values.change import Changes, Decoded, Row, Skipped
+from jobs.core.values.json_text import describe
 from jobs.core.values.json_values import TimestampFormat, converter
 from schemas import limits
+
+if TYPE_CHECKING:
+    from jobs.core.formats.canal_scanner import CanalScanner
 
 CONTROL = Skipped("transaction or heartbeat")
 
@@ -48,8 +45,10 @@ DDL_TYPES = frozenset(
 CONTROL_TYPES = frozenset(["GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT"])
 
 
-class CanalDecoder:
-    """Decodes canal-json for one source; built once, then called for every message."""
+class CanalDecoder(DecoderFrame):
+    """Decodes canal-json for one source."""
+
+    format = "canal"
 
     def __init__(
         self,
@@ -62,167 +61,130 @@ class CanalDecoder:
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
-        self._made_of = (columns, used, database, table, timestamp_format, missing_is_null)
-        self._bytes_max = bytes_max
+        super().__init__(TableFilter(database, table), bytes_max)
+        self._timestamp_format = timestamp_format
         self._fields = RowFields(
             columns,
             used,
             lambda sql_type: converter(sql_type, timestamp_format),
             missing_is_null=missing_is_null,
         )
-        self._filter = TableFilter(database, table)
-        self._read_header = msgspec.json.Decoder(_struct("Header", self._filter.fields())).decode
         self.decode: Decode = self.explain
-        self._plain: PlainReader | None = None
+        self._batch: CanalBatchDecoder | None = None
         if self._fields.nameable:
             read_envelope = msgspec.json.Decoder(self._envelope()).decode
-            self.decode = self._generated(read_envelope)
-            self._plain = PlainReader(
-                self._fields, self._filter, self._read_header, read_envelope, WEIGHTS, bytes_max
+            self.decode = self._fast_decode(read_envelope)
+            self._batch = CanalBatchDecoder(
+                self._fields, self._tables, read_envelope, WEIGHTS, bytes_max
             )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self._made_of, self._bytes_max)
+    def make_scanner(self) -> CanalScanner | None:
+        """Return a scanner with the same rules; None if it does not know a column's type."""
+        # Only who scans loads numba: a quarter of a second and 45 MB in each process.
+        from jobs.core.formats.canal_scanner import CanalScanner, can_scan
 
-    # --- the exact way ----------------------------------------------------------------------
+        fields = self._fields
+        if not (fields.nameable and can_scan(fields.columns)):
+            return None
+        return CanalScanner(
+            fields.columns,
+            fields.used_indexes,
+            self._tables,
+            self._timestamp_format,
+            missing_is_null=fields.missing_is_null,
+            bytes_max=self._bytes_max,
+        )
 
-    def explain(self, value: bytes | None) -> Decoded:
-        """Decode any message; slower than `decode`, with the same result."""
-        if not value:
-            return TOMBSTONE
-        try:
-            root = read(value, self._bytes_max)
-        except UnreadableError as error:
-            return rejected(str(error))
-        if not isinstance(root, dict):
-            return rejected(f"{shown(root)} is not a canal-json object")
-        refusal = self._filter.refusal(root)
-        if refusal is not None:
-            return refusal
-        try:
-            return self._dispatched(root)
-        except RefusedError as error:
-            return error.decoded
+    def decode_batch(self, values: Sequence[bytes | None]) -> CanalBatch | None:
+        """Decode many messages at once; return None unless all of them are normal ones."""
+        return None if self._batch is None else self._batch.decode(values)
 
-    def _dispatched(self, root: dict[str, object]) -> Decoded:
-        node = root.get("type")
+    # --- the exact path ---------------------------------------------------------------------
+
+    def _decode_json(self, root: object) -> Decoded:
+        message = self._require_object(root)
+        self._tables.check(message)
+        node = message.get("type")
         kind = node if isinstance(node, str) else ""
         if kind == "TRUNCATE":
-            reason = "TRUNCATE removes rows that it does not name; it cannot become retractions"
-            return rejected(reason, "$.type")
-        if root.get("isDdl") is True or kind in DDL_TYPES:
-            return self._fields.after_ddl(root.get("sql"))
+            return rejection(TRUNCATED, "$.type")
+        if message.get("isDdl") is True or kind in DDL_TYPES:
+            return self._fields.check_ddl(message.get("sql"))
         if kind in CONTROL_TYPES:
             return CONTROL
         if kind == "UPDATE":
-            changes = list(self._updates(_rows(root, "data"), _rows(root, "old")))
+            changes = list(self._updates(_rows(message, "data"), _rows(message, "old")))
         elif kind in WEIGHTS:
             weight = WEIGHTS[kind]
             changes = [
-                (weight, self._fields.pick(self._fields.row(node, f"$.data[{place}]")))
-                for place, node in enumerate(_rows(root, "data"))
+                (weight, self._fields.pick(self._fields.parse_row(row, f"$.data[{index}]")))
+                for index, row in enumerate(_rows(message, "data"))
             ]
         else:
             known = "INSERT, UPDATE, DELETE, INIT and the types of DDL"
-            problem = "is missing" if node is None else f"{shown(node)} is unknown"
-            return rejected(f"the type {problem}; known are {known}", "$.type")
-        return Changes(changes, milliseconds(root.get("es")), milliseconds(root.get("ts")))
+            problem = "is missing" if node is None else f"{describe(node)} is unknown"
+            return rejection(f"the type {problem}; known are {known}", "$.type")
+        return Changes(changes, parse_time_ms(message.get("es")), parse_time_ms(message.get("ts")))
 
     def _updates(self, data: list[object], old: list[object]) -> Iterator[tuple[int, Row]]:
-        """-U and +U of each row; what changed is told row by row."""
+        """Yield -U and +U of each row; each row has its own changed columns in `old`."""
         if len(old) < len(data):
             reason = f"old has {len(old)} rows, data has {len(data)}"
-            raise RefusedError(rejected(reason, "$.old"))
-        for place, (node, old_node) in enumerate(zip(data, old, strict=False)):
-            after = self._fields.row(node, f"$.data[{place}]")
-            before = self._fields.overlaid(after, old_node, f"$.old[{place}]")
+            raise RefusedError(rejection(reason, "$.old"))
+        for index, (node, old_node) in enumerate(zip(data, old, strict=False)):
+            after = self._fields.parse_row(node, f"$.data[{index}]")
+            before = self._fields.overlay(after, old_node, f"$.old[{index}]")
             yield -1, self._fields.pick(before)
             yield 1, self._fields.pick(after)
 
-    # --- the fast way -----------------------------------------------------------------------
-
-    def together(self, values: Sequence[bytes | None]) -> PlainMessages | None:
-        """Many messages at once, if they all are plain ones."""
-        return None if self._plain is None else self._plain.read(values)
+    # --- the fast path ----------------------------------------------------------------------
 
     def _envelope(self) -> type[msgspec.Struct]:
-        return _struct(
-            "Envelope",
-            [
-                *self._filter.fields(),
-                ("type", str, ""),
-                ("isDdl", bool | None, None),
-                ("data", list[self._fields.struct("Data", partial=False)], UNSET),  # type: ignore[misc]
-                ("old", list[self._fields.struct("Old", partial=True)] | None, None),  # type: ignore[misc]
-                ("es", Int64 | None, None),
-                ("ts", Int64 | None, None),
-            ],
-        )
+        data = self._fields.make_struct("Data", partial=False)
+        old = self._fields.make_struct("Old", partial=True)
+        fields: list[Any] = [
+            *self._tables.fields(),
+            ("type", str, ""),
+            ("isDdl", bool | None, None),
+            ("data", list[data], UNSET),  # type: ignore[valid-type]
+            ("old", list[old] | None, None),  # type: ignore[valid-type]
+            ("es", Int64 | None, None),
+            ("ts", Int64 | None, None),
+        ]
+        return msgspec.defstruct("Envelope", fields, gc=False)
 
-    def _generated(self, read_envelope: Callable[[bytes], Any]) -> Decode:
-        names = self._fields.names() | {
-            "read_envelope": read_envelope,
-            "acceptable": acceptable,
-            "bytes_max": self._bytes_max,
-            "foreign": self._foreign,
-            "explain": self.explain,
-            "weights": WEIGHTS,
-            "Changes": Changes,
-            "tombstone": TOMBSTONE,
-            "unexpected": UNEXPECTED,
-        }
-        return compiled(self._lines(), names | self._filter.names())
+    def _fast_decode(self, read_envelope: Callable[[bytes], Any]) -> Decode:
+        names = self._fields.names() | {"weights": WEIGHTS}
+        decode: Decode = self._generate(read_envelope, self._lines(), names)
+        return decode
 
     def _lines(self) -> Iterator[str]:
-        yield from (
-            *HEAD_LINES,
-            "    try:",
-            "        message = read_envelope(value)",
-        )
-        yield from indented(8, self._filter.lines("message"))
-        yield from (
-            "        kind = message.type",
-            "        if message.isDdl: return explain(value)",
-            "        data = message.data",
-            "        changes = []",
-            "        if kind in weights:",
-            "            weight = weights[kind]",
-            "            for row in data:",
-        )
-        yield from indented(16, self._fields.read_lines("row", "after"))
-        yield f"                changes.append((weight, {self._fields.tuple_code('after')}))"
-        yield from (
-            "        elif kind == 'UPDATE' and len(message.old) >= len(data):",
-            "            for row, old in zip(data, message.old):",
-        )
-        yield from indented(16, self._fields.read_lines("row", "after"))
-        yield from indented(16, self._fields.overlay_lines("old", "before", "after"))
-        yield f"                changes.append((-1, {self._fields.tuple_code('before')}))"
-        yield f"                changes.append((1, {self._fields.tuple_code('after')}))"
-        yield from (
-            "        else:",
-            "            return explain(value)",
-            "        return Changes(changes, message.es, message.ts)",
-            "    except unexpected:",
-            "        return foreign(value) or explain(value)",
-        )
-
-    def _foreign(self, value: bytes) -> Filtered | None:
-        return self._filter.foreign(self._read_header, value)
+        fields = self._fields
+        before, after = fields.tuple_code("before"), fields.tuple_code("after")
+        yield from self._tables.lines("message")
+        yield "kind = message.type"
+        yield "if message.isDdl: return explain(value)"
+        yield "data = message.data"
+        yield "changes = []"
+        yield "if kind in weights:"
+        yield "    weight = weights[kind]"
+        yield "    for row in data:"
+        yield from indent(8, fields.read_lines("row", "after"))
+        yield f"        changes.append((weight, {after}))"
+        yield "elif kind == 'UPDATE' and len(message.old) >= len(data):"
+        yield "    for row, old in zip(data, message.old):"
+        yield from indent(8, fields.read_lines("row", "after"))
+        yield from indent(8, fields.overlay_lines("old", "before", "after"))
+        yield f"        changes.append((-1, {before}))"
+        yield f"        changes.append((1, {after}))"
+        yield "else:"
+        yield "    return explain(value)"
+        yield "return Changes(changes, message.es, message.ts)"
 
 
-def _rebuilt(made_of: tuple[object, ...], bytes_max: int) -> CanalDecoder:
-    """A decoder on the other side of a pickle: generated code does not travel."""
-    return CanalDecoder(*made_of, bytes_max=bytes_max)  # type: ignore[arg-type]
-
-
-def _rows(root: dict[str, object], name: str) -> list[object]:
-    rows = root.get(name)
+def _rows(message: dict[str, object], name: str) -> list[object]:
+    rows = message.get(name)
     if not isinstance(rows, list):
-        problem = f"{name} is missing" if name not in root else f"{name} is {shown(rows)}"
-        raise RefusedError(rejected(f"{problem}; an array of rows belongs there", f"$.{name}"))
+        problem = f"{name} is missing" if name not in message else f"{name} is {describe(rows)}"
+        raise RefusedError(rejection(f"{problem}; an array of rows belongs there", f"$.{name}"))
     return rows
-
-
-def _struct(name: str, fields: list[tuple[str, object, object]]) -> type[msgspec.Struct]:
-    return msgspec.defstruct(name, fields, gc=False)

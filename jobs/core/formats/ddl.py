@@ -1,7 +1,7 @@
-"""What an ALTER TABLE takes away: the columns that its text drops or renames.
+"""Find the columns that an ALTER TABLE drops or renames.
 
-Only what can be told for certain is told. A statement that is not understood here is harmless: a
-column that is really gone is absent from the next row, and that is seen in any case.
+This module reports only certain cases. An unknown statement is harmless: if it removed a column,
+the decoder notices the missing column in the next row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from schemas import limits
 
-# Comments and texts are read as a whole, so that DROP inside a COMMENT 'DROP ...' is no clause.
+# A comment or text is one token, so that COMMENT 'DROP ...' contains no DROP clause.
 _TOKENS = re.compile(
     r"""\s+ | --[^\n]* | \#[^\n]* | /\*.*?\*/
     | '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*"
@@ -25,8 +25,8 @@ _NOT_A_COLUMN = frozenset(
 Token = tuple[str, str]  # "quoted", "word" or "mark", and its text
 
 
-def lost_columns(sql: str) -> Iterator[tuple[str, str | None]]:
-    """(column, its new name, or None where it is dropped) for each column that the text names."""
+def find_lost_columns(sql: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each column that the statement drops or renames, and its new name or None."""
     if len(sql) > limits.QUERY_CHARACTERS_MAX:
         return
     tokens = [
@@ -41,11 +41,11 @@ def lost_columns(sql: str) -> Iterator[tuple[str, str | None]]:
     if tokens[start : start + 1] == [("mark", ".")]:
         start += 2
     for clause in _clauses(tokens[start:]):
-        yield from _lost(clause)
+        yield from _find_lost(clause)
 
 
 def _clauses(tokens: list[Token]) -> Iterator[list[Token]]:
-    """The parts between commas that stand in no parentheses."""
+    """Yield the parts between commas outside of parentheses."""
     clause: list[Token] = []
     depth = 0
     for token in tokens:
@@ -61,7 +61,7 @@ def _clauses(tokens: list[Token]) -> Iterator[list[Token]]:
     yield clause
 
 
-def _lost(clause: list[Token]) -> Iterator[tuple[str, str | None]]:
+def _find_lost(clause: list[Token]) -> Iterator[tuple[str, str | None]]:
     verb, named = _keyword(clause, 0), _keyword(clause, 1) == "COLUMN"
     names = [text for kind, text in clause[2 if named else 1 :] if kind != "mark"]
     first_is_keyword = not named and _keyword(clause, 1) in _NOT_A_COLUMN
@@ -73,6 +73,6 @@ def _lost(clause: list[Token]) -> Iterator[tuple[str, str | None]]:
         yield names[0], names[2] if len(names) > 2 else None
 
 
-def _keyword(clause: list[Token], place: int) -> str:
-    kind, text = clause[place] if place < len(clause) else ("mark", "")
+def _keyword(clause: list[Token], index: int) -> str:
+    kind, text = clause[index] if index < len(clause) else ("mark", "")
     return text.upper() if kind == "word" else ""

@@ -1,14 +1,14 @@
-"""debezium-json messages as signed rows, with the schema in the message or without.
+"""Decode debezium-json messages, with or without a schema in the message.
 
     {"before": .., "after": .., "op": "u", "source": {..}, "ts_ms": ..}      -U before, +U after
     {"schema": {..}, "payload": {"before": .., "after": .., "op": "c", ..}}  +I after
 
-    message ── schema? ── encodings of the columns ──► one generated reader for each such set
+    message ── schema? ── encodings of the columns ──► a generated reader for each such set
                  └ no: by the connector's modes and the declared types
 
-c, r (snapshot) and u, d are rows; t (TRUNCATE) goes to quarantine, m (a message) is skipped. An
-update or delete without the row before it cannot be retracted: it is refused, unless the job
-keeps the last image of each row itself. `decode` reads normal messages, `explain` all of them.
+c, r (snapshot), u and d are rows; t (TRUNCATE) goes to quarantine, m (a message) is skipped. An
+update or delete without the row before it cannot be retracted. It is refused, unless the job keeps
+the last image of each row.
 """
 
 from __future__ import annotations
@@ -20,46 +20,45 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jobs.core.formats.debezium_fields import (
-    PLAIN_MODES,
+    DEFAULT_MODES,
     UNAVAILABLE,
     DebeziumFields,
     Encoding,
     Modes,
-    encodings_of,
-    encodings_said,
+    default_encodings,
+    schema_encodings,
 )
+from jobs.core.formats.frame import TRUNCATED, DecoderFrame
 from jobs.core.formats.row_fields import (
-    HEAD_LINES,
-    TOMBSTONE,
     UNEXPECTED,
     Decode,
     Int64,
     RefusedError,
-    compiled,
-    indented,
-    milliseconds,
-    rejected,
+    compile_decoder,
+    indent,
+    parse_time_ms,
+    rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.values.json_text import UnreadableError, acceptable, read, shown
+from jobs.core.values.change import Changes, Decoded, Rejected, Row, Skipped
+from jobs.core.values.json_text import describe, read_json
 from schemas import limits
 from schemas.types.sql_types import Kind
 
 MESSAGE = Skipped("message of the database")
 INSERTS = ("c", "r")
 
-_KEYS = {"database": "db", "table": "table"}  # of the object `source`
-_UNEXPECTED = (*UNEXPECTED, AttributeError)  # of an image that is not there
-
+_KEYS = {"database": "db", "table": "table"}  # in the object `source`
 _NO_IMAGE = "raise ValueError('no image')"
 
-_Apply = Callable[[object], Decoded]
+_Reader = Callable[[object], Decoded]
 
 
-class DebeziumDecoder:
-    """Decodes debezium-json for one source; built once, then called for every message."""
+class DebeziumDecoder(DecoderFrame):
+    """Decodes debezium-json for one source."""
+
+    format = "debezium"
 
     def __init__(
         self,
@@ -67,30 +66,25 @@ class DebeziumDecoder:
         used: tuple[Column, ...],
         database: str | None = None,
         table: str | None = None,
-        modes: Modes = PLAIN_MODES,
+        modes: Modes = DEFAULT_MODES,
         missing_is_null: bool = False,
         *,
-        last_images: bool = False,  # the job knows the row before an update
+        last_images: bool = False,  # the job keeps the row before an update
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
-        self._made_of = (columns, used, database, table, modes, missing_is_null)
+        super().__init__(TableFilter(database, table, _KEYS), bytes_max)
         self._last_images = last_images
-        self._bytes_max = bytes_max
         self._columns, self._used, self._modes = columns, used, modes
         self._missing_is_null = missing_is_null
-        self._plain = encodings_of(columns, modes)
+        self._defaults = default_encodings(columns, modes)
         self._known: dict[tuple[Encoding, ...], DebeziumFields] = {}
-        self._filter = TableFilter(database, table, _KEYS)
-        source = msgspec.defstruct("Filtered", self._filter.fields(), gc=False)
+        source = msgspec.defstruct("Filtered", self._tables.fields(), gc=False)
         payload = msgspec.defstruct("Inner", [("source", source | None, None)], gc=False)
         outer = [("source", source | None, None), ("payload", payload | None, None)]
         header: Any = msgspec.json.Decoder(msgspec.defstruct("Header", outer))
-        self._read_header = header.decode
-        nameable = self._fields(self._plain).nameable
-        self.decode: Decode = self._generated() if nameable else self.explain
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self._made_of, self._last_images, self._bytes_max)
+        self._decode_header = header.decode
+        nameable = self._fields(self._defaults).nameable
+        self.decode: Decode = self._fast_decode() if nameable else self.explain
 
     def _fields(self, encodings: tuple[Encoding, ...]) -> DebeziumFields:
         if encodings not in self._known:
@@ -101,78 +95,54 @@ class DebeziumDecoder:
             )
         return self._known[encodings]
 
-    def _said(self, schema: object) -> tuple[Encoding, ...]:
-        return encodings_said(schema, self._columns, self._modes) or self._plain
+    def _encodings(self, schema: object) -> tuple[Encoding, ...]:
+        return schema_encodings(schema, self._columns, self._modes) or self._defaults
 
-    # --- the exact way ----------------------------------------------------------------------
+    # --- the exact path ---------------------------------------------------------------------
 
-    def explain(self, value: bytes | None) -> Decoded:
-        """Decode any message; slower than `decode`, with the same result."""
-        if not value:
-            return TOMBSTONE
-        try:
-            root = read(value, self._bytes_max)
-        except UnreadableError as error:
-            return rejected(str(error))
-        encodings, path = self._plain, "$"
+    def _decode_json(self, root: object) -> Decoded:
+        encodings, path = self._defaults, "$"
         if isinstance(root, dict) and "payload" in root:
-            encodings = self._said(root.get("schema"))
+            encodings = self._encodings(root.get("schema"))
             root, path = root["payload"], "$.payload"
-        if not isinstance(root, dict):
-            return rejected(f"{shown(root)} is not a debezium-json object", path)
-        source = root.get("source")
+        message = self._require_object(root, path)
+        source = message.get("source")
         stamps = source if isinstance(source, dict) else {}
-        refusal = self._filter.refusal(stamps, f"{path}.source")
-        if refusal is not None:
-            return refusal
-        try:
-            outcome = self._changes(root, self._fields(encodings), path)
-        except RefusedError as error:
-            return error.decoded
+        self._tables.check(stamps, f"{path}.source")
+        outcome = self._changes(message, self._fields(encodings), path)
         if isinstance(outcome, list):
-            times = milliseconds(stamps.get("ts_ms")), milliseconds(root.get("ts_ms"))
+            times = parse_time_ms(stamps.get("ts_ms")), parse_time_ms(message.get("ts_ms"))
             return Changes(outcome, *times)
         return outcome
 
     def _changes(
-        self, root: dict[str, object], fields: DebeziumFields, path: str
+        self, message: dict[str, object], fields: DebeziumFields, path: str
     ) -> list[tuple[int, Row]] | Skipped | Rejected:
-        op = root.get("op")
+        op = message.get("op")
         before, after = f"{path}.before", f"{path}.after"
         if op in INSERTS:
-            return [(1, fields.pick(fields.row(root.get("after"), after)))]
+            return [(1, fields.pick(fields.parse_row(message.get("after"), after)))]
         if op == "u":
-            new = fields.pick(fields.row(root.get("after"), after))
-            if root.get("before") is None and self._last_images:
+            new = fields.pick(fields.parse_row(message.get("after"), after))
+            if message.get("before") is None and self._last_images:
                 return [(1, new)]
-            old = fields.pick(fields.row(self._before(root, before, "an update"), before))
-            return [(-1, old), (1, new)]
+            node = _require_before(message, before, "an update")
+            return [(-1, fields.pick(fields.parse_row(node, before))), (1, new)]
         if op == "d":
-            node = self._before(root, before, "a delete")
-            return [(-1, fields.pick(fields.row(node, before)))]
+            node = _require_before(message, before, "a delete")
+            return [(-1, fields.pick(fields.parse_row(node, before)))]
         if op == "t":
-            reason = "TRUNCATE removes rows that it does not name; it cannot become retractions"
-            return rejected(reason, f"{path}.op")
+            return rejection(TRUNCATED, f"{path}.op")
         if op == "m":
             return MESSAGE
-        problem = "is missing" if op is None else f"{shown(op)} is unknown"
-        return rejected(f"the op {problem}; known are c, r, u, d, t and m", f"{path}.op")
+        problem = "is missing" if op is None else f"{describe(op)} is unknown"
+        return rejection(f"the op {problem}; known are c, r, u, d, t and m", f"{path}.op")
 
-    def _before(self, root: dict[str, object], path: str, what: str) -> object:
-        node = root.get("before")
-        if node is None:
-            reason = (
-                f"{what} without the row before it cannot be retracted; the table needs REPLICA "
-                "IDENTITY FULL (PostgreSQL) or full row images (MySQL), or the job dedupe: pk"
-            )
-            raise RefusedError(rejected(reason, path))
-        return node
+    # --- the fast path ----------------------------------------------------------------------
 
-    # --- the fast way -----------------------------------------------------------------------
-
-    def _generated(self) -> Decode:
-        row = self._fields(self._plain).struct("Row", partial=False)
-        stamps = [*self._filter.fields(), ("ts_ms", Int64 | None, None)]
+    def _fast_decode(self) -> Decode:
+        row = self._fields(self._defaults).make_struct("Row", partial=False)
+        stamps = [*self._tables.fields(), ("ts_ms", Int64 | None, None)]
         source = msgspec.defstruct("Source", stamps, gc=False)
         members: list[tuple[str, object, object]] = [
             ("op", str, ""),
@@ -184,61 +154,51 @@ class DebeziumDecoder:
         payload = msgspec.defstruct("Payload", members, gc=False)
         outer = [("payload", payload | UnsetType, UNSET), ("schema", Raw | UnsetType, UNSET)]
         envelope = msgspec.defstruct("Envelope", [*members, *outer], gc=False)
-        texts = any(column.type.kind is Kind.STRING for column in self._columns)
+        # Nothing converts a STRING, so only the guard notices a value that was not sent.
+        has_texts = any(column.type.kind is Kind.STRING for column in self._columns)
+        guard = ["if unavailable in value: return explain(value)"] if has_texts else []
+        lines = (
+            "payload = message.payload",
+            "if payload is UNSET: return read_default(message)",
+            "schema = message.schema",
+            "if schema is UNSET: return read_default(payload)",
+            "return readers[bytes(schema)](payload)",
+        )
         names: dict[str, object] = {
-            "read_envelope": msgspec.json.Decoder(envelope).decode,
-            "acceptable": acceptable,
-            "bytes_max": self._bytes_max,
-            "foreign": self._foreign,
-            "explain": self.explain,
-            "tombstone": TOMBSTONE,
-            "unexpected": _UNEXPECTED,
             "UNSET": UNSET,
-            "plain": self._reader(self._plain),
-            "by_schema": _BySchema(self._reader_said),
+            "read_default": self._reader(self._defaults),
+            "readers": _Readers(self._reader_of_schema),
             "unavailable": UNAVAILABLE.encode(),
         }
-        decode: Decode = compiled(self._lines(texts=texts), names)
+        unexpected = (*UNEXPECTED, AttributeError)  # AttributeError: a missing image
+        read_envelope = msgspec.json.Decoder(envelope).decode
+        decode: Decode = self._generate(
+            read_envelope, lines, names, guard=guard, unexpected=unexpected
+        )
         return decode
 
-    def _lines(self, *, texts: bool) -> Iterator[str]:
-        yield from HEAD_LINES
-        if texts:  # nothing converts a text, so nothing else would see it
-            yield "    if unavailable in value: return explain(value)"
-        yield from (
-            "    try:",
-            "        message = read_envelope(value)",
-            "        payload = message.payload",
-            "        if payload is UNSET: return plain(message)",
-            "        schema = message.schema",
-            "        if schema is UNSET: return plain(payload)",
-            "        return by_schema[bytes(schema)](payload)",
-            "    except unexpected:",
-            "        return foreign(value) or explain(value)",
-        )
+    def _reader_of_schema(self, schema: bytes) -> _Reader:
+        return self._reader(self._encodings(read_json(schema, len(schema))))
 
-    def _reader_said(self, schema: bytes) -> _Apply:
-        return self._reader(self._said(read(schema, len(schema))))
-
-    def _reader(self, encodings: tuple[Encoding, ...]) -> _Apply:
-        """The part behind the envelope, for columns in these encodings."""
+    def _reader(self, encodings: tuple[Encoding, ...]) -> _Reader:
+        """Return a function from the payload to its changes, for columns in these encodings."""
         fields = self._fields(encodings)
-        names = fields.names() | self._filter.names() | {"Changes": Changes}
-        reader: _Apply = compiled(self._reader_lines(fields), names)
+        names = fields.names() | self._tables.names() | {"Changes": Changes}
+        reader: _Reader = compile_decoder(self._reader_lines(fields), names)
         return reader
 
     def _reader_lines(self, fields: DebeziumFields) -> Iterator[str]:
         yield from ("def decode(message):", "    source = message.source")
-        yield from indented(4, self._filter.lines("source"))
+        yield from indent(4, self._tables.lines("source"))
         yield from (
             "    es = None if source is None else source.ts_ms",
             "    ts = message.ts_ms",
             "    op = message.op",
             "    row = message.before if op == 'd' else message.after",
-            # With no column to look at, nothing else would notice that there is no row.
+            # If no column is read, no other line notices a missing row.
             f"    if row is None: {_NO_IMAGE}",
         )
-        yield from indented(4, fields.read_lines("row", "value"))
+        yield from indent(4, fields.read_lines("row", "value"))
         row, before = fields.tuple_code("value"), fields.tuple_code("before")
         yield from (
             f"    if op in {INSERTS!r}: return Changes([(1, {row})], es, ts)",
@@ -246,36 +206,36 @@ class DebeziumDecoder:
             "    if op != 'u': raise ValueError('op')",
             "    old = message.before",
         )
-        alone = f"return Changes([(1, {row})], es, ts)" if self._last_images else _NO_IMAGE
-        yield f"    if old is None: {alone}"
-        yield from indented(4, fields.read_lines("old", "before"))
+        without_old = f"return Changes([(1, {row})], es, ts)" if self._last_images else _NO_IMAGE
+        yield f"    if old is None: {without_old}"
+        yield from indent(4, fields.read_lines("old", "before"))
         yield f"    return Changes([(-1, {before}), (1, {row})], es, ts)"
 
-    def _foreign(self, value: bytes) -> Filtered | None:
-        if not self._filter:
-            return None
-        try:
-            message = self._read_header(value)
-        except UNEXPECTED:
-            return None
-        node = message.source if message.payload is None else message.payload.source
-        return self._filter.foreign(lambda _: node, value)
+    def _read_header(self, value: bytes) -> object:
+        message = self._decode_header(value)
+        return message.source if message.payload is None else message.payload.source
 
 
-class _BySchema(dict[bytes, _Apply]):
-    """A reader for each schema, by the schema's own bytes: they repeat in every message."""
+def _require_before(message: dict[str, object], path: str, what: str) -> object:
+    node = message.get("before")
+    if node is None:
+        reason = (
+            f"{what} without the row before it cannot be retracted; the table needs REPLICA "
+            "IDENTITY FULL (PostgreSQL) or full row images (MySQL), or the job dedupe: pk"
+        )
+        raise RefusedError(rejection(reason, path))
+    return node
 
-    def __init__(self, make: Callable[[bytes], _Apply]) -> None:
+
+class _Readers(dict[bytes, _Reader]):
+    """The reader of each schema, by the bytes of the schema, which every message repeats."""
+
+    def __init__(self, make: Callable[[bytes], _Reader]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, schema: bytes) -> _Apply:
+    def __missing__(self, schema: bytes) -> _Reader:
         if len(self) >= limits.MESSAGE_SCHEMAS_MAX:
             self.clear()
-        self[schema] = made = self._make(schema)
-        return made
-
-
-def _rebuilt(made_of: tuple[object, ...], last_images: bool, bytes_max: int) -> DebeziumDecoder:
-    """A decoder on the other side of a pickle: generated code does not travel."""
-    return DebeziumDecoder(*made_of, last_images=last_images, bytes_max=bytes_max)  # type: ignore[arg-type]
+        self[schema] = reader = self._make(schema)
+        return reader

@@ -1,11 +1,10 @@
-"""maxwell-json messages as signed rows: one message is one row.
+"""Decode maxwell-json messages: one message is one row.
 
     {"database": "shop", "table": "product", "type": "update", "ts": 1700000000,
      "data": {"id": 7, "name": "b"}, "old": {"name": "a"}}  ──►  -U (7, "a"), +U (7, "b")
 
-`old` has the columns that changed, as in canal. Rows of a bootstrap are inserts, the messages
-that begin and end one are skipped. Built like the canal decoder: `decode` for normal messages,
-`explain` for all of them.
+`old` has only the columns that changed, as in canal-json. Rows of a bootstrap are inserts; the
+messages that start and end a bootstrap are skipped.
 """
 
 from __future__ import annotations
@@ -16,22 +15,19 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET
 
+from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.row_fields import (
-    HEAD_LINES,
-    TOMBSTONE,
     UNEXPECTED,
     Decode,
     NumberFields,
-    RefusedError,
-    compiled,
-    indented,
-    milliseconds,
-    rejected,
+    indent,
+    parse_time_ms,
+    rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Filtered, Skipped
-from jobs.core.values.json_text import UnreadableError, acceptable, read, shown
+from jobs.core.values.change import Changes, Decoded, Skipped
+from jobs.core.values.json_text import describe
 from jobs.core.values.json_values import TimestampFormat, converter
 from schemas import limits
 
@@ -47,8 +43,10 @@ _SECONDS_MAX = (2**63 - 1) // _SECOND_MS
 _Seconds = Annotated[int, msgspec.Meta(ge=-_SECONDS_MAX, le=_SECONDS_MAX)]
 
 
-class MaxwellDecoder:
-    """Decodes maxwell-json for one source; built once, then called for every message."""
+class MaxwellDecoder(DecoderFrame):
+    """Decodes maxwell-json for one source."""
+
+    format = "maxwell"
 
     def __init__(
         self,
@@ -61,127 +59,81 @@ class MaxwellDecoder:
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
-        self._made_of = (columns, used, database, table, timestamp_format, missing_is_null)
-        self._bytes_max = bytes_max
+        super().__init__(TableFilter(database, table), bytes_max)
         self._fields = NumberFields(
             columns,
             used,
             lambda sql_type: converter(sql_type, timestamp_format),
             missing_is_null=missing_is_null,
         )
-        self._filter = TableFilter(database, table)
-        header = msgspec.defstruct("Header", self._filter.fields(), gc=False)
-        self._read_header = msgspec.json.Decoder(header).decode
-        self.decode = self._generated() if self._fields.nameable else self.explain
+        self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self._made_of, self._bytes_max)
-
-    # --- the exact way ----------------------------------------------------------------------
-
-    def explain(self, value: bytes | None) -> Decoded:
-        """Decode any message; slower than `decode`, with the same result."""
-        if not value:
-            return TOMBSTONE
-        try:
-            root = read(value, self._bytes_max)
-        except UnreadableError as error:
-            return rejected(str(error))
-        if not isinstance(root, dict):
-            return rejected(f"{shown(root)} is not a maxwell-json object")
-        refusal = self._filter.refusal(root)
-        if refusal is not None:
-            return refusal
-        try:
-            return self._dispatched(root)
-        except RefusedError as error:
-            return error.decoded
-
-    def _dispatched(self, root: dict[str, object]) -> Decoded:
-        node, fields = root.get("type"), self._fields
+    def _decode_json(self, root: object) -> Decoded:
+        message, fields = self._require_object(root), self._fields
+        self._tables.check(message)
+        node = message.get("type")
         kind = node if isinstance(node, str) else ""
         if kind in MARKS:
             return MARK
         if kind in DDL_TYPES:
-            return fields.after_ddl(root.get("sql"))
+            return fields.check_ddl(message.get("sql"))
         if kind in WEIGHTS:
-            row = fields.row(root.get("data"), "$.data")
+            row = fields.parse_row(message.get("data"), "$.data")
             changes = [(WEIGHTS[kind], fields.pick(row))]
         elif kind == "update":
-            after = fields.row(root.get("data"), "$.data")
-            before = fields.overlaid(after, root.get("old"), "$.old")
+            after = fields.parse_row(message.get("data"), "$.data")
+            before = fields.overlay(after, message.get("old"), "$.old")
             changes = [(-1, fields.pick(before)), (1, fields.pick(after))]
         else:
             known = "insert, update, delete, the types of a bootstrap and of DDL"
-            problem = "is missing" if node is None else f"{shown(node)} is unknown"
-            return rejected(f"the type {problem}; known are {known}", "$.type")
-        return Changes(changes, _as_milliseconds(milliseconds(root.get("ts"))))
+            problem = "is missing" if node is None else f"{describe(node)} is unknown"
+            return rejection(f"the type {problem}; known are {known}", "$.type")
+        return Changes(changes, _to_milliseconds(parse_time_ms(message.get("ts"))))
 
-    # --- the fast way -----------------------------------------------------------------------
-
-    def _generated(self) -> Decode:
+    def _fast_decode(self) -> Decode:
         fields = self._fields
         envelope = msgspec.defstruct(
             "Envelope",
             [
-                *self._filter.fields(),
+                *self._tables.fields(),
                 ("type", str, ""),
-                ("data", fields.struct("Data", partial=False), UNSET),
-                ("old", fields.struct("Old", partial=True) | None, None),
+                ("data", fields.make_struct("Data", partial=False), UNSET),
+                ("old", fields.make_struct("Old", partial=True) | None, None),
                 ("ts", _Seconds | None, None),
             ],
             gc=False,
         )
-        names = fields.names() | {
-            "read_envelope": msgspec.json.Decoder(envelope).decode,
-            "acceptable": acceptable,
-            "bytes_max": self._bytes_max,
-            "foreign": self._foreign,
-            "explain": self.explain,
-            "weights": WEIGHTS,
-            "Changes": Changes,
-            "tombstone": TOMBSTONE,
-            "unexpected": (*UNEXPECTED, AttributeError),  # of a row that is not there
-        }
-        return compiled(self._lines(), names | self._filter.names())
+        decode: Decode = self._generate(
+            msgspec.json.Decoder(envelope).decode,
+            self._lines(),
+            fields.names() | {"weights": WEIGHTS},
+            unexpected=(*UNEXPECTED, AttributeError),  # a missing row
+        )
+        return decode
 
     def _lines(self) -> Iterator[str]:
         fields = self._fields
-        yield from (*HEAD_LINES, "    try:", "        message = read_envelope(value)")
-        yield from indented(8, self._filter.lines("message"))
-        yield from (
-            "        kind = message.type",
-            "        es = message.ts",
-            f"        if es is not None: es *= {_SECOND_MS}",
-            "        row = message.data",
-            "        if kind in weights:",
-        )
-        yield from indented(12, fields.read_lines("row", "after"))
-        row = fields.tuple_code("after")
-        yield f"            return Changes([(weights[kind], {row})], es)"
-        yield from ("        if kind == 'update':", "            old = message.old")
-        yield from indented(12, fields.read_lines("row", "after"))
-        # Without a column to look at, nothing else would notice that it is not there.
-        yield "            if old is None: return explain(value)"
-        yield from indented(12, fields.overlay_lines("old", "before", "after"))
-        yield f"            return Changes([(-1, {fields.tuple_code('before')}), (1, {row})], es)"
-        yield from (
-            "        return explain(value)",
-            "    except unexpected:",
-            "        return foreign(value) or explain(value)",
-        )
-
-    def _foreign(self, value: bytes) -> Filtered | None:
-        return self._filter.foreign(self._read_header, value)
+        row, before = fields.tuple_code("after"), fields.tuple_code("before")
+        yield from self._tables.lines("message")
+        yield "kind = message.type"
+        yield "es = message.ts"
+        yield f"if es is not None: es *= {_SECOND_MS}"
+        yield "row = message.data"
+        yield "if kind in weights:"
+        yield from indent(4, fields.read_lines("row", "after"))
+        yield f"    return Changes([(weights[kind], {row})], es)"
+        yield "if kind == 'update':"
+        yield "    old = message.old"
+        yield from indent(4, fields.read_lines("row", "after"))
+        # If no column is read, no other line notices a missing `old`.
+        yield "    if old is None: return explain(value)"
+        yield from indent(4, fields.overlay_lines("old", "before", "after"))
+        yield f"    return Changes([(-1, {before}), (1, {row})], es)"
+        yield "return explain(value)"
 
 
-def _as_milliseconds(seconds: int | None) -> int | None:
-    """Maxwell's own time stamp is in seconds."""
+def _to_milliseconds(seconds: int | None) -> int | None:
+    """Convert the time of a message, which Maxwell writes in seconds."""
     if seconds is None or abs(seconds) > _SECONDS_MAX:
         return None
     return seconds * _SECOND_MS
-
-
-def _rebuilt(made_of: tuple[object, ...], bytes_max: int) -> MaxwellDecoder:
-    """A decoder on the other side of a pickle: generated code does not travel."""
-    return MaxwellDecoder(*made_of, bytes_max=bytes_max)  # type: ignore[arg-type]

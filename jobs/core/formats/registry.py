@@ -1,10 +1,10 @@
-"""The formats of a source by name, and what a decoder is to those who use one.
+"""The source formats by name, and the interfaces of their decoders.
 
-canal-json       signed rows; an update has what changed
-maxwell-json     the same, one row a message
-debezium-json    signed rows; an update has both images
-changelog-json   signed rows, one a record: what we publish
-upsert-json      the last image of a row, by the record's key
+canal-json       signed rows; an update has only the changed columns of the old row
+maxwell-json     the same, with one row in each message
+debezium-json    signed rows; an update has both rows
+changelog-json   one signed row in each record; retally publishes it
+upsert-json      the last image of a row; the key of the record identifies the row
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
 from jobs.core.formats.debezium import DebeziumDecoder
-from jobs.core.formats.debezium_fields import PLAIN_MODES, Modes
+from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.row_fields import Decode, KeyedDecode
 from jobs.core.formats.upsert import UpsertDecoder
@@ -29,7 +29,7 @@ FORMATS = ("canal-json", "changelog-json", "debezium-json", "maxwell-json", "ups
 
 
 class MessageDecoder(Protocol):
-    """Turns the value of a Kafka record into its changes; never raises for what is in it."""
+    """Turns the value of a Kafka record into its changes; never raises for invalid values."""
 
     @property
     def decode(self) -> Decode: ...
@@ -39,7 +39,7 @@ class MessageDecoder(Protocol):
 
 @runtime_checkable
 class KeyedDecoder(MessageDecoder, Protocol):
-    """One that needs the record's key as well."""
+    """A decoder that needs the key of the record as well."""
 
     decode_keyed: KeyedDecode
 
@@ -48,19 +48,20 @@ class KeyedDecoder(MessageDecoder, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MessageRules:
-    """How the messages of a source are read; what the job spec says of it."""
+    """The keys of a job spec that concern the messages of its source."""
 
     format: str
     database: str | None = None
     table: str | None = None
     timestamp_format: TimestampFormat = "sql"
     missing_is_null: bool = False
-    modes: Modes = PLAIN_MODES
+    modes: Modes = DEFAULT_MODES
     primary_key: tuple[str, ...] = ()
-    last_images: bool = False  # the job keeps them
+    last_images: bool = False  # the job keeps the last image of each row
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
+        """Return the rules of a job spec."""
         source = spec.source
         return cls(
             source.format,
@@ -68,7 +69,7 @@ class MessageRules:
             source.table,
             spec.timestamp_format,
             missing_is_null=spec.on_schema_change == "continue",
-            modes=PLAIN_MODES
+            modes=DEFAULT_MODES
             if source.debezium is None
             else Modes(source.debezium.decimal_handling_mode, source.debezium.time_precision_mode),
             primary_key=(spec.primary_key or ()) if spec.dedupe else (),
@@ -82,27 +83,30 @@ class MessageRules:
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> MessageDecoder:
-        """The decoder of a source; what a format does not have is an error, not ignored."""
+        """Return the decoder of the source; raise ValueError for rules that the format lacks."""
         if self.format not in FORMATS:
-            raise ValueError(f"unknown format {self.format!r}; known: {', '.join(FORMATS)}")
+            raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         filters = self.database, self.table
         if self.format in ("changelog-json", "upsert-json"):
             if filters != (None, None):
-                raise ValueError(f"{self.format} has no database and no table to filter by")
+                raise ValueError(f"{self.format} has no database or table; remove the filters")
             if self.format == "changelog-json":
                 return ChangelogDecoder(columns, used, self.missing_is_null, bytes_max=bytes_max)
             if not self.primary_key:
-                raise ValueError("upsert-json needs a primary key")
+                raise ValueError("upsert-json needs a primary key; add primary_key and dedupe: pk")
             return UpsertDecoder(
                 columns, used, self.primary_key, self.missing_is_null, bytes_max=bytes_max
             )
         if self.format == "debezium-json":
             return DebeziumDecoder(
-                columns, used, *filters, self.modes, self.missing_is_null,
-                last_images=self.last_images, bytes_max=bytes_max,
-            )  # fmt: skip
-        made = CanalDecoder if self.format == "canal-json" else MaxwellDecoder
-        return made(
-            columns, used, *filters, self.timestamp_format, self.missing_is_null,
-            bytes_max=bytes_max,
-        )  # fmt: skip
+                columns,
+                used,
+                *filters,
+                self.modes,
+                self.missing_is_null,
+                last_images=self.last_images,
+                bytes_max=bytes_max,
+            )
+        options = self.timestamp_format, self.missing_is_null
+        decoder = CanalDecoder if self.format == "canal-json" else MaxwellDecoder
+        return decoder(columns, used, *filters, *options, bytes_max=bytes_max)

@@ -1,11 +1,11 @@
 """The columns of a message's row objects: msgspec structs, conversions, generated code.
 
     {"id": "7", "name": "a", "cnt": "3"}
-        fast    struct(c0="7", c1="a", c2="3") ── generated lines ──► ("a", 3)   the used columns
-        exact   dict                           ── `row`, `pick`   ──► ("a", 3)   or a RefusedError
+        fast    struct(c0="7", c1="a", c2="3") ── generated lines     ──► ("a", 3)  the used columns
+        exact   dict                           ── `parse_row`, `pick` ──► ("a", 3)  or RefusedError
 
-A decoder tries the fast way and takes the exact one for whatever the fast one does not expect, so
-the fast way never has to explain anything.
+A decoder tries the fast path, and takes the exact one for any message that the fast path does not
+expect. So the fast path never has to explain a refusal.
 """
 
 from __future__ import annotations
@@ -20,42 +20,31 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobs.core.formats.ddl import lost_columns
+from jobs.core.formats.ddl import find_lost_columns
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import ColumnGone, Decoded, Rejected, Row, Skipped, Value
-from jobs.core.values.json_text import JsonNumber, read, shown
+from jobs.core.values.json_text import JsonNumber, describe, read_json
 from jobs.core.values.json_values import Converter
 from schemas import limits
 from schemas.types.sql_types import Kind, SqlType, integer_range
 
 Decode = Callable[[bytes | None], Decoded]
-KeyedDecode = Callable[[bytes | None, bytes | None], Decoded]  # of a record's value and its key
+KeyedDecode = Callable[[bytes | None, bytes | None], Decoded]  # value and key of a record
 
 TOMBSTONE = Skipped("tombstone")
 DDL = Skipped("ddl")
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-# What the fast way may raise for a message that it does not expect.
+# Exceptions of the fast path for a message that it does not expect.
 UNEXPECTED = (ValueError, TypeError, RecursionError)
-
-# How every generated decoder begins. A short ASCII message can hide nothing that matters in the
-# parts that msgspec skips; any other one is looked at first.
-HEAD_LINES = (
-    "def decode(value):",
-    "    if not value:",
-    "        return tombstone",
-    f"    if len(value) > {limits.SHORT_MESSAGE_BYTES_MAX} or not value.isascii():",
-    "        if not acceptable(value, bytes_max):",
-    "            return explain(value)",
-)
 
 _MEMO_TEXT_CHARACTERS_MAX = 64
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
-_UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # what msgspec does not take in a field's name
+_UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # msgspec does not allow these in a field's name
 
 
 class RefusedError(Exception):
-    """A row cannot be taken; `decoded` is what the message becomes."""
+    """The message has no changes; `decoded` is its outcome."""
 
     def __init__(self, decoded: Rejected | ColumnGone) -> None:
         super().__init__(decoded)
@@ -63,9 +52,9 @@ class RefusedError(Exception):
 
 
 class Memo(dict[object, Value]):
-    """Conversions of one column, remembered: `memo[text]` is the value.
+    """A cache of the conversions of one column: `memo[text]` is the value.
 
-    A full memo starts anew, so that it follows a column whose values move on, such as a time.
+    A full cache is cleared, so that it follows a column whose values advance, such as a time.
     """
 
     __slots__ = ("convert", "entries_max")
@@ -85,10 +74,10 @@ class Memo(dict[object, Value]):
 
 
 class RowFields:
-    """How the declared columns are found, checked and converted in a row object of a message.
+    """Finds, checks and converts the declared columns in a row object of a message.
 
-    Every declared column is checked; the rows hold the used ones, in order. A format whose fields
-    look otherwise says so in a class of its own: `json_type`, `_field_lines`.
+    It checks every declared column; the rows contain the used ones, in order. A format with other
+    JSON types of fields overrides `json_type` and `_field_lines`.
     """
 
     def __init__(
@@ -102,82 +91,84 @@ class RowFields:
         self.columns = columns
         self.converters = tuple(convert(column.type) for column in columns)
         self.missing_is_null = missing_is_null
-        places = {column.name: place for place, column in enumerate(columns)}
-        self.used_places = tuple(places[column.name] for column in used)
+        indexes = {column.name: index for index, column in enumerate(columns)}
+        self.used_indexes = tuple(indexes[column.name] for column in used)
         self.nameable = not any(_UNNAMEABLE.search(column.name) for column in columns)
 
-    # --- the fast way -----------------------------------------------------------------------
+    # --- the fast path ----------------------------------------------------------------------
 
-    def struct(self, name: str, *, partial: bool) -> type[msgspec.Struct]:
-        """The row object as msgspec reads it; `partial`: a field that is absent is UNSET."""
+    def make_struct(self, name: str, *, partial: bool) -> type[msgspec.Struct]:
+        """Return a struct for the row object; with `partial`, absent fields are UNSET."""
         fields: list[tuple[str, object] | tuple[str, object, object]] = []
-        for place in range(len(self.columns)):
-            field = f"c{place}"
+        for index in range(len(self.columns)):
+            field = f"c{index}"
             if partial:
-                fields.append((field, self.json_type(place) | UnsetType, UNSET))
+                fields.append((field, self.json_type(index) | UnsetType, UNSET))
             elif self.missing_is_null:
-                fields.append((field, self.json_type(place), None))
+                fields.append((field, self.json_type(index), None))
             else:
-                fields.append((field, self.json_type(place)))
-        renamed = {f"c{place}": column.name for place, column in enumerate(self.columns)}
+                fields.append((field, self.json_type(index)))
+        renamed = {f"c{index}": column.name for index, column in enumerate(self.columns)}
         return msgspec.defstruct(name, fields, rename=renamed, gc=False, kw_only=True)
 
-    def json_type(self, place: int) -> Any:
-        """What the fast way takes for a column."""
-        return field_type(self.columns[place].type)
+    def json_type(self, index: int) -> Any:
+        """Return the JSON types of a column that the fast path accepts."""
+        return field_type(self.columns[index].type)
 
     def names(self) -> dict[str, object]:
-        """What the generated lines refer to: a memo for each column."""
+        """Return the names that the generated lines use: a memo for each column."""
         names: dict[str, object] = {"UNSET": UNSET}
-        return names | {f"memo{place}": memo for place, memo in enumerate(self._memos)}
+        return names | {f"memo{index}": memo for index, memo in enumerate(self._memos)}
 
     @cached_property
     def _memos(self) -> list[Memo]:
         entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(self.columns)))
         return [Memo(convert, entries_max) for convert in self.converters]
 
-    def column(self, place: int) -> Callable[[list[Any]], list[Value]]:
-        """How many fields of a column are checked and read at once. The function raises where one
-        of them is not as it should be."""
-        sql_type, memo = self.columns[place].type, self._memos[place]
+    def column_converter(self, index: int) -> Callable[[list[Any]], list[Value]]:
+        """Return a function that converts many fields of a column at once.
+
+        The function raises an exception of UNEXPECTED if one of the fields is not normal."""
+        sql_type, memo = self.columns[index].type, self._memos[index]
         if sql_type.kind is Kind.STRING:  # msgspec has checked it
-            return _as_they_are
+            return _keep_texts
         if sql_type.integer:
-            return _integers(integer_range(sql_type), memo)
+            return _integer_column(integer_range(sql_type), memo)
         if sql_type.kind is Kind.DECIMAL:
-            return _decimals(sql_type, memo)
+            return _decimal_column(sql_type, memo)
         return lambda fields: list(map(memo.__getitem__, fields))
 
     def read_lines(self, row: str, value: str) -> Iterator[str]:
-        """Lines that check `row` and set `{value}N` for each used column N."""
-        for place in range(len(self.columns)):
-            yield from self._field_lines(place, f"{row}.c{place}", f"{value}{place}")
+        """Yield lines that check `row` and set `{value}N` for each used column N."""
+        for index in range(len(self.columns)):
+            yield from self._field_lines(index, f"{row}.c{index}", f"{value}{index}")
 
     def overlay_lines(self, old: str, value: str, otherwise: str) -> Iterator[str]:
-        """The same for an image that holds only some columns; the others are `{otherwise}N`."""
-        for place in range(len(self.columns)):
-            lines = list(self._field_lines(place, "field", f"{value}{place}"))
-            used = place in self.used_places
+        """Yield such lines for a partial image; absent columns are `{otherwise}N`."""
+        for index in range(len(self.columns)):
+            lines = list(self._field_lines(index, "field", f"{value}{index}"))
+            used = index in self.used_indexes
             if not lines:
                 continue
-            yield f"field = {old}.c{place}"
+            yield f"field = {old}.c{index}"
             yield "if field is not UNSET:"
             yield from ("    " + line for line in lines)
             if used:
                 yield "else:"
-                yield f"    {value}{place} = {otherwise}{place}"
+                yield f"    {value}{index} = {otherwise}{index}"
 
     def tuple_code(self, value: str) -> str:
-        inside = "".join(f"{value}{place}, " for place in self.used_places)
+        """Return the code of a row of the used columns."""
+        inside = "".join(f"{value}{index}, " for index in self.used_indexes)
         return f"({inside.strip()})"
 
-    def _field_lines(self, place: int, field: str, value: str) -> Iterator[str]:
-        """Check a field, and set `value` if its column is used.
+    def _field_lines(self, index: int, field: str, value: str) -> Iterator[str]:
+        """Yield lines that check a field, and set `value` if its column is used.
 
-        Integers are not looked up in a memo as long as they are plain digits: an id has too many
-        values to be remembered, and to read it costs hardly more.
+        Integers of plain digits are not cached: an id has too many values, and converting it costs
+        hardly more than a lookup.
         """
-        sql_type, used = self.columns[place].type, place in self.used_places
+        sql_type, used = self.columns[index].type, index in self.used_indexes
         if sql_type.kind is Kind.STRING:  # msgspec has checked it
             if used:
                 yield f"{value} = {field}"
@@ -189,97 +180,101 @@ class RowFields:
             yield f"if {value}.__class__ is str and {short}:"
             yield f"    {value} = int({value})" if used else "    pass"
             yield f"elif {value}.__class__ is not int or not {low} <= {value} <= {high}:"
-            yield f"    {value} = memo{place}[{value}]"
+            yield f"    {value} = memo{index}[{value}]"
         else:
-            yield f"{value} = memo{place}[{field}]"
+            yield f"{value} = memo{index}[{field}]"
 
-    # --- the exact way ----------------------------------------------------------------------
+    # --- the exact path ---------------------------------------------------------------------
 
-    def row(self, node: object, path: str) -> list[Value]:
-        """All declared columns of a full row object; RefusedError names the first bad field."""
+    def parse_row(self, node: object, path: str) -> list[Value]:
+        """Return all declared columns of a full row object.
+
+        Raise RefusedError for the first invalid field."""
         members = self._members(node, path)
         values: list[Value] = []
         for column, convert in zip(self.columns, self.converters, strict=True):
             if column.name in members:
-                values.append(_converted(convert, members[column.name], path, column))
+                values.append(_convert_field(convert, members[column.name], path, column))
             elif self.missing_is_null:
                 values.append(None)
             else:
-                why = f"{field_path(path, column.name)} is absent from the message"
-                raise RefusedError(ColumnGone(column.name, clipped(why)))
+                why = f"{field_path(path, column.name)} is missing in the message"
+                raise RefusedError(ColumnGone(column.name, clip(why)))
         return values
 
-    def overlaid(self, row: list[Value], node: object, path: str) -> list[Value]:
-        """`row` with the columns that `node` has: present with null is NULL, absent unchanged."""
+    def overlay(self, row: list[Value], node: object, path: str) -> list[Value]:
+        """Return `row` with the columns that `node` has; null is NULL, an absent one unchanged."""
         members = self._members(node, path)
         return [
-            _converted(convert, members[column.name], path, column)
+            _convert_field(convert, members[column.name], path, column)
             if column.name in members
             else value
             for column, convert, value in zip(self.columns, self.converters, row, strict=True)
         ]
 
-    def after_ddl(self, sql: object) -> Skipped | ColumnGone:
-        """What a statement means to those who read the declared columns."""
+    def check_ddl(self, sql: object) -> Skipped | ColumnGone:
+        """Return ColumnGone if a DDL statement drops or renames a declared column, else Skipped."""
         if self.missing_is_null or not isinstance(sql, str):
             return DDL
-        # MySQL does not tell the case of column names apart.
+        # MySQL ignores the case of column names.
         declared = {column.name.casefold(): column.name for column in self.columns}
-        for lost, new_name in lost_columns(sql):
+        for lost, new_name in find_lost_columns(sql):
             name = declared.get(lost.casefold())
             if name is not None and name != new_name:
-                what = "drops it" if new_name is None else f"renames it to {shown(new_name)}"
-                return ColumnGone(name, clipped(f"DDL {what}: {shown(sql)}"))
+                change = "drops it" if new_name is None else f"renames it to {describe(new_name)}"
+                return ColumnGone(name, clip(f"DDL {change}: {describe(sql)}"))
         return DDL
 
     def pick(self, row: list[Value]) -> Row:
-        return tuple(row[place] for place in self.used_places)
+        """Return the used columns of a row."""
+        return tuple(row[index] for index in self.used_indexes)
 
     def _members(self, node: object, path: str) -> dict[str, object]:
         if not isinstance(node, dict):
-            raise RefusedError(rejected(f"{shown(node)} where a row object belongs", path))
+            raise RefusedError(rejection(f"{describe(node)} where a row object belongs", path))
         return node
 
 
 class NumberFields(RowFields):
-    """Row objects whose DECIMALs are JSON numbers, or text: the fast way takes them as the bytes
-    they are, for a float would lose digits."""
+    """Row objects whose DECIMALs are JSON numbers or text.
 
-    def json_type(self, place: int) -> Any:
-        if self.columns[place].type.kind is Kind.DECIMAL:
+    The fast path keeps the bytes of a DECIMAL, because a float would lose digits."""
+
+    def json_type(self, index: int) -> Any:
+        if self.columns[index].type.kind is Kind.DECIMAL:
             return msgspec.Raw
-        return super().json_type(place)
+        return super().json_type(index)
 
     def names(self) -> dict[str, object]:
         names = super().names()
-        for place, column in enumerate(self.columns):
+        for index, column in enumerate(self.columns):
             if column.type.kind is Kind.DECIMAL:
-                memo = names[f"memo{place}"]
+                memo = names[f"memo{index}"]
                 assert isinstance(memo, Memo)
-                memo.convert = _of_bytes(self.converters[place])
+                memo.convert = _raw_converter(self.converters[index])
         return names
 
-    def _field_lines(self, place: int, field: str, value: str) -> Iterator[str]:
-        if self.columns[place].type.kind is Kind.DECIMAL:
-            yield f"{value} = memo{place}[bytes({field})]"
+    def _field_lines(self, index: int, field: str, value: str) -> Iterator[str]:
+        if self.columns[index].type.kind is Kind.DECIMAL:
+            yield f"{value} = memo{index}[bytes({field})]"
         else:
-            yield from super()._field_lines(place, field, value)
+            yield from super()._field_lines(index, field, value)
 
 
-def _of_bytes(convert: Converter) -> Converter:
-    def of_bytes(raw: object) -> Value:
+def _raw_converter(convert: Converter) -> Converter:
+    def convert_raw(raw: object) -> Value:
         assert isinstance(raw, bytes)
-        return convert(read(raw, len(raw)))
+        return convert(read_json(raw, len(raw)))
 
-    return of_bytes
+    return convert_raw
 
 
-def _as_they_are(fields: list[Any]) -> list[Value]:
+def _keep_texts(fields: list[Any]) -> list[Value]:
     return fields
 
 
-def _integers(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list[Value]]:
-    """Almost always all of them are plain digits, which is told by one look."""
+def _integer_column(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list[Value]]:
+    """Return a converter of many integers; usually one check shows that all are plain digits."""
     low, high = bounds
     digits_max = len(str(high)) - 1
 
@@ -289,19 +284,19 @@ def _integers(bounds: tuple[int, int], memo: Memo) -> Callable[[list[Any]], list
         except TypeError:  # a NULL, or a number of JSON
             plain = False
         if plain:
-            return list(map(int, fields))  # which refuses an empty one
+            return list(map(int, fields))  # raises for an empty field
         return list(map(integer, fields))
 
     def integer(field: Any) -> Value:
         if field.__class__ is str and len(field) <= digits_max and field.isdecimal():
-            return int(field)  # an id has too many values to be remembered
+            return int(field)  # an id has too many values for the cache
         return field if field.__class__ is int and low <= field <= high else memo[field]
 
     return integers
 
 
-def _decimals(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value]]:
-    """As databases write them, with just the digits behind the point that the type has."""
+def _decimal_column(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value]]:
+    """Return a converter of many decimals; usually all have exactly the type's fraction digits."""
     assert sql_type.precision is not None
     assert sql_type.scale is not None
     digits_max, scale = sql_type.precision, sql_type.scale
@@ -326,22 +321,22 @@ def _decimals(sql_type: SqlType, memo: Memo) -> Callable[[list[Any]], list[Value
     return decimals
 
 
-def compiled(lines: Iterable[str], names: dict[str, object]) -> Callable[..., Decoded]:
-    """The function `decode` that the lines define."""
+def compile_decoder(lines: Iterable[str], names: dict[str, object]) -> Callable[..., Decoded]:
+    """Return the function `decode` that the lines define."""
     source = "\n".join(lines)
     namespace = dict(names)
     code = compile(source, "<generated decode>", "exec")
-    exec(code, namespace)  # noqa: S102 - made of types and places; no name is in it
+    exec(code, namespace)  # noqa: S102 - generated from types and numbers, without names
     decode: Callable[..., Decoded] = namespace["decode"]  # type: ignore[assignment]
     return decode
 
 
-def indented(blanks: int, lines: Iterable[str]) -> Iterator[str]:
+def indent(blanks: int, lines: Iterable[str]) -> Iterator[str]:
     return (" " * blanks + line for line in lines)
 
 
 def field_type(sql_type: SqlType) -> Any:
-    """What the fast way takes for a column: text, and the JSON type that is natural for it."""
+    """Return the JSON types of a column: text, and the natural JSON type of its SQL type."""
     if sql_type.integer:
         return str | int | None
     if sql_type.floating:
@@ -351,32 +346,33 @@ def field_type(sql_type: SqlType) -> Any:
     return str | None
 
 
-def rejected(reason: str, path: str = "$") -> Rejected:
-    return Rejected(clipped(reason), path)
+def rejection(reason: str, path: str = "$") -> Rejected:
+    """Return a rejection with a reason of bounded length."""
+    return Rejected(clip(reason), path)
 
 
-def clipped(reason: str) -> str:
-    """A reason within its bound, and always writable as UTF-8 whatever a message had in it."""
+def clip(reason: str) -> str:
+    """Return the reason with bounded length and valid as UTF-8."""
     reason = reason.encode("utf-8", "backslashreplace").decode("utf-8")
     maximum = limits.REASON_CHARACTERS_MAX
     return reason if len(reason) <= maximum else reason[: maximum - 1] + "…"
 
 
 def field_path(path: str, name: str) -> str:
-    """The path of a member; a name that is no identifier is quoted."""
+    """Return the path of a member, whose name is quoted unless it is an identifier."""
     return f"{path}.{name}" if _PLAIN_NAME.fullmatch(name) else f"{path}[{json.dumps(name)}]"
 
 
-def milliseconds(node: object) -> int | None:
-    """A message's own time stamp; one that cannot be read is no reason to refuse the rows."""
+def parse_time_ms(node: object) -> int | None:
+    """Return the time of a message, or None: an invalid time is no reason to refuse the rows."""
     if isinstance(node, JsonNumber) and re.fullmatch(r"-?[0-9]{1,19}", node):
         number = int(node)
         return number if -(2**63) <= number < 2**63 else None
     return None
 
 
-def _converted(convert: Converter, node: object, path: str, column: Column) -> Value:
+def _convert_field(convert: Converter, node: object, path: str, column: Column) -> Value:
     try:
         return convert(node)
     except ValueError as error:
-        raise RefusedError(rejected(str(error), field_path(path, column.name))) from None
+        raise RefusedError(rejection(str(error), field_path(path, column.name))) from None

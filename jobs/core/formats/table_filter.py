@@ -1,82 +1,90 @@
-"""Which databases and tables a source reads: full matches of names in a message's envelope.
+"""Filter messages by the names of their database and table, which patterns match as a whole.
 
-    {"database": "shop", "table": "product", ...} ──► None: read on │ Filtered │ Rejected: no name
+    {"database": "shop", "table": "product", ...} ──► accepted │ Filtered │ Rejected: no name
 
-Formats call these fields differently; `keys` says how.
+`keys` maps these fields to the names that a format has for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobs.core.formats.row_fields import UNEXPECTED, Memo, rejected
-from jobs.core.values.change import Filtered, Rejected, Value
+from jobs.core.formats.row_fields import Memo, RefusedError, rejection
+from jobs.core.values.change import Filtered, Value
 from schemas.spec.name_pattern import name_matcher
 
 FILTERED = Filtered()
 
-_TABLES_REMEMBERED = 10_000
+_TABLES_CACHED = 10_000
+
+
+class OtherTableError(Exception):
+    """The source does not read the table of the message."""
 
 
 class TableFilter:
-    """The patterns of a source, for the fast way and for the exact one."""
+    """The patterns of a source; true if there are any."""
 
     def __init__(
         self,
         database: str | None,
         table: str | None,
-        keys: Mapping[str, str] | None = None,  # what the format calls them
+        keys: Mapping[str, str] | None = None,  # the format's names of these fields
     ) -> None:
-        given = {"database": database, "table": table}
-        named = keys or {"database": "database", "table": "table"}
+        patterns = {"database": database, "table": table}
+        keys = keys or {"database": "database", "table": "table"}
         self._matches = {
-            named[name]: _filter(pattern) for name, pattern in given.items() if pattern is not None
+            keys[name]: _compile_pattern(pattern)
+            for name, pattern in patterns.items()
+            if pattern is not None
         }
+        header = msgspec.defstruct("Header", self.fields(), gc=False)
+        self.read_header: Callable[[bytes], object] = msgspec.json.Decoder(header).decode
 
     def __bool__(self) -> bool:
         return bool(self._matches)
 
-    def refusal(self, members: Mapping[str, object], path: str = "$") -> Filtered | Rejected | None:
-        """Why a message with these members is not read; None where it is."""
+    @property
+    def names_read(self) -> tuple[str, ...]:
+        """The fields whose patterns the source has."""
+        return tuple(self._matches)
+
+    def check(self, members: Mapping[str, object], path: str = "$") -> None:
+        """Raise OtherTableError unless the source reads a message with these members.
+
+        Raise RefusedError if the message does not name its database or table."""
         for name, matches in self._matches.items():
             if name not in members:
                 reason = f"{name} is missing, and the source filters by it"
-                return rejected(reason, f"{path}.{name}")
-            if not matches[_filter_text(members[name])]:
-                return FILTERED
-        return None
+                raise RefusedError(rejection(reason, f"{path}.{name}"))
+            if not matches[_jackson_text(members[name])]:
+                raise OtherTableError
 
-    # --- the fast way -----------------------------------------------------------------------
+    # --- the fast path ----------------------------------------------------------------------
 
     def fields(self) -> list[tuple[str, object, object]]:
-        """What a struct needs for the filter to look at."""
+        """Return the struct fields that the filter reads."""
         return [(name, str | UnsetType | None, UNSET) for name in self._matches]
 
     def names(self) -> dict[str, object]:
+        """Return the names that the generated lines use."""
         wanted = {f"is_wanted_{name}": matches for name, matches in self._matches.items()}
         return {"filtered": FILTERED, **wanted}
 
     def lines(self, node: str) -> Iterator[str]:
+        """Yield lines that return `filtered` for a message that the source does not read."""
         for name in self._matches:
             yield f"if not is_wanted_{name}[{node}.{name}]: return filtered"
 
     def wants(self, node: object) -> bool:
-        """Whether a struct's message is read; one without the names is no case for the fast way."""
+        """Return whether the source reads this message; raise if a name is missing."""
         return all(matches[getattr(node, name)] for name, matches in self._matches.items())
 
-    def foreign(self, read_node: Callable[[bytes], object], value: bytes) -> Filtered | None:
-        """Whether a message is of another table, whose rows need not look like ours."""
-        try:
-            if not self.wants(read_node(value)):
-                return FILTERED
-        except (*UNEXPECTED, AttributeError):
-            pass
-        return None
 
-
-def _filter(pattern: str) -> Memo:
+def _compile_pattern(pattern: str) -> Memo:
     try:
         matches = name_matcher(pattern)
     except ValueError as error:
@@ -87,11 +95,11 @@ def _filter(pattern: str) -> Memo:
             raise ValueError("missing")
         return matches("null" if field is None else str(field))
 
-    return Memo(wanted, _TABLES_REMEMBERED)
+    return Memo(wanted, _TABLES_CACHED)
 
 
-def _filter_text(node: object) -> str:
-    """A node as Jackson's asText has it: null is the text null, a container is empty."""
+def _jackson_text(node: object) -> str:
+    """Return a node as Jackson's asText does: "null" for null, "" for a container."""
     if node is None:
         return "null"
     if isinstance(node, bool):

@@ -1,11 +1,11 @@
-"""upsert-json records as signed rows: the value is the last image, the key says of which row.
+"""Decode upsert-json records: the value is the last image of a row, the key is its key.
 
     key {"name": "a"}   value {"name": "a", "n": 3}   ──►  + ("a", 3)
     key {"name": "a"}   value null                    ──►  - ("a", NULL)    a tombstone
 
-There is no image before, so only a job that keeps the last image of each row (`dedupe: pk`) can
-read it: an accumulate takes the place of the image that is there, and of a retraction only the
-primary key counts. What we publish as upsert-json is read back exactly.
+There is no old image, so only a job with `dedupe: pk` can read this format, because it keeps the
+last image of each row. A + replaces this image; of a - only the primary key counts. The decoder
+reads back exactly what retally publishes as upsert-json.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ from collections.abc import Iterator
 
 import msgspec
 
-from jobs.core.formats.row_fields import (
-    UNEXPECTED,
-    KeyedDecode,
-    RefusedError,
-    RowFields,
-    compiled,
-    indented,
-    rejected,
-)
+from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.row_fields import KeyedDecode, RefusedError, RowFields, rejection
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Row
-from jobs.core.values.json_text import UnreadableError, acceptable, read, shown
+from jobs.core.values.change import Changes, Decoded
+from jobs.core.values.json_text import UnreadableError, describe, read_json
 from jobs.core.values.json_values import parser
 from schemas import limits
 
 
-class UpsertDecoder:
-    """Decodes upsert-json for one source; built once, then called for every record."""
+class UpsertDecoder(DecoderFrame):
+    """Decodes upsert-json for one source; a tombstone needs the key of its record as well."""
+
+    format = "upsert"
+    parameters = "value, key"
 
     def __init__(
         self,
@@ -42,92 +38,55 @@ class UpsertDecoder:
         *,
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
-        self._made_of = (columns, used, primary_key, missing_is_null)
-        self._bytes_max = bytes_max
+        super().__init__(None, bytes_max)
         self._fields = RowFields(columns, used, parser, missing_is_null=missing_is_null)
         key = tuple(column for column in columns if column.name in primary_key)
         self._key = RowFields(key, key, parser, missing_is_null=False)
-        self._key_places = {column.name: place for place, column in enumerate(key)}
+        self._key_indexes = {column.name: index for index, column in enumerate(key)}
         self._used = used
-        self.decode_keyed = self._generated() if self._fields.nameable else self.explain_keyed
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self._made_of, self._bytes_max)
+        fast = self._fields.nameable
+        self.decode_keyed: KeyedDecode = self._fast_decode() if fast else self.explain_keyed
 
     def decode(self, value: bytes | None) -> Decoded:
-        """A record without its key: enough for an image, not for a tombstone."""
+        """Decode a record without its key, which suffices for all but tombstones."""
         return self.decode_keyed(value, None)
-
-    def explain(self, value: bytes | None) -> Decoded:
-        return self.explain_keyed(value, None)
 
     def explain_keyed(self, value: bytes | None, key: bytes | None) -> Decoded:
         """Decode any record; slower than `decode_keyed`, with the same result."""
-        try:
-            if not value:
-                return Changes([(-1, self._gone(key))])
-            root = read(value, self._bytes_max)
-            return Changes([(1, self._fields.pick(self._fields.row(root, "$")))])
-        except UnreadableError as error:
-            return rejected(str(error))
-        except RefusedError as error:
-            return error.decoded
+        return self.explain(value, key)
 
-    def _gone(self, key: bytes | None) -> Row:
-        """Of a row that is gone only the primary key is known."""
-        names = ", ".join(self._key_places)
+    def _decode_json(self, root: object) -> Decoded:
+        return Changes([(1, self._fields.pick(self._fields.parse_row(root, "$")))])
+
+    def _decode_tombstone(self, key: bytes | None) -> Decoded:
+        """Return the retraction of a deleted row, of which only the primary key is known."""
+        names = ", ".join(self._key_indexes)
         if not key:
-            raise RefusedError(
-                rejected(f"a tombstone without a key: which row is gone? It names {names}", "key")
-            )
+            raise _refuse_key(f"a tombstone has no key; its key must name {names}")
         try:
-            node = read(key, self._bytes_max)
+            node = read_json(key, self._bytes_max)
         except UnreadableError as error:
-            raise RefusedError(rejected(f"the key is {error}", "key")) from None
+            raise _refuse_key(f"the key is {error}") from None
         if not isinstance(node, dict):
-            what = f"the key is {shown(node)}; a JSON object of {names} belongs there"
-            raise RefusedError(rejected(what, "key"))
-        missing = [name for name in self._key_places if name not in node]
+            raise _refuse_key(f"the key is {describe(node)}; it must be a JSON object of {names}")
+        missing = [name for name in self._key_indexes if name not in node]
         if missing:
-            what = f"the key of a tombstone has no {missing[0]}, which is of the primary key"
-            raise RefusedError(rejected(what, "key"))
-        values = self._key.row(node, "key")
-        places = self._key_places
-        return tuple(
-            values[places[column.name]] if column.name in places else None for column in self._used
-        )
+            raise _refuse_key(f"the key of a tombstone lacks {missing[0]} of the primary key")
+        values = self._key.parse_row(node, "key")
+        indexes = (self._key_indexes.get(column.name) for column in self._used)
+        return Changes([(-1, tuple(None if i is None else values[i] for i in indexes))])
 
-    def _generated(self) -> KeyedDecode:
-        row = self._fields.struct("Row", partial=False)
-        names = self._fields.names() | {
-            "read_row": msgspec.json.Decoder(row).decode,
-            "acceptable": acceptable,
-            "bytes_max": self._bytes_max,
-            "explain": self.explain_keyed,
-            "Changes": Changes,
-            "unexpected": UNEXPECTED,
-        }
-        return compiled(self._lines(), names)
+    def _fast_decode(self) -> KeyedDecode:
+        row = self._fields.make_struct("Row", partial=False)
+        decode: KeyedDecode = self._generate(
+            msgspec.json.Decoder(row).decode, self._lines(), self._fields.names()
+        )
+        return decode
 
     def _lines(self) -> Iterator[str]:
-        yield from (
-            "def decode(value, key):",
-            "    if not value:",
-            "        return explain(value, key)",
-            f"    if len(value) > {limits.SHORT_MESSAGE_BYTES_MAX} or not value.isascii():",
-            "        if not acceptable(value, bytes_max):",
-            "            return explain(value, key)",
-            "    try:",
-            "        row = read_row(value)",
-        )
-        yield from indented(8, self._fields.read_lines("row", "value"))
-        yield from (
-            f"        return Changes([(1, {self._fields.tuple_code('value')})])",
-            "    except unexpected:",
-            "        return explain(value, key)",
-        )
+        yield from self._fields.read_lines("message", "value")
+        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
 
 
-def _rebuilt(made_of: tuple[object, ...], bytes_max: int) -> UpsertDecoder:
-    """A decoder on the other side of a pickle: generated code does not travel."""
-    return UpsertDecoder(*made_of, bytes_max=bytes_max)  # type: ignore[arg-type]
+def _refuse_key(reason: str) -> RefusedError:
+    return RefusedError(rejection(reason, "key"))

@@ -1,1 +1,1 @@
-"""What a job spec means: its plan, its windows, and what a change of it does."""
+"""The meaning of a job spec: its plan, its windows, and the effect of changing it."""

@@ -1,4 +1,4 @@
-"""Cloning: the spec of a job that begins with the state of another."""
+"""Cloning: the spec of a job that starts with the state of another job."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 
 
-def cloned_spec(spec: JobSpec, name: str) -> JobSpec:
-    """The spec of another job under a new name: with its own group, and without the sink, for two
-    jobs in one topic would be one changelog that says everything twice."""
+def clone_spec(spec: JobSpec, name: str) -> JobSpec:
+    """Return a job's spec under a new name, without its sink and consumer group.
+
+    Two jobs cannot share a sink topic: its changelog would have every change twice.
+    """
     document = spec.document() | {"name": name}
     document.pop("sink", None)
     document["source"].pop("group", None)
     return load_spec(document)
 
 
-def misfits(spec: JobSpec, plan: Plan, of: JobSpec, plan_of: Plan) -> dict[str, str]:
-    """Why a job of `spec` cannot go on with the state of a job `of`, by key."""
-    found = {}
+def clone_problems(spec: JobSpec, plan: Plan, of: JobSpec, plan_of: Plan) -> dict[str, str]:
+    """Return why a job of `spec` cannot continue with the state of the job `of`, by spec key."""
+    problems = {}
     if plan.fingerprint != plan_of.fingerprint:
-        found["query"] = f"must be the query of {of.name!r}, over the same column types"
+        problems["query"] = f"must be the query of {of.name!r}, over the same column types"
     if spec.state.buckets != of.state.buckets:
-        found["state.buckets"] = f"must be {of.state.buckets}, as {of.name!r} has it"
+        problems["state.buckets"] = f"must be {of.state.buckets}, as in {of.name!r}"
     if (spec.dedupe, spec.primary_key) != (of.dedupe, of.primary_key):
-        found["dedupe"] = f"must be as {of.name!r} has it, with the same primary_key"
-    left = sorted(set(of.source.topics) - set(spec.source.topics))
-    if left:
-        found["source.topics"] = f"must have {left[0]!r}: its rows are in the state for good"
+        problems["dedupe"] = f"must be as in {of.name!r}, with the same primary_key"
+    missing = sorted(set(of.source.topics) - set(spec.source.topics))
+    if missing:
+        problems["source.topics"] = f"must have {missing[0]!r}: its rows stay in the state"
     if spec.sink is not None and of.sink is not None and _same_sink(spec, of):
-        found["sink.topic"] = f"is that of {of.name!r}; a changelog has one job"
-    return found
+        problems["sink.topic"] = f"is the sink topic of {of.name!r}; two jobs cannot share one"
+    return problems
 
 
 def _same_sink(spec: JobSpec, of: JobSpec) -> bool:

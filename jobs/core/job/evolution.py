@@ -1,11 +1,12 @@
-"""Evolution: what a changed query can be answered with from the state that a job has kept.
+"""Evolution: whether the stored state of a job can answer a changed query, and how.
 
-    old plan, new plan ──► evolution ──► where each argument of the new one is kept, or why not
-    a group's cells and multisets ──► carried ──► a delta that begins the group under the new plan
+    old plan, new plan ──► compare_plans ──► each new argument in the state, or why not
+    a group's cells and multisets ──► GroupConverter ──► a delta that starts it under the new plan
 
-Rows, groups and windows have to be the same: those who were filtered away or added up cannot be
-told apart any more. An aggregate is answered by the cells that it needs, or by the multiset of its
-argument, which says everything about it: MIN where there is MAX, a median, a count of the distinct.
+Rows, groups and windows must be the same: the state cannot separate rows that were added up, and
+does not have rows that were filtered. An aggregate needs its cells in the state, or a multiset of
+its argument. A multiset has all values, so it can answer any aggregate: MIN if there was MAX, a
+median, COUNT DISTINCT.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from jobs.core.fold.program import FIRST_CELL, FIRST_PLUS, HEADS, ROW_COUNT, Del
 from jobs.core.fold.state import Group, Key
 from jobs.core.job.window_rules import closes, closing_of
 from jobs.core.plan.tree import Aggregate, Plan
-from jobs.core.sql.printer import aggregate_shown
-from jobs.core.time.due_work import other_windows
+from jobs.core.sql.printer import aggregate_label
+from jobs.core.time.due_work import refuse_other_windows
 from jobs.core.values.change import Row, Value
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -30,22 +31,23 @@ Entries = Mapping[int, Sequence[tuple[Value, int]]]  # by argument: values, mult
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What becomes of a job whose query is another now."""
+    """The consequences of a changed query for a job's state, results and changelog."""
 
-    sources: tuple[int | None, ...]  # of each new argument the old one that it is
-    reasons: tuple[str, ...]  # why the kept state does not do; then the topic is read again
+    sources: tuple[int | None, ...]  # for each new argument the index of the equal old one
+    reasons: tuple[str, ...]  # why the state is not enough, so that the topic is read again
     added: tuple[str, ...]  # columns of the result
     dropped: tuple[str, ...]
-    fixed: tuple[str, ...] = ()  # why not even reading the topic again does: it is another job
-    begins: bool = False  # groups are named in another way: no changelog leads from old to new
+    fixed: tuple[str, ...] = ()  # why reading the topic again is not enough: it is another job
+    begins: bool = False  # group columns changed, so a new changelog begins
 
     @property
     def continues(self) -> bool:
+        """Whether the job can continue with its state."""
         return not self.reasons and not self.fixed
 
     @property
     def replays(self) -> bool:
-        """Whether the topic, read again under the new query, can take the state's place."""
+        """Whether reading the topic again under the new query can replace the state."""
         return not self.fixed
 
 
@@ -57,14 +59,14 @@ class Planned:
     plan: Plan
 
 
-def compared(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
-    """What a spec would make of a job that stands at an epoch."""
-    found = evolution(old.plan, new.plan, closes=closes(old.spec) or closes(new.spec))
-    agenda = newest.watermarks.get("agenda")
+def compare_jobs(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
+    """Compare a job's spec with a changed one; `newest` is the job's newest epoch."""
+    found = compare_plans(old.plan, new.plan, closes=closes(old.spec) or closes(new.spec))
     more = []
-    if (agenda or {}).get("withheld"):
+    if newest.withholds:
         more.append("results are withheld until the watermark ends their bundle")
-    if not newest.fresh and (why := other_windows(agenda, closing_of(new.spec, new.plan))):
+    closing = closing_of(new.spec, new.plan)
+    if not newest.fresh and (why := refuse_other_windows(newest.time.due_work, closing)):
         more.append(why)
     fixed = []
     if new.spec.state.buckets != old.spec.state.buckets:
@@ -72,27 +74,26 @@ def compared(old: Planned, new: Planned, newest: EpochRow) -> Evolution:
             f"state.buckets is fixed for the life of a job: it is {old.spec.state.buckets}"
         )
     if new.spec.source.topics != old.spec.source.topics:
-        fixed.append("source.topic is another; a job stays with its source")
+        fixed.append("source.topic changed, and a job cannot change its source")
     sink, before = new.spec.sink, old.spec.sink
     if found.begins and sink is not None and before is not None and sink.topic == before.topic:
         fixed.append(
-            f"groups have other columns, and the changelog in {sink.topic} cannot lead from the "
-            "old groups to the new ones; give sink.topic another name"
+            f"the group columns changed, and the changelog in {sink.topic} cannot continue with "
+            "other keys; give sink.topic another name"
         )
     return replace(found, reasons=(*found.reasons, *more), fixed=(*fixed, *found.fixed))
 
 
-def evolution(old: Plan, new: Plan, *, closes: bool) -> Evolution:
-    """Compare two plans; `closes` says that windows of the job close, so that some of its groups
-    have no state any more."""
+def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
+    """Compare two plans; `closes`: windows close, so some groups have no state any more."""
     before, after = Program(old), Program(new)
-    known = {named.expression: index for index, named in enumerate(old.arguments)}
-    sources = tuple(known.get(named.expression) for named in new.arguments)
-    reasons = _other_rows(old, new)
-    if closes and new.kept != old.kept:
-        reasons.append("groups of windows that have closed keep their result and nothing else")
+    indexes = {named.expression: index for index, named in enumerate(old.arguments)}
+    sources = tuple(indexes.get(named.expression) for named in new.arguments)
+    reasons = _row_reasons(old, new)
+    if closes and new.kept_results != old.kept_results:
+        reasons.append("groups of closed windows have a result but no state")
     if not reasons:
-        missing = (_missing(before, after, sources, each) for each in new.aggregates)
+        missing = (_missing_state(before, after, sources, each) for each in new.aggregates)
         reasons += [reason for reason in missing if reason]
     names = dict(old.results)
     return Evolution(
@@ -100,64 +101,64 @@ def evolution(old: Plan, new: Plan, *, closes: bool) -> Evolution:
         tuple(reasons),
         tuple(name for name, _ in new.results if name not in names),
         tuple(name for name in names if name not in dict(new.results)),
-        tuple(_other_types(old, new)),
-        _keys(old) != _keys(new),
+        tuple(_type_reasons(old, new)),
+        _key_columns(old) != _key_columns(new),
     )
 
 
-def _other_rows(old: Plan, new: Plan) -> list[str]:
-    """What makes other rows or groups of the same messages."""
+def _row_reasons(old: Plan, new: Plan) -> list[str]:
+    """Return why the new plan makes other rows or groups from the same messages."""
     reasons = []
     if old.where != new.where:
-        reasons.append("WHERE is another, and rows that it removed are not kept")
+        reasons.append("WHERE changed, and rows that it removed are not kept")
     if old.group != new.group:
-        reasons.append("GROUP BY is another, and rows are kept as parts of their groups only")
+        reasons.append("GROUP BY changed, and the state has groups, not rows")
     if old.primary_key != new.primary_key:
-        reasons.append("the primary key is another")
+        reasons.append("the primary key changed")
     elif old.primary_key and old.image != new.image:
-        reasons.append("the last images of rows are kept with the columns of the old query")
-    if old.instants is not None and old.kept != new.kept:
-        reasons.append("sessions are made of more than one group's state")
+        reasons.append("the last images of rows have the columns of the old query")
+    if old.instants_argument is not None and old.kept_results != new.kept_results:
+        reasons.append("the state of a session is more than one group")
     return reasons
 
 
-def _missing(
+def _missing_state(
     before: Program, after: Program, sources: Sequence[int | None], aggregate: Aggregate
 ) -> str | None:
-    """Why the state does not answer an aggregate."""
+    """Return why the state cannot answer an aggregate, or None if it can."""
     argument = aggregate.argument
     if argument is None:
         return None
-    source, shown = sources[argument], aggregate_shown(after.plan, aggregate)
+    source, label = sources[argument], aggregate_label(after.plan, aggregate)
     if source is None:
-        return f"{shown} is over values that no aggregate of the old query is over"
+        return f"{label} is over values that no aggregate of the old query is over"
     if source in before.multisets:
         return None
     if argument in after.multisets:
         return (
-            f"{shown} needs all values of {after.plan.arguments[argument].name}, which are not kept"
+            f"{label} needs all values of {after.plan.arguments[argument].name}, which are not kept"
         )
     if not set(after.arguments[argument]) <= set(before.arguments[source]):
-        return f"{shown} needs more than is kept of {after.plan.arguments[argument].name}"
+        return f"{label} needs more than is kept of {after.plan.arguments[argument].name}"
     return None
 
 
-def _keys(plan: Plan) -> list[tuple[str, SqlType]]:
+def _key_columns(plan: Plan) -> list[tuple[str, SqlType]]:
     return [(named.name, named.type) for named in plan.group]
 
 
-def _other_types(old: Plan, new: Plan) -> list[str]:
-    """A column of the table has one type for good."""
-    kept = dict([*_keys(old), *old.kept])
+def _type_reasons(old: Plan, new: Plan) -> list[str]:
+    """Return the columns whose type changed; a column of the table cannot change its type."""
+    types = dict([*_key_columns(old), *old.kept_results])
     return [
-        f"column {name} was {kept[name]} and would be {kind}: give it another name with AS"
-        for name, kind in [*_keys(new), *new.kept]
-        if name in kept and kept[name] != kind
+        f"column {name} was {types[name]} and would be {kind}: give it another name with AS"
+        for name, kind in [*_key_columns(new), *new.kept_results]
+        if name in types and types[name] != kind
     ]
 
 
-class Carried:
-    """Groups of the old plan as deltas that begin them under the new one."""
+class GroupConverter:
+    """Converts groups of the old plan to deltas that start them under the new plan."""
 
     def __init__(self, old: Program, new: Program, sources: Sequence[int | None]) -> None:
         self._new = new
@@ -168,35 +169,38 @@ class Carried:
             if source in old.multisets:
                 self._rebuilt.append((argument, source))
                 continue
-            places = old.places(source)
-            for accumulator, cells in new.places(argument).items():
-                self._copied += zip(cells, places[accumulator], strict=True)
+            old_cells = old.cell_ranges(source)
+            for accumulator, cells in new.cell_ranges(argument).items():
+                self._copied += zip(cells, old_cells[accumulator], strict=True)
 
     def delta(self, key: Key, group: Group, entries: Entries) -> Delta:
-        """All of a group, as rows that come to nothing."""
+        """Return the delta of a whole group.
+
+        The values of its multisets are gathered like rows; the row count and cells are copied.
+        """
         arguments = len(self._new.arguments)
         columns: list[list[Any]] = [[] for _ in range(arguments)]
         weights: list[int] = []
         for argument, source in self._rebuilt:
             for value, multiplicity in entries.get(source, ()):
-                for place, column in enumerate(columns):
-                    column.append(value if place == argument else None)
+                for index, column in enumerate(columns):
+                    column.append(value if index == argument else None)
                 weights.append(multiplicity)
         count = len(weights)
         gathered = self._new.gather([key] * count, *columns, range(count), weights)
-        delta = gathered.get(key) or self._new.beginning()
+        delta = gathered.get(key) or self._new.empty_delta()
         delta[ROW_COUNT], delta[FIRST_PLUS], delta[HEADS] = group.cells[0], 0, None
-        for cell, of_group in self._copied:
-            delta[FIRST_CELL + cell - 1] = group.cells[of_group]
+        for new_cell, old_cell in self._copied:
+            delta[FIRST_CELL + new_cell - 1] = group.cells[old_cell]
         return delta
 
 
-class Reshaped:
-    """Rows of the old query's results in the shape of the new one: a new column was NULL."""
+class RowConverter:
+    """Converts result rows of the old query to rows of the new one; a new column is NULL."""
 
     def __init__(self, old: Plan, new: Plan) -> None:
-        places = {name: place for place, (name, _) in enumerate(old.results)}
-        self._places = [places.get(name) for name, _ in new.results]
+        indexes = {name: index for index, (name, _) in enumerate(old.results)}
+        self._indexes = [indexes.get(name) for name, _ in new.results]
 
     def row(self, row: Row) -> Row:
-        return tuple([None if place is None else row[place] for place in self._places])
+        return tuple([None if index is None else row[index] for index in self._indexes])

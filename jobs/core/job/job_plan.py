@@ -1,4 +1,4 @@
-"""The plan of a job: that of its query, and what the rest of the spec adds to it."""
+"""The plan of a job: the plan of its query, completed from the rest of the spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.spec.job import JobSpec
 
 
 def plan_of(spec: JobSpec) -> Plan:
-    """What a job computes; a QueryError says what is wrong with its query."""
+    """Return the plan of a job; raise QueryError with the problems of its query."""
     plan = parse_query(spec.query, spec.columns)
     if spec.dedupe is not None and spec.primary_key:
         columns = {column.name: column for column in plan.columns}
@@ -24,10 +24,10 @@ def plan_of(spec: JobSpec) -> Plan:
 
 
 def _check_names(sql: str, plan: Plan) -> None:
-    """Refuse a column of the result with the name of one that holds state."""
-    own = {name.lower() for name in state_names(plan)}
-    for name in (*(named.name for named in plan.group), *(name for name, _ in plan.kept)):
-        if name.lower() in own:
+    """Refuse a result column that has the name of a state column."""
+    reserved = {name.lower() for name in state_names(plan)}
+    for name in (*(named.name for named in plan.group), *(name for name, _ in plan.kept_results)):
+        if name.lower() in reserved:
             found = re.search(rf"\b{name}\b", sql, re.IGNORECASE)
             message = f"`{name}` is a column of the job's own table"
             refusal = Refusal(message, found and found.start(), f"AS {name}_, or another name")

@@ -1,9 +1,11 @@
-"""Replaying: whether a job would take a message of its quarantine now, as it is or fixed; and
-which groups lack it until then."""
+"""Quarantined messages: ids, JSON, the reason of the refusal, and the affected groups."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
 
 from jobs.core.formats.registry import MessageRules
 from jobs.core.plan.tree import Column, Plan
@@ -11,28 +13,57 @@ from jobs.core.values.change import Changes, ColumnGone, Filtered, Rejected
 from jobs.core.values.json_values import Json, render
 from schemas.spec.job import JobSpec
 
-# EPOCH-TOPIC-PARTITION-OFFSET: what a message in quarantine is called.
+# EPOCH-TOPIC-PARTITION-OFFSET: the id of a message in quarantine.
 IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
 Place = tuple[int, str, int, int]  # epoch, topic, partition, offset
 
 
 def place_of(identity: str) -> Place | None:
-    """The place that an id names; None for what is no id."""
-    found = IDENTITY.fullmatch(identity)
-    if found is None:
+    """Return the place of a message from its id; None if the text is not an id."""
+    match = IDENTITY.fullmatch(identity)
+    if match is None:
         return None
-    epoch, topic, partition, offset = found.groups()
+    epoch, topic, partition, offset = match.groups()
     return int(epoch), topic, int(partition), int(offset)
 
 
 def identity_of(place: Place) -> str:
+    """Return the id of a message from its place."""
     return "-".join(str(part) for part in place)
 
 
-def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | None:
-    """The reason and the path for which the job would not take a message; None where it would.
+def place_in(row: Mapping[str, Any]) -> Place:
+    """Return the place of the message in a row of the quarantine."""
+    return row["epoch"], row["topic"], row["partition"], row["offset"]
 
-    Expressions are not looked at: a row on which one fails is in quarantine again.
+
+def message_document(row: Mapping[str, Any], bytes_max: int | None = None) -> dict[str, Any]:
+    """Return a row of the quarantine as JSON, with at most `bytes_max` of its bytes."""
+    raw: bytes | None = row["raw"]
+    shown = None if raw is None else raw[:bytes_max]
+    document = {
+        "id": identity_of(place_in(row)),
+        **{name: row[name] for name in ("epoch", "topic", "partition", "offset")},
+        "time": None if row["time"] is None else int(row["time"].timestamp() * 1_000),
+        "reason": row["reason"],
+        "path": row["path"],
+        "bytes": row["raw_bytes"],
+        "cut": shown is not None and len(shown) < row["raw_bytes"],
+    }
+    if shown is None:
+        return document | {"raw": None}
+    try:
+        return document | {"raw": shown.decode()}
+    except UnicodeDecodeError as error:
+        if raw != shown and error.start >= len(shown) - 3:  # a character cut in two
+            return document | {"raw": shown[: error.start].decode()}
+        return document | {"raw_base64": b64encode(shown).decode()}
+
+
+def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | None:
+    """Return the reason and the path for which the job refuses a message; None if it accepts it.
+
+    Expressions are not evaluated: a row on which one fails goes into quarantine again.
     """
     decoded = MessageRules.of(spec).decoder(plan.columns, plan.used).explain(value)
     if isinstance(decoded, Changes):
@@ -47,20 +78,20 @@ def why_refused(spec: JobSpec, plan: Plan, value: bytes) -> tuple[str, str] | No
 
 
 def groups_of(spec: JobSpec, plan: Plan, value: bytes) -> list[dict[str, Json]] | None:
-    """Return the groups that the rows of a message belong to, those before an update too.
+    """Return the groups of a message's rows, also of the rows before an update.
 
-    A group is named by its columns of the source; what an expression makes of them is left out.
-    None if these columns cannot be read.
+    Only group columns that are source columns are returned, without expressions. None if these
+    columns cannot be read.
     """
     named = [(each.name, each.expression) for each in plan.group]
-    columns = [(name, found) for name, found in named if isinstance(found, Column)]
+    columns = [(name, column) for name, column in named if isinstance(column, Column)]
     used = tuple(dict.fromkeys(column for _, column in columns))
     decoded = MessageRules.of(spec).decoder(used, used).explain(value)
     if not isinstance(decoded, Changes):
         return None
-    places = {column: place for place, column in enumerate(used)}
+    indexes = {column: index for index, column in enumerate(used)}
     groups = [
-        {name: render(row[places[column]], column.type) for name, column in columns}
+        {name: render(row[indexes[column]], column.type) for name, column in columns}
         for _, row in decoded.changes
     ]
-    return [group for place, group in enumerate(groups) if group not in groups[:place]]
+    return [group for index, group in enumerate(groups) if group not in groups[:index]]

@@ -1,8 +1,8 @@
-"""What a spec must say where its query has windows, and may only say there.
+"""Rules for the spec of a query with windows, and for the keys that need windows.
 
-A window is complete when the watermark says so, so the watermark has to follow the very column
-that the windows are over. The time of a message will not do: the message of a retraction is not
-the message of the row that it takes back.
+The watermark decides when a window is complete, so it must follow the column that the windows are
+over. The time of a message is not possible: a retraction comes in another message, with another
+time, than the row that it retracts.
 """
 
 from __future__ import annotations
@@ -15,46 +15,44 @@ _ONLY_WITH_WINDOWS = "belongs to a query with windows, as GROUP BY TUMBLE(t, INT
 
 
 def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
-    """The keys of a spec that do not go with the windows of its query, each with the reason."""
+    """Return the keys of a spec that do not fit the windows of its query, with the reasons."""
     window, lateness = plan.window, spec.allowed_lateness_ms
     if window is None:
-        asked = {("emit",): spec.emit == "final", ("allowed_lateness",): lateness is not None}
-        return {
-            key: f"{_ONLY_WITH_WINDOWS}; remove it" for key, is_asked in asked.items() if is_asked
-        }
+        used = {("emit",): spec.emit == "final", ("allowed_lateness",): lateness is not None}
+        return {key: f"{_ONLY_WITH_WINDOWS}; remove it" for key, is_used in used.items() if is_used}
     problems = _time_problems(spec, window)
     if spec.dedupe is not None and closes(spec):
         problems["dedupe",] = (
-            "windows that close need to know which changes came late, and those that follow from "
-            "last images have no place in the source; let windows stay open, or dedupe in a job of "
-            "its own before this one"
+            "windows that close must know which changes are late, and changes that dedupe derives "
+            "from last images have no offset in the source; remove emit: final and "
+            "allowed_lateness, or dedupe in a separate job before this one"
         )
     if window.function == "SESSION":
         if spec.minibatch.clock == "event":
             problems["minibatch", "clock"] = (
-                "sessions grow, so each bundle would tell them and take them back; say emit: final "
-                "to be told of each once, and leave clock out"
+                "sessions grow, so each bundle would emit them and retract them; use emit: final "
+                "to emit each session once, and remove clock"
             )
         if spec.state.ttl_ms and not closes(spec):
             problems["state", "ttl"] = (
-                "a session ends when the watermark has passed it; say allowed_lateness, and "
-                "remove it"
+                "a session ends when the watermark has passed it; use allowed_lateness, and "
+                "remove ttl"
             )
     if spec.state.ttl_ms and closes(spec):
         problems["state", "ttl"] = (
-            "the groups of these windows end when the watermark has passed them, and may not "
-            "expire before; remove it"
+            "the groups of these windows end when the watermark has passed them, and must not "
+            "expire before; remove ttl"
         )
     return problems
 
 
 def closes(spec: JobSpec) -> bool:
-    """Whether a window closes some time: its groups' state goes then, and its rows are late."""
+    """Return whether windows close: then their groups' state is deleted, and new rows are late."""
     return spec.emit == "final" or spec.allowed_lateness_ms is not None
 
 
 def closing_of(spec: JobSpec, plan: Plan) -> Closing | None:
-    """When the windows of a job are complete, and when they close; None where they never do."""
+    """Return when the windows of a job complete and close; None if they never do."""
     if not closes(spec):
         return None
     lateness_ms = spec.allowed_lateness_ms or 0
@@ -67,10 +65,10 @@ def _time_problems(spec: JobSpec, window: Window) -> dict[tuple[str, ...], str]:
     if not isinstance(time, TimeColumn):
         reason = (
             f"{time} is the time of a message, and a retraction comes in another message than the "
-            f"row that it takes back, so it would hit another window; {hint}"
+            f"row that it retracts, so it could fall into another window; {hint}"
         )
         return {("watermark", "time"): reason}
     if time.column != name:
-        reason = f"a watermark of `{time.column}` does not say when a window is complete; {hint}"
+        reason = f"a watermark of `{time.column}` does not show when a window is complete; {hint}"
         return {("watermark", "time", "column"): reason}
     return {}

@@ -1,1 +1,1 @@
-"""The tree of a query, its types, and the closed list of functions."""
+"""The plan of a query as a tree, its typing rules, and the list of scalar functions."""

@@ -1,7 +1,7 @@
-"""Bucket: which part of a job's state a group belongs to, by a hash that never changes.
+"""Compute the bucket of a group (its part of the job's state) by a hash that never changes.
 
-The CRC-32 of the group's canonical text, so that Spark computes the same number as a Column and
-any other engine can too: per column \\x00 for NULL, else \\x01 and the value's text.
+The hash is the CRC-32 of the group's canonical text: for each column \\x00 if it is NULL, else
+\\x01 and the value's text. Spark computes the same number as a Column, and any other engine can.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from schemas.types.sql_types import Kind, SqlType
 
 
 def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
+    """Return the bucket of one group."""
     (bucket,) = buckets_of([[value] for value in group], types, 1, buckets)
     return bucket
 
@@ -24,31 +25,31 @@ def bucket_of(group: Row, types: Sequence[SqlType], buckets: int) -> int:
 def buckets_of(
     columns: Sequence[Sequence[Value]], types: Sequence[SqlType], count: int, buckets: int
 ) -> list[int]:
-    """The buckets of so many groups, of which each column has a value for every one."""
+    """Return the buckets of `count` groups. `columns` has one sequence for each group column."""
     hashes = [crc32(b"")] * count
     for values, kind in zip(columns, types, strict=True):
-        text = _text_of(kind)
+        text = _text_encoder(kind)
         hashes = [
-            crc32(b"\x00", hashed) if value is None
-            else crc32(text(value), crc32(b"\x01", hashed))
-            for value, hashed in zip(values, hashes, strict=True)
-        ]  # fmt: skip
-    return [hashed % buckets for hashed in hashes]
+            crc32(b"\x00", crc) if value is None else crc32(text(value), crc32(b"\x01", crc))
+            for value, crc in zip(values, hashes, strict=True)
+        ]
+    return [crc % buckets for crc in hashes]
 
 
-def bucket_in(plan: Plan, group: Row, buckets: int) -> int:
-    """The bucket of a plan's group. Sessions of one key lie together, for they merge and split:
-    their bounds count as NULL."""
+def bucket_of_group(plan: Plan, group: Row, buckets: int) -> int:
+    """Return the bucket of a plan's group.
+
+    Sessions of one key can merge and split, so they share a bucket: their bounds count as NULL."""
     types = [named.type for named in plan.group]
-    if plan.instants is None:
+    if plan.instants_argument is None:
         return bucket_of(group, types, buckets)
     bounds = [isinstance(named.expression, WindowBound) for named in plan.group]
-    placed = [None if bound else value for value, bound in zip(group, bounds, strict=True)]
-    return bucket_of(tuple(placed), types, buckets)
+    hashed = [None if bound else value for value, bound in zip(group, bounds, strict=True)]
+    return bucket_of(tuple(hashed), types, buckets)
 
 
-def _text_of(sql_type: SqlType) -> Callable[[Any], bytes]:
-    """How to write the values of a type."""
+def _text_encoder(sql_type: SqlType) -> Callable[[Any], bytes]:
+    """Return a function from values of a type to their canonical text."""
     kind = sql_type.kind
     if kind is Kind.STRING:
         return str.encode
@@ -75,7 +76,7 @@ def _decimal_text(units: int, scale: int) -> bytes:
 
 
 def _hexadecimal(value: float) -> bytes:
-    """As Java's %a prints a double, which is how Spark writes it too."""
+    """Return a double as Java's %a prints it, and Spark too."""
     if value != value:
         return b"NaN"
     if value in (float("inf"), float("-inf")):

@@ -1,8 +1,8 @@
-"""Scalar functions: the closed list of those that exist, what each takes and what it gives.
+"""The closed list of scalar functions: the arguments of each, and the type of its result.
 
-What an argument must be is a family: a type (`STRING`, `number`), or a constant of a kind, written
-out, which decides the result's type or is handed to Spark as it is. A function that `fails` gives
-no value for some operands, and the row goes to quarantine; the others give one for all.
+The family of an argument is a type (`STRING`, `number`) or a literal. A literal determines the type
+of the result, or is passed to Spark as it is. A function that can fail has no value for some
+operands, and the row goes to quarantine; other functions have a value for all.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from jobs.core.plan.typing_rules import (
     INSTANTS,
     UNTYPED,
     TypeProblem,
-    coerced,
-    computable,
+    coerce,
     decimal_shape,
-    together,
-    typed,
+    require_computable,
+    require_type,
+    unify,
 )
-from schemas.limits import TEXT_CHARACTERS_MADE_MAX
+from schemas.limits import TEXT_CHARACTERS_MAX
 from schemas.types.sql_types import (
     BIGINT,
     BOOLEAN,
@@ -37,7 +37,7 @@ from schemas.types.sql_types import (
     timestamp,
 )
 
-# Units of time, with their length where it is fixed.
+# Units of time: some have a fixed length, others a number of months.
 UNITS_US = {
     "MILLISECOND": 1_000,
     "SECOND": 1_000_000,
@@ -49,8 +49,8 @@ UNITS_US = {
 UNITS_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 OF_DATES = ("DAY", "WEEK", *UNITS_MONTHS)
 
-# Paths of JSON without wildcards: members and elements. Formats of time without words, zones and
-# what depends on a locale.
+# JSON paths have members and elements, but no wildcards. Time formats have no words, zones or parts
+# that depend on a locale.
 _JSON_PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*|\[\d{1,9}\]|\['[^'\\]+'\])*")
 TIME_FORMAT_PART = re.compile(
     r"yyyy(?!y)|MM(?!M)|dd(?!d)|HH(?!H)|mm(?!m)|ss(?!s)|S{1,6}(?!S)|'T'|[-/:., _]"
@@ -60,15 +60,15 @@ _TIME_FORMAT = re.compile(f"(?:{TIME_FORMAT_PART.pattern})+")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A scalar function: what each argument must be, and what comes out."""
+    """The arguments of a scalar function, and the type of its result."""
 
     example: str
-    takes: tuple[str, ...]  # families, one per argument; the last repeats when `repeats`
-    gives: Callable[[tuple[Expression, ...]], SqlType]
-    optional: int = 0
+    families: tuple[str, ...]  # one for each argument; with `repeats` the last one repeats
+    result_type: Callable[[tuple[Expression, ...]], SqlType]
+    optional: int = 0  # arguments at the end that may be absent
     repeats: bool = False
-    meet: bool = False  # arguments are brought to one type
-    fails: bool = False  # on some operands; what else fails is in `expressions`
+    unify: bool = False  # convert the arguments to one type
+    can_fail: bool = False  # for some operands; walk.node_can_fail has further cases
 
 
 FAMILIES: dict[str, Callable[[SqlType], bool]] = {
@@ -82,42 +82,42 @@ FAMILIES: dict[str, Callable[[SqlType], bool]] = {
     "number as DOUBLE": lambda each: each.numeric,
 }
 
-# Families of constants: what the value of a STRING or of a whole number must be.
+# Families of literals: the allowed values of a STRING or of a whole number.
 CONSTANTS: dict[str, Callable[[object], bool]] = {
-    "string, written out": lambda value: isinstance(value, str),
-    "string that is not empty, written out": lambda value: isinstance(value, str) and value != "",
-    f"whole number from 0 to {TEXT_CHARACTERS_MADE_MAX}, written out": lambda value: (
-        isinstance(value, int) and 0 <= value <= TEXT_CHARACTERS_MADE_MAX
+    "string literal": lambda value: isinstance(value, str),
+    "non-empty string literal": lambda value: isinstance(value, str) and value != "",
+    f"literal from 0 to {TEXT_CHARACTERS_MAX}": lambda value: (
+        isinstance(value, int) and 0 <= value <= TEXT_CHARACTERS_MAX
     ),
     "unit of time, " + " ".join([*UNITS_US, *UNITS_MONTHS]): lambda value: (
         value in (*UNITS_US, *UNITS_MONTHS)
     ),
-    "path such as '$.a.b[0]', written out": lambda value: (
+    "literal path such as '$.a.b[0]'": lambda value: (
         isinstance(value, str) and _JSON_PATH.fullmatch(value) is not None
     ),
-    "format made of yyyy MM dd HH mm ss S, written out": lambda value: (
+    "literal format of yyyy MM dd HH mm ss S": lambda value: (
         isinstance(value, str) and _TIME_FORMAT.fullmatch(value) is not None
     ),
-    "precision of 0 (seconds) or 3 (milliseconds), written out": lambda value: value in (0, 3),
+    "literal 0 (seconds) or 3 (milliseconds)": lambda value: value in (0, 3),
 }
-_WORDS, _WORD, _LENGTH, _UNIT, _PATH, _FORMAT, _PRECISION = CONSTANTS
+_TEXT, _SEPARATOR, _LENGTH, _UNIT, _PATH, _FORMAT, _PRECISION = CONSTANTS
 
 
-def _same(arguments: tuple[Expression, ...]) -> SqlType:
+def _first_type(arguments: tuple[Expression, ...]) -> SqlType:
     return arguments[0].type
 
 
-def _whole(arguments: tuple[Expression, ...]) -> SqlType:
+def _whole_type(arguments: tuple[Expression, ...]) -> SqlType:
     source = arguments[0].type
     return decimal(source.precision or 1, 0) if source.kind is Kind.DECIMAL else source
 
 
-def _rounded(arguments: tuple[Expression, ...]) -> SqlType:
+def _rounded_type(arguments: tuple[Expression, ...]) -> SqlType:
     source = arguments[0].type
     digits = 0
     if len(arguments) > 1:
         if not isinstance(arguments[1], Constant) or not isinstance(arguments[1].value, int):
-            raise TypeProblem("the second argument of ROUND must be a whole number, written out")
+            raise TypeProblem("the second argument of ROUND must be a literal whole number")
         digits = arguments[1].value
     if abs(digits) > DECIMAL_PRECISION_MAX:
         raise TypeProblem(f"ROUND takes at most {DECIMAL_PRECISION_MAX} digits")
@@ -130,16 +130,16 @@ def _rounded(arguments: tuple[Expression, ...]) -> SqlType:
     return decimal(min(DECIMAL_PRECISION_MAX, precision - scale + 1 + kept), kept)
 
 
-def _truncated(arguments: tuple[Expression, ...]) -> SqlType:
+def _truncated_type(arguments: tuple[Expression, ...]) -> SqlType:
     second = arguments[1] if len(arguments) > 1 else Constant(0, INT)
     kept = second.value if isinstance(second, Constant) else None
     if not isinstance(kept, int):
-        raise TypeProblem("the second argument of TRUNCATE must be a whole number, written out")
+        raise TypeProblem("the second argument of TRUNCATE must be a literal whole number")
     source = arguments[0].type
     if source.floating:
         raise TypeProblem(
-            "TRUNCATE needs a whole number or a DECIMAL: no fraction of a DOUBLE ends where its "
-            "digits do",
+            "TRUNCATE needs a whole number or a DECIMAL, because the digits of a DOUBLE are not "
+            "exact",
             "TRUNCATE(CAST(x AS DECIMAL(20, 6)), 2)",
         )
     precision, scale = decimal_shape(source)
@@ -149,20 +149,20 @@ def _truncated(arguments: tuple[Expression, ...]) -> SqlType:
     return decimal(max(precision - scale + kept, 1), kept)
 
 
-def _moved(arguments: tuple[Expression, ...]) -> SqlType:
-    """A moment stays what it is; only of a DATE nothing is finer than a day."""
+def _moved_type(arguments: tuple[Expression, ...]) -> SqlType:
+    """Return the type of a moment after arithmetic; a DATE has no unit finer than a day."""
     unit = arguments[0].value if isinstance(arguments[0], Constant) else None
     moment = arguments[-1].type
     if moment.kind is Kind.DATE:
         if unit not in OF_DATES:
-            raise TypeProblem(f"a DATE has no {unit!r} in it", "CAST(d AS TIMESTAMP(3))")
+            raise TypeProblem(f"a DATE has no {unit!r}", "CAST(d AS TIMESTAMP(3))")
         return moment
     if unit == "MILLISECOND" and (moment.precision or 0) < 3:
         return timestamp(3, local_zone=moment.kind is Kind.TIMESTAMP_LTZ)
     return moment
 
 
-def _read_moment(arguments: tuple[Expression, ...]) -> SqlType:
+def _parsed_moment_type(arguments: tuple[Expression, ...]) -> SqlType:
     pattern = arguments[1].value if isinstance(arguments[1], Constant) else None
     return timestamp(6 if isinstance(pattern, str) and "SSSS" in pattern else 3)
 
@@ -171,17 +171,17 @@ def _always(sql_type: SqlType) -> Callable[[tuple[Expression, ...]], SqlType]:
     return lambda _: sql_type
 
 
-def _text(example: str, arguments: int = 1) -> Signature:
+def _text_function(example: str, arguments: int = 1) -> Signature:
     return Signature(example, ("STRING",) * arguments, _always(STRING))
 
 
 FUNCTIONS: dict[str, Signature] = {
-    "UPPER": _text("UPPER(s)"),
-    "LOWER": _text("LOWER(s)"),
-    "TRIM": _text("TRIM(s)"),
-    "LTRIM": Signature("LTRIM(s, '0')", ("STRING", _WORD), _always(STRING), optional=1),
-    "RTRIM": Signature("RTRIM(s, '0')", ("STRING", _WORD), _always(STRING), optional=1),
-    "REPLACE": _text("REPLACE(s, search, replacement)", 3),
+    "UPPER": _text_function("UPPER(s)"),
+    "LOWER": _text_function("LOWER(s)"),
+    "TRIM": _text_function("TRIM(s)"),
+    "LTRIM": Signature("LTRIM(s, '0')", ("STRING", _SEPARATOR), _always(STRING), optional=1),
+    "RTRIM": Signature("RTRIM(s, '0')", ("STRING", _SEPARATOR), _always(STRING), optional=1),
+    "REPLACE": _text_function("REPLACE(s, search, replacement)", 3),
     "SUBSTRING": Signature(
         "SUBSTRING(s, from, length)",
         ("STRING", "TINYINT, SMALLINT or INT", "TINYINT, SMALLINT or INT"),
@@ -190,49 +190,49 @@ FUNCTIONS: dict[str, Signature] = {
     ),
     "CONCAT": Signature("CONCAT(s, t)", ("STRING",), _always(STRING), repeats=True),
     "CHAR_LENGTH": Signature("CHAR_LENGTH(s)", ("STRING",), _always(INT)),
-    "ABS": Signature("ABS(x)", ("number",), _same),
-    "SIGN": Signature("SIGN(x)", ("number",), _whole),
-    "FLOOR": Signature("FLOOR(x)", ("number",), _whole),
-    "CEIL": Signature("CEIL(x)", ("number",), _whole),
+    "ABS": Signature("ABS(x)", ("number",), _first_type),
+    "SIGN": Signature("SIGN(x)", ("number",), _whole_type),
+    "FLOOR": Signature("FLOOR(x)", ("number",), _whole_type),
+    "CEIL": Signature("CEIL(x)", ("number",), _whole_type),
     "ROUND": Signature(
-        "ROUND(x, digits)", ("number", "TINYINT, SMALLINT or INT"), _rounded, optional=1
+        "ROUND(x, digits)", ("number", "TINYINT, SMALLINT or INT"), _rounded_type, optional=1
     ),
-    "GREATEST": Signature("GREATEST(x, y)", ("value",), _same, repeats=True, meet=True),
-    "LEAST": Signature("LEAST(x, y)", ("value",), _same, repeats=True, meet=True),
-    "COALESCE": Signature("COALESCE(x, y)", ("value",), _same, repeats=True, meet=True),
+    "GREATEST": Signature("GREATEST(x, y)", ("value",), _first_type, repeats=True, unify=True),
+    "LEAST": Signature("LEAST(x, y)", ("value",), _first_type, repeats=True, unify=True),
+    "COALESCE": Signature("COALESCE(x, y)", ("value",), _first_type, repeats=True, unify=True),
     "LEFT": Signature("LEFT(s, 3)", ("STRING", "TINYINT, SMALLINT or INT"), _always(STRING)),
     "RIGHT": Signature("RIGHT(s, 3)", ("STRING", "TINYINT, SMALLINT or INT"), _always(STRING)),
-    "BTRIM": Signature("BTRIM(s, 'xy')", ("STRING", _WORD), _always(STRING)),
-    "REVERSE": _text("REVERSE(s)"),
+    "BTRIM": Signature("BTRIM(s, 'xy')", ("STRING", _SEPARATOR), _always(STRING)),
+    "REVERSE": _text_function("REVERSE(s)"),
     "REPEAT": Signature("REPEAT(s, 3)", ("STRING", _LENGTH), _always(STRING)),
-    "LPAD": Signature("LPAD(s, 8, '0')", ("STRING", _LENGTH, _WORD), _always(STRING)),
-    "RPAD": Signature("RPAD(s, 8, ' ')", ("STRING", _LENGTH, _WORD), _always(STRING)),
-    "TRANSLATE": Signature(
-        "TRANSLATE(s, 'abc', 'xyz')", ("STRING", _WORDS, _WORDS), _always(STRING)
-    ),
+    "LPAD": Signature("LPAD(s, 8, '0')", ("STRING", _LENGTH, _SEPARATOR), _always(STRING)),
+    "RPAD": Signature("RPAD(s, 8, ' ')", ("STRING", _LENGTH, _SEPARATOR), _always(STRING)),
+    "TRANSLATE": Signature("TRANSLATE(s, 'abc', 'xyz')", ("STRING", _TEXT, _TEXT), _always(STRING)),
     "SPLIT_INDEX": Signature(
-        "SPLIT_INDEX(s, ',', 0)", ("STRING", _WORD, "TINYINT, SMALLINT or INT"), _always(STRING)
+        "SPLIT_INDEX(s, ',', 0)",
+        ("STRING", _SEPARATOR, "TINYINT, SMALLINT or INT"),
+        _always(STRING),
     ),
     "CONCAT_WS": Signature(
-        "CONCAT_WS('-', s, t)", (_WORDS, "STRING"), _always(STRING), repeats=True
+        "CONCAT_WS('-', s, t)", (_TEXT, "STRING"), _always(STRING), repeats=True
     ),
     "POSITION": Signature("POSITION(t IN s)", ("STRING", "STRING"), _always(INT)),
     "STARTSWITH": Signature("STARTSWITH(s, t)", ("STRING", "STRING"), _always(BOOLEAN)),
     "ENDSWITH": Signature("ENDSWITH(s, t)", ("STRING", "STRING"), _always(BOOLEAN)),
-    "MD5": _text("MD5(s)"),
-    "SHA256": _text("SHA256(s)"),
+    "MD5": _text_function("MD5(s)"),
+    "SHA256": _text_function("SHA256(s)"),
     "TRUNCATE": Signature(
-        "TRUNCATE(x, 2)", ("number", "TINYINT, SMALLINT or INT"), _truncated, optional=1
+        "TRUNCATE(x, 2)", ("number", "TINYINT, SMALLINT or INT"), _truncated_type, optional=1
     ),
     **{
-        name: Signature(f"{name}(x)", ("number as DOUBLE",), _always(DOUBLE), fails=True)
+        name: Signature(f"{name}(x)", ("number as DOUBLE",), _always(DOUBLE), can_fail=True)
         for name in ("SQRT", "EXP", "LN", "LOG10", "LOG2")
     },
     **{
-        name: Signature(f"{name}(x, y)", ("number as DOUBLE",) * 2, _always(DOUBLE), fails=True)
+        name: Signature(f"{name}(x, y)", ("number as DOUBLE",) * 2, _always(DOUBLE), can_fail=True)
         for name in ("POWER", "LOG")
     },
-    # Of a column of the key whether it is missing from the grouping set, of several a bit for each.
+    # 1 if the grouping set lacks the key column; for several columns one bit each.
     "GROUPING": Signature("GROUPING(k)", ("value",), _always(BIGINT), repeats=True),
     **{
         part: Signature(f"{part}(d)", ("DATE or TIMESTAMP",), _always(BIGINT))
@@ -242,12 +242,12 @@ FUNCTIONS: dict[str, Signature] = {
         part: Signature(f"{part}(t)", ("TIMESTAMP",), _always(BIGINT))
         for part in ("HOUR", "MINUTE", "SECOND")
     },
-    "DATE_TRUNC": Signature("DATE_TRUNC('HOUR', t)", (_UNIT, "DATE or TIMESTAMP"), _moved),
+    "DATE_TRUNC": Signature("DATE_TRUNC('HOUR', t)", (_UNIT, "DATE or TIMESTAMP"), _moved_type),
     "TIMESTAMPADD": Signature(
         "TIMESTAMPADD(DAY, 1, t)",
         (_UNIT, "TINYINT, SMALLINT or INT", "DATE or TIMESTAMP"),
-        _moved,
-        fails=True,
+        _moved_type,
+        can_fail=True,
     ),
     "TIMESTAMPDIFF": Signature(
         "TIMESTAMPDIFF(SECOND, t, u)",
@@ -258,16 +258,19 @@ FUNCTIONS: dict[str, Signature] = {
         "DATE_FORMAT(t, 'yyyy-MM')", ("DATE or TIMESTAMP", _FORMAT), _always(STRING)
     ),
     "TO_DATE": Signature(
-        "TO_DATE(s, 'dd.MM.yyyy')", ("STRING", _FORMAT), _always(DATE), fails=True
+        "TO_DATE(s, 'dd.MM.yyyy')", ("STRING", _FORMAT), _always(DATE), can_fail=True
     ),
     "TO_TIMESTAMP": Signature(
-        "TO_TIMESTAMP(s, 'yyyy-MM-dd HH:mm')", ("STRING", _FORMAT), _read_moment, fails=True
+        "TO_TIMESTAMP(s, 'yyyy-MM-dd HH:mm')",
+        ("STRING", _FORMAT),
+        _parsed_moment_type,
+        can_fail=True,
     ),
     "TO_TIMESTAMP_LTZ": Signature(
         "TO_TIMESTAMP_LTZ(x, 3)",
         ("whole number", _PRECISION),
         _always(timestamp(3, local_zone=True)),
-        fails=True,
+        can_fail=True,
     ),
     "JSON_VALUE": Signature("JSON_VALUE(s, '$.a')", ("STRING", _PATH), _always(STRING)),
     "JSON_QUERY": Signature("JSON_QUERY(s, '$.a')", ("STRING", _PATH), _always(STRING)),
@@ -289,40 +292,39 @@ SYNONYMS = {
 }
 
 
-def call(function: str, arguments: Sequence[Expression]) -> Expression:
-    """A call of a function of the list, by its own name or a synonym."""
+def make_call(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return a call of a function, given by its name or a synonym."""
     name = SYNONYMS.get(function, function)
     signature = FUNCTIONS[name]
-    most = len(signature.takes)
+    most = len(signature.families)
     if len(arguments) < most - signature.optional or (
         len(arguments) > most and not signature.repeats
     ):
-        raise TypeProblem(f"{function} does not take {len(arguments)} arguments", signature.example)
+        message = f"wrong number of arguments ({len(arguments)}) for {function}"
+        raise TypeProblem(message, signature.example)
     checked = [
-        _checked(function, name, argument, signature.takes[min(index, most - 1)])
+        _check_argument(function, name, argument, signature.families[min(index, most - 1)])
         for index, argument in enumerate(arguments)
     ]
-    ready = together(checked, function) if signature.meet else tuple(map(typed, checked))
-    return Call(name, ready, signature.gives(ready))
+    typed = unify(checked, function) if signature.unify else tuple(map(require_type, checked))
+    return Call(name, typed, signature.result_type(typed))
 
 
-def _checked(function: str, name: str, argument: Expression, family: str) -> Expression:
-    """An argument of a family, in the type that the function works with."""
+def _check_argument(function: str, name: str, argument: Expression, family: str) -> Expression:
+    """Return an argument in the type that the function expects; raise TypeProblem if it fails."""
     if family in CONSTANTS:
         if not isinstance(argument, Constant) or not CONSTANTS[family](argument.value):
             raise TypeProblem(f"{function} needs a {family}", FUNCTIONS[name].example)
         return argument
     if argument.type == UNTYPED:
-        known = {"STRING": STRING, "number as DOUBLE": DOUBLE, "TINYINT, SMALLINT or INT": INT}.get(
-            family
-        )
-        return argument if known is None else Constant(None, known)
+        types = {"STRING": STRING, "number as DOUBLE": DOUBLE, "TINYINT, SMALLINT or INT": INT}
+        return Constant(None, types[family]) if family in types else argument
     if name not in ("COALESCE", "GROUPING"):
-        computable(argument, function)
+        require_computable(argument, function)
     if not FAMILIES[family](argument.type):
         hint = "CAST(x AS STRING)" if family == "STRING" else FUNCTIONS[name].example
         wanted = family.removesuffix(" as DOUBLE")
         raise TypeProblem(f"{function} needs a {wanted}, this is {argument.type}", hint)
     if family == "TINYINT, SMALLINT or INT":
-        return coerced(argument, INT)
-    return coerced(argument, DOUBLE) if family == "number as DOUBLE" else argument
+        return coerce(argument, INT)
+    return coerce(argument, DOUBLE) if family == "number as DOUBLE" else argument

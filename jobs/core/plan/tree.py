@@ -1,4 +1,4 @@
-"""The plan of a query: our own small tree, made from SQL by `query`, read by everything else.
+"""The plan of a query: a small tree of our own, which jobs.core.sql builds from SQL.
 
     source columns ──► used columns ──► where ──► group expressions, argument expressions
                                                         │
@@ -6,10 +6,10 @@
                                                         │                     ▲
                                                         └──► having, computed ┘
 
-A window is two of the group expressions: its bounds. Row expressions (where, group, arguments) are
-evaluated by Spark as Columns; aggregates are folded by the generated code of `accumulators`, and
-what is made of their values (HAVING, SUM(a) / COUNT(*)) is evaluated where they are folded. A plan
-is a value: equal queries have equal plans.
+A window is two of the group expressions, its bounds. Spark evaluates row expressions (where, group,
+arguments) as Columns. Generated code folds the aggregates (jobs.core.fold.program). The fold task
+also evaluates expressions over their values (HAVING, SUM(a) / COUNT(*)). A plan is a value: equal
+queries have equal plans.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ArithmeticOp = OneOf["+", "-", "*", "/", "%"]
 CompareOp = OneOf["=", "<>", "<", "<=", ">", ">="]
 LogicalOp = OneOf["AND", "OR"]
 
-# On fields that plans got later: left out of the fingerprint at their default, so that a plan of
-# before keeps its own.
+# Marks fields added later. The fingerprint omits them at their default, so that older plans keep
+# their fingerprint.
 LATER = {"later": True}
 
 MICROS_OF_MS = 1_000
-BOUND_PRECISION = 3  # windows begin and end at whole milliseconds
+BOUND_PRECISION = 3  # windows start and end at whole milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal; `value` is represented as `type` says (see schemas.types); None is NULL."""
+    """A literal; schemas.types.sql_types says how `value` represents `type`; None is NULL."""
 
     value: bool | int | float | str | bytes | None
     type: SqlType
@@ -116,7 +116,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """CASE WHEN condition THEN value ... ELSE otherwise END; IF and NULLIF become this too."""
+    """CASE WHEN condition THEN value ... ELSE otherwise END; also IF and NULLIF."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression | None
@@ -125,7 +125,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function of the closed list in `query`, e.g. UPPER, COALESCE, SUBSTRING."""
+    """A call of a scalar function (see `scalar_functions`), e.g. UPPER, COALESCE, SUBSTRING."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -134,9 +134,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of event time, all as long and aligned to 1970: each begins a slide after the one
-    before, so that a row is in `size_ms // slide_ms` of them. TUMBLE slides by its size. A SESSION
-    has a size of its gap, for each row by itself: see `sessions`."""
+    """Windows of event time, of equal length and aligned to 1970.
+
+    A window starts one slide after the previous one, so a row is in `size_ms // slide_ms` windows.
+    TUMBLE slides by its size. For SESSION the size is the gap (see jobs.core.fold.sessions)."""
 
     function: OneOf["TUMBLE", "HOP", "SESSION"]
     time: Column
@@ -145,30 +146,30 @@ class Window:
 
     @property
     def bound_type(self) -> SqlType:
-        """Of the kind of its time, in whole milliseconds."""
+        """The type of its bounds: the kind of its time, in whole milliseconds."""
         if self.time.type.kind is Kind.BIGINT:
             return BIGINT
         return timestamp(BOUND_PRECISION, local_zone=self.time.type.kind is Kind.TIMESTAMP_LTZ)
 
     @property
-    def of_a_row(self) -> int:
-        """How many windows every row is in."""
+    def windows_per_row(self) -> int:
+        """The number of windows that contain a row."""
         return self.size_ms // self.slide_ms
 
     @property
     def step_ms(self) -> int:
-        """Windows begin at multiples of it."""
+        """The milliseconds of which every window start is a multiple."""
         return 1 if self.function == "SESSION" else self.slide_ms
 
     @property
     def unit(self) -> int:
-        """What one millisecond is in values of the window's time and bounds."""
+        """One millisecond in values of the window's time and bounds."""
         return 1 if self.time.type.kind is Kind.BIGINT else MICROS_OF_MS
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBound:
-    """Where a window of the row begins or ends; of HOP a row has several, and becomes as many."""
+    """The start or end of a row's window. With HOP a row becomes one row for each window."""
 
     window: Window
     end: bool
@@ -181,8 +182,9 @@ class WindowBound:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """Several expressions as one ROW value, an argument of aggregates: what they order by, and
-    last what they take. It is NULL where that last part is, or any, or never."""
+    """Several expressions as one ROW value, an argument of aggregates: sort keys, then a value.
+
+    It is NULL if the last part is, if any part is, or never."""
 
     parts: tuple[Expression, ...]
     type: SqlType
@@ -191,7 +193,7 @@ class Composite:
 
 @dataclass(frozen=True, slots=True)
 class SetNumber:
-    """Which of the grouping sets a row is for; with several it becomes as many."""
+    """The number of the grouping set of a row. A row becomes one row for each grouping set."""
 
     type: SqlType
 
@@ -236,7 +238,7 @@ Expression = (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An expression under the name of its column: a group column or an aggregate's argument."""
+    """An expression and the name of its column: a group column or an aggregate's argument."""
 
     name: str
     expression: Expression
@@ -248,7 +250,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """A direction of an aggregate's ORDER BY; NULL is the least unless it says otherwise."""
+    """A direction of an aggregate's ORDER BY; by default NULL is the smallest value."""
 
     descending: bool = False
     nulls_first: bool = True
@@ -258,11 +260,11 @@ class Ordering:
 class Aggregate:
     """One aggregate of the query. `argument` indexes Plan.arguments; None for COUNT(*).
 
-    A FILTER (WHERE c) is already part of the argument: CASE WHEN c THEN x END. `order` has a
-    direction for each part of the argument, where there is an ORDER BY.
+    A FILTER (WHERE c) is already part of the argument: CASE WHEN c THEN x END. With an ORDER BY,
+    `order` has a direction for each part of the argument.
     """
 
-    function: str  # a name of accumulators.FUNCTIONS
+    function: str  # a name of jobs.core.aggregates.FUNCTIONS
     argument: int | None
     name: str
     type: SqlType
@@ -273,39 +275,39 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job computes, whatever brings the rows and wherever they go."""
+    """What a job computes, independent of its source and its sink."""
 
     columns: tuple[Column, ...]  # declared by the source, in order
-    used: tuple[Column, ...]  # those that the query reads; the rest is checked and let go
+    used: tuple[Column, ...]  # columns that the query reads; others are only checked
     where: Expression | None
-    group: tuple[Named, ...]  # names are those of the result where the query selects them
+    group: tuple[Named, ...]  # a selected group column has the name of its result column
     arguments: tuple[Named, ...]  # distinct arguments of aggregates; names unique
     aggregates: tuple[Aggregate, ...]
     output: tuple[str, ...]  # result columns in SELECT order: names from group and results
-    # What is made of a group's key and aggregates when its result is: columns, and whether the
-    # group has a row at all. Aggregates that only these need are not in the output.
+    # Expressions over a group's key and aggregates: result columns, and HAVING, which decides
+    # whether the group has a row. Aggregates that only these need are not in the output.
     computed: tuple[Named, ...] = field(default=(), metadata=LATER)
     having: Expression | None = field(default=None, metadata=LATER)
     grouping_sets: int = field(default=1, metadata=LATER)  # how many
-    # Of a job that keeps the last image of each row: the columns that tell one.
+    # For a job that keeps the last image of each row: the columns that identify a row.
     primary_key: tuple[Column, ...] = field(default=(), metadata=LATER)
 
     @property
     def image(self) -> tuple[Column, ...]:
-        """The columns that are read of a row: those of the query, then the rest of its key."""
+        """The columns read from a row: the columns of the query, then the rest of its key."""
         return (*self.used, *(column for column in self.primary_key if column not in self.used))
 
     @property
     def window(self) -> Window | None:
-        """The windows of the query; both of their bounds are among the group columns."""
+        """The windows of the query, or None; the group columns contain both of their bounds."""
         bounds = (
             each.expression for each in self.group if isinstance(each.expression, WindowBound)
         )
         return next((bound.window for bound in bounds), None)
 
     @property
-    def instants(self) -> int | None:
-        """The argument under which the state of sessions keeps the instants of a key."""
+    def instants_argument(self) -> int | None:
+        """The index of the argument that keeps the instants of a key in the state of sessions."""
         window = self.window
         if window is None or window.function != "SESSION":
             return None
@@ -313,48 +315,48 @@ class Plan:
         return next(i for i, each in enumerate(self.arguments) if each.expression == bound)
 
     @property
-    def copies(self) -> int:
-        """How many rows the projection makes of one that WHERE keeps: one for each window and
-        each grouping set."""
-        return self.grouping_sets * (1 if self.window is None else self.window.of_a_row)
+    def copies_per_row(self) -> int:
+        """The number of projected rows for one source row: windows times grouping sets."""
+        return self.grouping_sets * (1 if self.window is None else self.window.windows_per_row)
 
     @property
     def results(self) -> tuple[tuple[str, SqlType], ...]:
-        """The columns of a group's row behind its key, shown and published: name and type."""
-        kept = self.kept
-        return kept if not self.computes else tuple(each for each in kept if each[0] in self.output)
+        """Name and type of the published columns of a group, after its key."""
+        kept = self.kept_results
+        if not self.has_computed:
+            return kept
+        return tuple(each for each in kept if each[0] in self.output)
 
     @property
-    def kept(self) -> tuple[tuple[str, SqlType], ...]:
-        """The columns that the state keeps of a group's results: all aggregates, then what is
-        computed from them."""
+    def kept_results(self) -> tuple[tuple[str, SqlType], ...]:
+        """Name and type of the results in the state: all aggregates, then computed columns."""
         aggregates = [(each.name, each.type) for each in self.aggregates]
         return (*aggregates, *((each.name, each.type) for each in self.computed))
 
     @property
-    def computes(self) -> bool:
-        """Whether a group's row is more than its key and its aggregates."""
+    def has_computed(self) -> bool:
+        """Whether the plan has computed columns or HAVING."""
         return bool(self.computed) or self.having is not None
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """Group columns that the query does not select; they are part of the key all the same."""
+    def unselected(self) -> tuple[str, ...]:
+        """Group columns that the query does not select; they still belong to the key."""
         return tuple(column.name for column in self.group if column.name not in self.output)
 
     @property
     def fingerprint(self) -> str:
-        """The same for equal plans, on every machine and in every process."""
+        """A hash that is equal for equal plans, on every machine and in every process."""
         text = json.dumps(_canonical(self), ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _canonical(value: Any) -> Any:
-    """A plan or a part of it as JSON: class names and fields in order, types as SQL spells them."""
+    """Return a plan or a part of it as JSON: class names, fields in order, types as SQL text."""
     if isinstance(value, SqlType):
         return str(value)
     if is_dataclass(value):
-        kept = [part for part in fields(value) if not _left_out(part, getattr(value, part.name))]
-        return [type(value).__name__, *(_canonical(getattr(value, part.name)) for part in kept)]
+        parts = [part for part in fields(value) if not _is_omitted(part, getattr(value, part.name))]
+        return [type(value).__name__, *(_canonical(getattr(value, part.name)) for part in parts)]
     if isinstance(value, tuple):
         return [_canonical(part) for part in value]
     if isinstance(value, bytes):
@@ -362,5 +364,5 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def _left_out(part: Field[Any], value: Any) -> bool:
+def _is_omitted(part: Field[Any], value: Any) -> bool:
     return "later" in part.metadata and value == part.default

@@ -1,16 +1,15 @@
-"""Types of row expressions: what goes together, what comes out, and the implicit casts.
+"""Typing rules of expressions: common types, result types, and implicit casts.
 
-Types follow Flink (LogicalTypeMerging), which for decimals is what Spark does too:
+They follow Flink (LogicalTypeMerging), which agrees with Spark about decimals:
 
     INT op INT            the wider integer; 7 / 2 is 3 (toward zero)
     DECIMAL op DECIMAL    Flink's precision and scale, at most 38 digits; an integer counts as
                           DECIMAL(3 | 5 | 10 | 19, 0)
     FLOAT with integers   FLOAT; with DECIMAL or DOUBLE: DOUBLE
-    everything else       only like with like: there are no implicit casts from or to STRING
+    everything else       only equal types: there are no implicit casts from or to STRING
 
-Where Flink would wrap around or give NULL (overflow) or infinity (division by zero), an
-expression fails its row instead. What is made here has every cast written out, so that whoever
-evaluates it needs no typing rules of its own.
+An overflow or a division by zero fails the row; Flink would wrap around, or return NULL or
+infinity. The built expressions contain every cast, so that evaluation needs no typing rules.
 """
 
 from __future__ import annotations
@@ -47,17 +46,15 @@ from schemas.types.sql_types import (
 )
 
 INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
-DECIMAL_SCALE_KEPT = 6  # fraction digits that a result beyond 38 digits keeps at least
+DECIMAL_SCALE_KEPT = 6  # a result beyond 38 digits keeps at least so many fraction digits
 INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
-# Largest first, so that a length is written in the largest unit that holds it exactly.
 
-
-# A bare NULL has this type until its surroundings give it one; no plan contains it.
+# A NULL literal has this type until its context determines one; no plan contains it.
 UNTYPED = SqlType(Kind.BOOLEAN, precision=-1)
 
 
 class TypeProblem(Exception):
-    """Expressions that do not go together, and what would help."""
+    """The types of an expression do not fit; `hint` is SQL that would help."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -69,7 +66,7 @@ class TypeProblem(Exception):
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type that values of both take when they meet; None where they cannot."""
+    """Return the type to which values of both types are converted, or None if there is none."""
     if left == right or right == UNTYPED:
         return left
     if left == UNTYPED:
@@ -81,21 +78,21 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
         if left.integer and right.integer:
             return max(left, right, key=lambda each: INTEGER_BITS[each.kind])
         (p1, s1), (p2, s2) = decimal_shape(left), decimal_shape(right)
-        return _fitted(max(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2))
+        return _bounded_decimal(max(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2))
     if left.kind is right.kind and left.kind in INSTANTS:
         return max(left, right, key=lambda each: each.precision or 0)
     return None
 
 
 def decimal_shape(sql_type: SqlType) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL, or of the DECIMAL that holds an integer type."""
+    """Return precision and scale of a DECIMAL, or of the DECIMAL that holds an integer type."""
     if sql_type.integer:
         return INTEGER_DIGITS[sql_type.kind], 0
     return sql_type.precision or 0, sql_type.scale or 0
 
 
-def _fitted(precision: int, scale: int) -> SqlType:
-    """Cut to 38 digits as Flink and Spark do: fraction digits go first, down to six of them."""
+def _bounded_decimal(precision: int, scale: int) -> SqlType:
+    """Return a DECIMAL of at most 38 digits; as in Flink and Spark, fraction digits go first."""
     if precision <= DECIMAL_PRECISION_MAX:
         return decimal(precision, scale)
     kept = min(scale, DECIMAL_SCALE_KEPT)
@@ -107,40 +104,40 @@ def _decimal_result(op: ArithmeticOp, left: SqlType, right: SqlType) -> SqlType:
     (p1, s1), (p2, s2) = decimal_shape(left), decimal_shape(right)
     scale = max(s1, s2)
     if op in ("+", "-"):
-        return _fitted(max(p1 - s1, p2 - s2) + scale + 1, scale)
+        return _bounded_decimal(max(p1 - s1, p2 - s2) + scale + 1, scale)
     if op == "*":
-        return _fitted(p1 + p2 + 1, s1 + s2)
+        return _bounded_decimal(p1 + p2 + 1, s1 + s2)
     if op == "/":
         scale = max(DECIMAL_SCALE_KEPT, s1 + p2 + 1)
-        return _fitted(p1 - s1 + s2 + scale, scale)
-    return _fitted(min(p1 - s1, p2 - s2) + scale, scale)
+        return _bounded_decimal(p1 - s1 + s2 + scale, scale)
+    return _bounded_decimal(min(p1 - s1, p2 - s2) + scale, scale)
 
 
-def numeric(argument: SqlType, function: str) -> None:
-    """Refuse what a function cannot calculate with."""
+def require_numeric(argument: SqlType, function: str) -> None:
+    """Raise TypeProblem unless the argument of a function is a number."""
     if not argument.numeric:
         hint = "CAST(x AS INT), or another number" if argument == STRING else None
         raise TypeProblem(f"{function} needs numbers, this is {argument}", hint)
 
 
-def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether CAST exists between two types at all; a value may still fail it."""
+def can_cast(source: SqlType, target: SqlType) -> bool:
+    """Return whether CAST exists between two types; a value may still fail it."""
     if source == target:
         return True
-    text, whole = Kind.STRING in (source.kind, target.kind), (source.kind, target.kind)
+    kinds = (source.kind, target.kind)
     if source.textual_time or target.textual_time:
         return False
-    if text:
+    if Kind.STRING in kinds:
         return True
-    if all(each in (Kind.DATE, *INSTANTS) for each in whole):
+    if all(kind in (Kind.DATE, *INSTANTS) for kind in kinds):
         return True
-    return all(SqlType(each).numeric or each is Kind.BOOLEAN for each in whole)
+    return all(SqlType(kind).numeric or kind is Kind.BOOLEAN for kind in kinds)
 
 
-def cast_fails(source: SqlType, target: SqlType) -> bool:
-    """Whether some value of `source` has no counterpart in `target`."""
+def cast_can_fail(source: SqlType, target: SqlType) -> bool:
+    """Return whether CAST fails for some value of `source`."""
     if source == target or target == STRING:
-        return source.kind is Kind.BINARY and target == STRING  # bytes that are no UTF-8
+        return source.kind is Kind.BINARY and target == STRING  # bytes may not be UTF-8
     if source == STRING:
         return target.kind is not Kind.BINARY
     if not target.numeric or target.floating:
@@ -154,32 +151,33 @@ def cast_fails(source: SqlType, target: SqlType) -> bool:
     (p1, s1), (p2, s2) = decimal_shape(source), decimal_shape(target)
     if target.integer:
         return p1 - s1 >= p2
-    # Dropping fraction digits rounds, and rounding may need one digit more before the point.
+    # Fewer fraction digits means rounding, which may need one more digit before the point.
     return p1 - s1 + (s2 < s1) > p2 - s2
 
 
 # --- construction, with every implicit cast made explicit --------------------------------------
 
 
-def typed(operand: Expression) -> Expression:
+def require_type(operand: Expression) -> Expression:
+    """Return the operand; raise TypeProblem if it is a NULL literal without a type."""
     if operand.type == UNTYPED:
         raise TypeProblem("NULL has no type here", "CAST(NULL AS INT), or another type")
     return operand
 
 
-def computable(operand: Expression, what: str) -> Expression:
-    """An operand that `what` looks into: not NULL without a type, not a time kept as text."""
+def require_computable(operand: Expression, operation: str) -> Expression:
+    """Return the operand; raise TypeProblem if it has no type, or is a time kept as text."""
     if operand.type.textual_time:
         raise TypeProblem(
-            f"{what} cannot look into {operand.type}: columns of this type can be grouped by, "
-            "counted, tested for NULL, and be arguments of MIN and MAX",
+            f"{operation} does not support {operand.type}, whose columns can only be grouped by, "
+            "counted, tested for NULL, and used in MIN and MAX",
             f"declare it as {'STRING' if operand.type.kind is Kind.TIME else 'TIMESTAMP(6)'}",
         )
-    return typed(operand)
+    return require_type(operand)
 
 
-def coerced(operand: Expression, target: SqlType) -> Expression:
-    """The operand in a type that its surroundings ask for and that it is known to fit."""
+def coerce(operand: Expression, target: SqlType) -> Expression:
+    """Return the operand in a type that is known to hold it, with a cast if needed."""
     if operand.type == target:
         return operand
     if isinstance(operand, Constant):
@@ -189,34 +187,34 @@ def coerced(operand: Expression, target: SqlType) -> Expression:
     return Cast(operand, target)
 
 
-def together(operands: Sequence[Expression], what: str) -> tuple[Expression, ...]:
-    """All operands in their common type."""
-    meeting = UNTYPED
+def unify(operands: Sequence[Expression], operation: str) -> tuple[Expression, ...]:
+    """Return all operands in their common type; raise TypeProblem if there is none."""
+    unified = UNTYPED
     for operand in operands:
-        found = common_type(meeting, operand.type)
-        if found is None:
+        common = common_type(unified, operand.type)
+        if common is None:
             hint = f"CAST one of them, e.g. to {operand.type}"
-            raise TypeProblem(f"{what} mixes {meeting} and {operand.type}", hint)
-        meeting = found
-    if meeting == UNTYPED:
-        typed(operands[0])
-    return tuple(coerced(operand, meeting) for operand in operands)
+            raise TypeProblem(f"{operation} mixes {unified} and {operand.type}", hint)
+        unified = common
+    if unified == UNTYPED:
+        require_type(operands[0])
+    return tuple(coerce(operand, unified) for operand in operands)
 
 
-def cast(operand: Expression, target: SqlType, lenient: bool = False) -> Expression:
+def make_cast(operand: Expression, target: SqlType, lenient: bool = False) -> Expression:
     if isinstance(operand, Constant) and operand.value is None:
         return Constant(None, target)
     if operand.type == target:
         return operand
-    computable(operand, "CAST")
+    require_computable(operand, "CAST")
     if target.textual_time:
-        raise TypeProblem(f"CAST to {target} is not supported", "TIMESTAMP(6) is the finest")
-    if not castable(operand.type, target):
+        raise TypeProblem(f"CAST to {target} is not supported", "CAST(x AS TIMESTAMP(6))")
+    if not can_cast(operand.type, target):
         raise TypeProblem(f"{operand.type} cannot be CAST to {target}")
     return Cast(operand, target, lenient)
 
 
-def arithmetic(op: ArithmeticOp, left: Expression, right: Expression) -> Expression:
+def make_arithmetic(op: ArithmeticOp, left: Expression, right: Expression) -> Expression:
     for operand in (left, right):
         if operand.type != UNTYPED and not operand.type.numeric:
             hint = "CAST(x AS INT), or another number" if operand.type == STRING else None
@@ -224,21 +222,21 @@ def arithmetic(op: ArithmeticOp, left: Expression, right: Expression) -> Express
                 hint = "t + INTERVAL '1' DAY, or TIMESTAMPDIFF(SECOND, t, u)"
             raise TypeProblem(f"{op} needs numbers, this is {operand.type}", hint)
     if UNTYPED in (left.type, right.type):
-        left, right = together((left, right), op)
-    meeting = common_type(left.type, right.type)
-    if meeting is None or meeting.kind is not Kind.DECIMAL:
-        left, right = together((left, right), op)
+        left, right = unify((left, right), op)
+    common = common_type(left.type, right.type)
+    if common is None or common.kind is not Kind.DECIMAL:
+        left, right = unify((left, right), op)
         return Arithmetic(op, left, right, left.type)
     left, right = (
-        coerced(each, decimal(*decimal_shape(each.type))) if each.type.integer else each
+        coerce(each, decimal(*decimal_shape(each.type))) if each.type.integer else each
         for each in (left, right)
     )
     return Arithmetic(op, left, right, _decimal_result(op, left.type, right.type))
 
 
-def negated(operand: Expression) -> Expression:
-    """-x; a number with a sign is a constant of its own."""
-    if not typed(operand).type.numeric:
+def make_negation(operand: Expression) -> Expression:
+    """Return -x; for a number that is a constant."""
+    if not require_type(operand).type.numeric:
         raise TypeProblem(f"- needs a number, this is {operand.type}")
     if isinstance(operand, Constant) and isinstance(operand.value, int | float):
         if isinstance(operand.value, int) and not operand.type.scale:
@@ -248,44 +246,44 @@ def negated(operand: Expression) -> Expression:
 
 
 def integer_constant(value: int) -> Constant:
-    """A whole number: INT, BIGINT where that is too small, else DECIMAL."""
+    """Return a whole number as INT, BIGINT or DECIMAL, the first that holds it."""
     for kind in (INT, BIGINT):
         low, high = integer_range(kind)
         if low <= value <= high:
             return Constant(value, kind)
     digits = len(str(abs(value)))
     if digits > DECIMAL_PRECISION_MAX:
-        raise TypeProblem(f"a number has at most {DECIMAL_PRECISION_MAX} digits")
+        raise TypeProblem(f"a number can have at most {DECIMAL_PRECISION_MAX} digits")
     return Constant(value, decimal(digits, 0))
 
 
-def comparison(op: CompareOp, left: Expression, right: Expression) -> Expression:
+def make_comparison(op: CompareOp, left: Expression, right: Expression) -> Expression:
     for operand in (left, right):
         if operand.type != UNTYPED:
-            computable(operand, op)
-    left, right = together((left, right), op)
+            require_computable(operand, op)
+    left, right = unify((left, right), op)
     return Compare(op, left, right, BOOLEAN)
 
 
-def condition(operand: Expression, what: str) -> Expression:
-    """An operand that is true, false or unknown."""
+def require_condition(operand: Expression, operation: str) -> Expression:
+    """Return a BOOLEAN operand; raise TypeProblem if it has another type."""
     if operand.type == UNTYPED:
         return Constant(None, BOOLEAN)
     if operand.type != BOOLEAN:
-        raise TypeProblem(f"{what} needs a condition, this is {operand.type}")
+        raise TypeProblem(f"{operation} needs a condition, this is {operand.type}")
     return operand
 
 
-def contained(operand: Expression, choices: Sequence[Expression]) -> Expression:
+def make_in(operand: Expression, choices: Sequence[Expression]) -> Expression:
     for each in (operand, *choices):
         if each.type != UNTYPED:
-            computable(each, "IN")
-    operand, *rest = together((operand, *choices), "IN")
+            require_computable(each, "IN")
+    operand, *rest = unify((operand, *choices), "IN")
     return In(operand, tuple(rest), BOOLEAN)
 
 
-def like(operand: Expression, pattern: str, escape: str | None) -> Expression:
-    if computable(operand, "LIKE").type != STRING:
+def make_like(operand: Expression, pattern: str, escape: str | None) -> Expression:
+    if require_computable(operand, "LIKE").type != STRING:
         raise TypeProblem(f"LIKE needs a STRING, this is {operand.type}", "CAST(x AS STRING)")
     if escape is not None:
         if len(escape) != 1:
@@ -295,10 +293,10 @@ def like(operand: Expression, pattern: str, escape: str | None) -> Expression:
 
 
 def like_pattern(pattern: str, escape: str | None) -> str:
-    """Return the regular expression, for Python and Java, that a text has to match as a whole.
+    """Return a regular expression, for Python and Java, that the whole text has to match.
 
-    Each part between two % is taken at its first place (an atomic group), so that no text makes
-    the time grow with the number of ways to place the parts.
+    Each part between two % matches at its first occurrence (an atomic group). So no text makes the
+    time grow with the number of possible matches.
     """
     parts = [""]
     characters = iter(pattern)
@@ -318,15 +316,15 @@ def like_pattern(pattern: str, escape: str | None) -> str:
     return first + "".join(f"(?>.*?{part})" for part in middle if part) + ".*" + last
 
 
-def choice(
-    branches: Sequence[tuple[Expression, Expression]], otherwise: Expression | None, what: str
+def make_case(
+    branches: Sequence[tuple[Expression, Expression]], otherwise: Expression | None, operation: str
 ) -> Expression:
-    """CASE: the conditions as conditions, the values in one type."""
+    """Return CASE with all its values in one type."""
     values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
-    values_typed = together(values, what)
+    unified = unify(values, operation)
     pairs = tuple(
-        (condition(when, what), value)
-        for (when, _), value in zip(branches, values_typed, strict=False)
+        (require_condition(when, operation), value)
+        for (when, _), value in zip(branches, unified, strict=False)
     )
-    rest = None if otherwise is None else values_typed[-1]
-    return Case(pairs, rest, values_typed[0].type)
+    rest = None if otherwise is None else unified[-1]
+    return Case(pairs, rest, unified[0].type)

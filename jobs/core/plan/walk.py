@@ -1,4 +1,4 @@
-"""Row expressions as trees: what is inside of one, and whether evaluating it can fail a row."""
+"""Walk and rewrite expression trees, and check whether their evaluation can fail."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from jobs.core.plan.tree import (
     Plan,
     WindowBound,
 )
-from jobs.core.plan.typing_rules import cast_fails
+from jobs.core.plan.typing_rules import cast_can_fail
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, SqlType
 
 
-def parts(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions directly inside an expression, in the order of evaluation."""
+def operands(expression: Expression) -> tuple[Expression, ...]:
+    """Return the expressions directly inside an expression, in the order of evaluation."""
     match expression:
         case Cast() | Negate() | Not() | IsNull() | Like():
             return (expression.operand,)
@@ -51,7 +51,7 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """An expression and everything in it; what is shared comes once."""
+    """Yield an expression and all expressions in it, a shared one only once."""
     seen: set[int] = set()
     waiting = [expression]
     while waiting:
@@ -59,33 +59,36 @@ def walk(expression: Expression) -> Iterator[Expression]:
         if id(current) not in seen:
             seen.add(id(current))
             yield current
-            waiting.extend(reversed(parts(current)))
+            waiting.extend(reversed(operands(current)))
 
 
-def replaced(
+def replace_parts(
     expression: Expression, change: Callable[[Expression], Expression | None]
 ) -> Expression:
-    """The expression with parts of it changed, from the outside: None leaves a part as it is, with
-    its own parts changed."""
+    """Return the expression with parts replaced, from the outside in.
 
-    def made(part: Any) -> Any:
+    If `change` returns None for a part, the part stays and its own parts are visited."""
+
+    def rebuild(part: Any) -> Any:
         if isinstance(part, tuple):
-            return tuple(map(made, part))
+            return tuple(map(rebuild, part))
         if isinstance(part, Expression):
-            return replaced(part, change)
+            return replace_parts(part, change)
         return part
 
     if (changed := change(expression)) is not None:
         return changed
-    known = {each.name: getattr(expression, each.name) for each in fields(expression)}
-    return replace(expression, **{name: made(value) for name, value in known.items()})
+    values = {each.name: getattr(expression, each.name) for each in fields(expression)}
+    return replace(expression, **{name: rebuild(value) for name, value in values.items()})
 
 
-def fails_itself(expression: Expression) -> bool:
-    """Whether evaluating this node may fail a row although its operands did not."""
+def node_can_fail(expression: Expression) -> bool:
+    """Return whether this node can fail for a row although its operands do not."""
     match expression:
         case Cast():
-            return not expression.lenient and cast_fails(expression.operand.type, expression.type)
+            return not expression.lenient and cast_can_fail(
+                expression.operand.type, expression.type
+            )
         case Arithmetic():
             return expression.op in ("/", "%") or _overflows(expression.type)
         case Negate():
@@ -95,23 +98,24 @@ def fails_itself(expression: Expression) -> bool:
                 return expression.type.integer
             if expression.function == "ROUND":
                 return len(expression.arguments) > 1 and _overflows(expression.type)
-            return FUNCTIONS[expression.function].fails
+            return FUNCTIONS[expression.function].can_fail
         case WindowBound():
-            return not expression.end  # a row without time has no window; told once, at its start
+            return not expression.end  # a row without time has no window; only its start fails
         case _:
             return False
 
 
 def _overflows(sql_type: SqlType) -> bool:
-    # A DECIMAL result of fewer than 38 digits was given room for every value.
+    # A DECIMAL result of fewer than 38 digits has room for every value.
     return sql_type.integer or sql_type.precision == DECIMAL_PRECISION_MAX
 
 
-def fails(expression: Expression) -> bool:
-    return any(fails_itself(each) for each in walk(expression))
+def can_fail(expression: Expression) -> bool:
+    """Return whether evaluating the expression can fail for a row."""
+    return any(node_can_fail(each) for each in walk(expression))
 
 
-def plan_fails(plan: Plan) -> bool:
-    """Whether any row can fail the plan's expressions."""
+def plan_can_fail(plan: Plan) -> bool:
+    """Return whether a row expression of the plan can fail."""
     rows = [named.expression for named in (*plan.group, *plan.arguments)]
-    return any(map(fails, rows if plan.where is None else [plan.where, *rows]))
+    return any(map(can_fail, rows if plan.where is None else [plan.where, *rows]))

@@ -1,1 +1,1 @@
-"""The formats of the published changelog, and the protocol of the publisher."""
+"""The formats of the published changelog, and the protocol of its publisher."""

@@ -1,4 +1,4 @@
-"""The four formats of the published changelog: which records rows become, and their text.
+"""The four formats of the published changelog: the records of each op, and their text.
 
     row of the changelog      +I        -U          +U          -D
     changelog-json            record    record      record      record
@@ -6,10 +6,10 @@
     debezium-json             c         (with +U)   u           d
     upsert-json               row       nothing     row         tombstone
 
-A format is data: a text with slots, and what happens to each op. The publisher fills the slots
-for whole columns at once, so nothing here is called for a single record. Every record has the key
-(the group columns as a JSON object) and the headers `epoch` and `seq`; a record that is made of a
--U and a +U has the seq of the +U.
+A format is data: a text with slots, and the records of each op. The publisher fills the slots for
+whole columns at once, so no function here is called for a single record. Every record has a key
+(the group columns as a JSON object) and the headers `epoch` and `seq`. A record for a -U and its +U
+has the seq of the +U.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from jobs.core.values.change import Op
 
 
 class Slot(StrEnum):
-    """A part of a record's text that is another in each record."""
+    """A part of a record's text that differs between records."""
 
-    WORD = "word"  # what the format calls the op
+    WORD = "word"  # the format's word for the op
     SEQ = "seq"
     ROW = "row"  # the row itself
-    BEFORE = "before"  # the row that goes away, null for an insert
-    AFTER = "after"  # the row that comes, null for a delete
-    TIME = "time"  # of the row's window, its last millisecond
-    OLD = "old"  # the former values of the columns that changed; null unless an update
+    BEFORE = "before"  # the old row, null for an insert
+    AFTER = "after"  # the new row, null for a delete
+    TIME = "time"  # the last millisecond of the row's window
+    OLD = "old"  # the old values of the changed columns; null unless it is an update
 
 
 Template = tuple[str | Slot, ...]
@@ -39,11 +39,11 @@ Template = tuple[str | Slot, ...]
 
 @dataclass(frozen=True, slots=True)
 class EpochFacts:
-    """What all records of an epoch say alike.
+    """The values that all records of an epoch share.
 
-    `event_ms` is the epoch's watermark, so that a reader who derives its own watermark from the
-    records is never ahead of ours. While no watermark is known it is 0, which moves no reader's
-    clock; the commit's time would, and rows after it would look late. `commit_ms` is that time.
+    `event_ms` is the epoch's watermark, so that the watermark of a consumer of the records is never
+    ahead of it. It is 0 while there is no watermark: with the time of the commit, which is
+    `commit_ms`, later rows would look late to a consumer.
     """
 
     job: str
@@ -56,6 +56,8 @@ class EpochFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishFormat:
+    """A format: the text of its records with slots, and its words for the ops."""
+
     name: str
     words: Mapping[Op, str] = field(hash=False)
     template: Template
@@ -64,17 +66,18 @@ class PublishFormat:
     textual: bool = False  # column values are strings, as canal sends them
 
     def slots(self) -> set[Slot]:
+        """Return the slots of the template."""
         return {part for part in self.template if isinstance(part, Slot)}
 
     def of_windows(self) -> PublishFormat:
-        """The format for rows of windows: a record of changelog-json says its row's time."""
+        """Return the format for rows of windows: changelog-json then has a `time`."""
         if self is not CHANGELOG_JSON:
             return self
         *parts, end = self.template
         return replace(self, template=(*parts, ',"time":', Slot.TIME, end))
 
-    def filled(self, facts: EpochFacts) -> Template:
-        """The template with all that the epoch's records share written in; slots remain."""
+    def fill(self, facts: EpochFacts) -> Template:
+        """Return the template with the shared values of the epoch; slots remain."""
         shared = {
             "@job@": json.dumps(facts.job),
             "@topic@": json.dumps(facts.topic),
@@ -84,18 +87,19 @@ class PublishFormat:
             "@keys@": json.dumps(facts.key_columns, ensure_ascii=False),
         }
         return tuple(
-            part if isinstance(part, Slot) else _written(part, shared) for part in self.template
+            part if isinstance(part, Slot) else _replace_marks(part, shared)
+            for part in self.template
         )
 
     @property
     def cleanup_policy(self) -> str:
-        """A topic of latest rows may forget older ones; a topic of changes may not."""
+        """The cleanup.policy of the topic; only a topic of latest rows may be compacted."""
         return "compact" if self.tombstone else "delete"
 
 
-def _written(text: str, shared: Mapping[str, str]) -> str:
-    for place, value in shared.items():
-        text = text.replace(place, value)
+def _replace_marks(text: str, shared: Mapping[str, str]) -> str:
+    for mark, value in shared.items():
+        text = text.replace(mark, value)
     return text
 
 
@@ -156,7 +160,7 @@ FORMATS = {each.name: each for each in (CHANGELOG_JSON, CANAL_JSON, DEBEZIUM_JSO
 
 
 def object_template(columns: tuple[str, ...]) -> tuple[str | int, ...]:
-    """A JSON object of these columns: literal text, and a column's number where its value goes."""
+    """Return a JSON object as literal texts, and the number of a column for its value."""
     if not columns:
         return ("{}",)
     parts: list[str | int] = []
@@ -167,5 +171,5 @@ def object_template(columns: tuple[str, ...]) -> tuple[str | int, ...]:
 
 
 def member(name: str) -> str:
-    """The text before the value of a column in a JSON object."""
+    """Return the text before the value of a column in a JSON object."""
     return json.dumps(name, ensure_ascii=False) + ":"

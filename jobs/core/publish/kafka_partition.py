@@ -1,8 +1,8 @@
-"""The partition of a key, as Java's producer chooses it: murmur2 of the key's bytes.
+"""Compute the partition of a key as Java's producer does, by murmur2 of the key's bytes.
 
-Every Java consumer and every join by partition expects this choice; librdkafka's own default is
-another one. This is the reference, a key at a time; the publisher computes the same for whole
-columns, and a test holds the two together.
+Java consumers and joins by partition expect this partition; librdkafka has another default. This is
+the reference for single keys. The publisher computes the same for whole columns, and a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _POSITIVE = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """The hash as an unsigned 32-bit number; Java shows the same bits as a signed one."""
+    """Return the hash as an unsigned 32-bit number; Java has the same bits as a signed one."""
     size = len(key)
     whole = size & ~3
     state = SEED ^ size
@@ -29,4 +29,5 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key."""
     return (murmur2(key) & _POSITIVE) % partitions

@@ -1,11 +1,11 @@
-"""The lines between a job's driver and its publisher process, and the progress it leaves in Kafka.
+"""The protocol between a job's driver and its publisher process, and the progress topic.
 
     driver  ── Configuration, EpochToPublish, ..., {"stop": true} ──►  publisher
             ◄── {"ready": ..}, {"published": ..}, {"fatal": ..} ─────
-    publisher ── Progress ──► <topic>-progress, in the transaction of the records it is about
+    publisher ── Progress ──► <topic>-progress, in the transaction of its records
 
-One JSON object a line. The end of the driver's lines without a stop means that the driver is
-gone: nothing more is committed.
+Each line is one JSON object. If the driver's lines end without a stop, the driver is dead, and the
+publisher commits nothing more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STOP_LINE = b'{"stop":true}\n'
 
 
 class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names and SQL types: the group's columns in order, and the row's in SELECT order."""
+    """Names and SQL types of the group's columns, and of the row's columns in SELECT order."""
 
     group: list[tuple[str, str]]
     output: list[tuple[str, str]]
@@ -29,12 +29,12 @@ class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line: what is published where, by whom."""
+    """The first line of the driver: the job, its table, and the topic."""
 
     job: str
-    table: str = ""  # Delta's id of the job's table, so that jobs of one name are told apart
-    newest: int = -1  # the epoch that the table stands at
-    generation: int  # of the writer; the higher one is right where two meet
+    table: str = ""  # Delta's id of the job's table, which distinguishes jobs of the same name
+    newest: int = -1  # the newest epoch of the table
+    generation: int  # of the writer; of two writers the higher one wins
     connection: dict[str, str]  # librdkafka's options
     topic: str
     format: SinkFormat
@@ -42,12 +42,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     delivery: Literal["exactly_once", "at_least_once"]
     columns: ResultColumns
     transactional_id: str
-    topic_id: str | None = None  # None: the topic may be created, and is what it is
+    topic_id: str | None = None  # None: the publisher may create the topic, or use any
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A committed epoch: its changelog files, and what is said once its rows are out."""
+    """A committed epoch: its changelog files, and the progress after its rows are published."""
 
     epoch: int
     uuid: str = ""
@@ -56,12 +56,14 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     watermark: int | None = None
     status: str = "active"
     offsets: dict[str, Any] = {}
-    committed_ms: int | None = None  # when it was committed; the publisher's clock where absent
+    committed_ms: int | None = None  # the time of the commit; None: the publisher's clock
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the topic goes. Until an epoch is `complete`, what follows from its end (watermark,
-    status, offsets) is still that of the epoch before it: results first, watermark after."""
+    """The position of the topic, as a record of the progress topic.
+
+    Until an epoch is `complete`, watermark, status and offsets are those of the previous epoch:
+    results come first, then the watermark."""
 
     epoch: int | None = None
     seq: int | None = None
@@ -70,29 +72,30 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "active"
     offsets: dict[str, Any] = {}
     generation: int = 0
-    table: str = ""  # whose epochs these are; retally before 0.2 did not say
+    table: str = ""  # the table of the epochs; missing in records of retally before 0.2
     uuid: str = ""  # of the epoch
-    writer: str = ""  # the publisher process that wrote this
+    writer: str = ""  # the publisher process that wrote the record
 
     @property
     def next_epoch(self) -> int | None:
-        """The epoch that comes next, or None where any may: nothing was published yet."""
+        """The next epoch to publish, or None if nothing was published yet."""
         if self.epoch is None:
             return None
         return self.epoch + 1 if self.complete else self.epoch
 
     def covers(self, epoch: int) -> bool:
+        """Return whether the whole epoch is published."""
         expected = self.next_epoch
         return expected is not None and epoch < expected
 
     def seq_reached(self, epoch: int) -> int:
-        """The highest seq of the epoch that is published already; below 0: none."""
+        """Return the highest published seq of the epoch; below 0 if there is none."""
         inside = self.epoch == epoch and not self.complete and self.seq is not None
         return self.seq if inside and self.seq is not None else -1
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The publisher has fenced its predecessors and knows how far they got."""
+    """The publisher has fenced its predecessors and read their position."""
 
     epoch: int | None
     seq: int | None
@@ -103,9 +106,11 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Why a publisher ended: `fenced`, `displaced`, `sink_taken`, `sink_changed`, `gap`,
-    `broken_changelog`, `refused`, `address_refused`, `unreachable`, `crashed`; and `died`, where it
-    could not say."""
+    """Why a publisher ended.
+
+    The code is one of `fenced`, `displaced`, `sink_taken`, `sink_changed`, `gap`,
+    `broken_changelog`, `refused`, `address_refused`, `unreachable` and `crashed`; or `died` if the
+    publisher ended without a report."""
 
     code: str
     reason: str
@@ -113,10 +118,10 @@ class Fatal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the publisher; one of ready, published and fatal is there."""
+    """A line of the publisher; one of ready, published and fatal is set."""
 
     ready: Ready | None = None
     published: int | None = None
-    records: int | None = None  # made from the epoch in this process's life
-    seconds: float | None = None  # from the line that asked for it to its commit
+    records: int | None = None  # records of the epoch that this process produced
+    seconds: float | None = None  # from the driver's line to the commit
     fatal: Fatal | None = None

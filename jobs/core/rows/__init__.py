@@ -1,1 +1,1 @@
-"""What happens to rows before the fold: consolidation, last images, times, windows."""
+"""Prepare rows for the fold: consolidation, last images, times, windows."""

@@ -1,21 +1,21 @@
-"""Dedupe: the last image of each row, and the changes that follow from it.
+"""Dedupe: keep the last image of each row, and derive changes from it.
 
-    signed rows of a range ── latest ──► the last one of each key, and how many it stands for
-            shuffle by primary key ── derived ──► -1 the image that was, +1 the image that is
-                                        ▲   └───► new images: the state of this stage
-                                 images of the epoch before
+    signed rows of a range ── find_latest ──► the last change of each key, and a summary of all
+         shuffle by primary key ── derive_changes ──► -1 the old image, +1 the new image
+                                        ▲   └───────► new images: the state of this stage
+                              images of the previous epoch
 
-A row is known by its primary key. An accumulate says what it is now; a retraction says that it is
-gone, whatever image it carries. In an epoch the last change in (topic, partition, offset) counts,
-between epochs the later one; what a source repeats is the image that is there already, and so no
-change at all. A change of a row that leaves it as it was, a retraction of a row that is not there,
-and what came and went within an epoch are *duplicates*: counted, and not folded.
+The primary key identifies a row. An accumulate is the new image of the row; a retraction means that
+the row is deleted, whatever image it has. Within an epoch the last change in (topic, partition,
+offset) counts, and between epochs the later one. A change that the source repeats has the image
+that is already there, so it changes nothing. *Duplicates* are counted but not folded: a change that
+leaves a row as it was, a retraction of a missing row, and a row that came and went within an epoch.
 
-So at-least-once sources, repeated snapshots, topics that begin in the middle of a table's life
-and formats without an image before give exact results: all that is folded is derived from images
-that were folded before. While a source tells an old part of its history again, results go back
-with it until it has caught up; within one epoch nobody sees that. Rows of one key have to come in
-one partition, or in epochs of their own: across partitions there is no order to go by.
+So the results are exact for at-least-once sources, repeated snapshots, topics that start in the
+middle of a table's life, and formats without old images: every folded retraction is an image that
+was folded before. While a source repeats an old part of its history, the results go back until the
+source has caught up; within one epoch this is invisible. All rows of a key must be in one
+partition, or in different epochs, because there is no order across partitions.
 """
 
 from __future__ import annotations
@@ -32,86 +32,90 @@ from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row, Value
 
 Key = tuple[Value, ...]
-Images = Callable[[Sequence[Key]], Sequence[Row | None]]  # the last ones of these keys, by key
+Images = Callable[[Sequence[Key]], Sequence[Row | None]]  # returns the last image of each key
 
 
 def key_reader(plan: Plan) -> Callable[[Row], Key]:
-    """How to read the primary key off an image, which is a row of `plan.image`."""
-    places = key_places(plan)
-    if len(places) == 1:
-        (place,) = places
-        return lambda row: (row[place],)
-    return itemgetter(*places)
+    """Return a function from an image (a row of `plan.image`) to its primary key."""
+    indexes = key_indexes(plan)
+    if len(indexes) == 1:
+        (index,) = indexes
+        return lambda row: (row[index],)
+    return itemgetter(*indexes)
 
 
-def key_places(plan: Plan) -> tuple[int, ...]:
+def key_indexes(plan: Plan) -> tuple[int, ...]:
+    """Return the indexes of the primary key's columns in `plan.image`."""
     return tuple(plan.image.index(column) for column in plan.primary_key)
 
 
 # --- a range --------------------------------------------------------------------------------
 
 
-class Latest(NamedTuple):
-    """The last change of each key in a range, side by side."""
+class LatestChanges(NamedTuple):
+    """The last change of each key in a range, as parallel arrays."""
 
-    places: Integers  # among the signed rows, in their order
-    standing: Integers  # the sign of the last one; how many there were; whether a retraction led
+    indexes: Integers  # among the signed rows, in order
+    standing: Integers  # packed ChangeSummary: sign * (2 * rows + led_by_retraction)
 
 
-def latest(numbers: Integers, signs: Integers) -> Latest:
-    """`numbers` are equal where keys are, and count from 0 without large gaps."""
+def find_latest(numbers: Integers, signs: Integers) -> LatestChanges:
+    """Return the last change of each key.
+
+    Equal keys have equal `numbers`, which count from 0 without large gaps."""
     count = int(numbers.max(initial=-1)) + 1
     last, first = np.zeros(count, np.int64), np.zeros(count, np.int64)
     every = np.arange(len(numbers))
-    last[numbers] = every  # of repeated places the last assignment stays
+    last[numbers] = every  # for repeated indexes the last assignment wins
     first[numbers[::-1]] = every[::-1]
     seen = np.bincount(numbers, minlength=count).astype(np.int64)
     led = (signs[first] < 0).astype(np.int64)
     order = np.argsort(last, kind="stable")
     order = order[seen[order] > 0]
-    places = last[order]
-    return Latest(places, signs[places] * (2 * seen[order] + led[order]))
+    indexes = last[order]
+    return LatestChanges(indexes, signs[indexes] * (2 * seen[order] + led[order]))
 
 
-class Standing(NamedTuple):
-    """What one shipped row stands for."""
+class ChangeSummary(NamedTuple):
+    """The changes of one key in a range: the last sign, their number, and the first sign."""
 
     sign: int
     rows: int
     led_by_retraction: bool
 
 
-def standing(packed: int) -> Standing:
-    return Standing(1 if packed > 0 else -1, abs(packed) >> 1, bool(abs(packed) & 1))
+def unpack_summary(packed: int) -> ChangeSummary:
+    """Return the summary of a packed integer."""
+    return ChangeSummary(1 if packed > 0 else -1, abs(packed) >> 1, bool(abs(packed) & 1))
 
 
 # --- a bucket of keys -----------------------------------------------------------------------
 
 
-class Derived(msgspec.Struct, gc=False):
-    """What follows from the changes of some keys."""
+class DerivedChanges(msgspec.Struct, gc=False):
+    """The images that change, and the weighted rows to fold."""
 
-    images: list[tuple[Key, Row | None]] = []  # those that changed; None: the row is gone
-    rows: list[Row] = []  # to be folded: used columns ...
-    positions: list[int] = []  # ... as `consolidated` has them: a retraction's is complemented
+    images: list[tuple[Key, Row | None]] = []  # changed images; None: the row is deleted
+    rows: list[Row] = []  # to fold: their used columns
+    positions: list[int] = []  # as `consolidate` has them: a retraction's is complemented
     weights: list[int] = []
     taken: int = 0  # signed rows
-    duplicates: int = 0  # of these, those that changed nothing
-    unknown_retractions: int = 0  # keys that were taken away without being there
-    rows_delta: int = 0  # rows more than before
+    duplicates: int = 0  # signed rows that changed nothing
+    unknown_retractions: int = 0  # retracted keys without an image
+    rows_delta: int = 0  # additional rows
 
 
-def derived(
+def derive_changes(
     changes: Iterable[tuple[Key, Row, int, int]],  # key, image, position, standing
     images: Images,
     used: int,
-) -> Derived:
-    """The changes that follow from the last one of each key, whatever order they come in."""
+) -> DerivedChanges:
+    """Derive the changes from the last change of each key; `changes` may have any order."""
     newest: dict[Key, tuple[int, Row, int]] = {}  # position, image, sign
     oldest: dict[Key, tuple[int, bool]] = {}  # position, whether a retraction led
     rows: dict[Key, int] = {}
     for key, row, position, packed in changes:
-        sign, count, led = standing(packed)
+        sign, count, led = unpack_summary(packed)
         rows[key] = rows.get(key, 0) + count
         known = newest.get(key)
         if known is None or position > known[0]:
@@ -119,7 +123,7 @@ def derived(
         earlier = oldest.get(key)
         if earlier is None or position < earlier[0]:
             oldest[key] = (position, led)
-    found = Derived([], [], [], [])
+    found = DerivedChanges([], [], [], [])
     keys = list(newest)
     for key, before in zip(keys, images(keys), strict=True):
         position, row, sign = newest[key]
@@ -144,7 +148,7 @@ def derived(
 
 
 class LastImages:
-    """The images of all rows, change by change: the way of replays and audits."""
+    """Derives changes one by one with all images in memory, for replays and audits."""
 
     def __init__(self, plan: Plan) -> None:
         self._key_of = key_reader(plan)
@@ -153,7 +157,7 @@ class LastImages:
         self.duplicates = 0
 
     def derive(self, sign: int, row: Row) -> list[tuple[int, Row]]:
-        """What one signed row of kept columns changes."""
+        """Return the changes that follow from one signed row of `plan.image`."""
         key = self._key_of(row)
         before = self._images.get(key)
         after = row if sign > 0 else None
@@ -168,5 +172,5 @@ class LastImages:
         return [(weight, image[: self._used]) for weight, image in images if image is not None]
 
     def live(self) -> list[Row]:
-        """The rows that are there now, by their used columns."""
+        """Return the used columns of all current rows."""
         return [row[: self._used] for row in self._images.values()]

@@ -1,9 +1,9 @@
-"""Row time: where the time of a change comes from, in epoch milliseconds.
+"""The time of a row in epoch milliseconds, by `watermark.time`.
 
-es, ts      what canal stamped on the message
-kafka       the record's own timestamp
-ingestion   the clock of the driver; the rows say nothing
-a column    of the row: TIMESTAMP and TIMESTAMP_LTZ, or BIGINT milliseconds
+es, ts      two times of a canal message
+kafka       the timestamp of the record
+ingestion   the clock of the driver; rows have no time
+a column    a TIMESTAMP or TIMESTAMP_LTZ, or a BIGINT of milliseconds
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from schemas.types.sql_types import Kind, SqlType
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND_CHARACTERS = len("2026-01-01 00:00:00.000")
 
-# Of a message and whatever record it came in; None where it has no time.
-TimeOf = Callable[[Changes, object], int | None]
+# Returns the time of a message and its record, or None.
+TimeReader = Callable[[Changes, object], int | None]
 
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
-    """The column that rows tell their time with, if it is one."""
+    """Return the column that has the time of rows, or None."""
     if not isinstance(spec.time, TimeColumn):
         return None
     return next(column for column in columns if column.name == spec.time.column)
 
 
-def time_of(source: str, column: Column | None) -> TimeOf | None:
-    """How to read a message's time; None where the message does not have it. A column comes last
-    in a row; of several rows the latest one counts."""
+def time_reader(source: str, column: Column | None) -> TimeReader | None:
+    """Return a function from a message to its time, or None if messages have no time.
+
+    A time column is the last value of each row; the latest of several rows counts."""
     if column is not None:
-        return _time_of_column(column)
+        return _column_time_reader(column)
     if source == "es":
         return lambda changes, _: changes.es
     return (lambda changes, _: changes.ts) if source == "ts" else None
 
 
-def _time_of_column(column: Column) -> TimeOf:
-    milliseconds = milliseconds_of(column.type)
+def _column_time_reader(column: Column) -> TimeReader:
+    milliseconds = milliseconds_reader(column.type)
 
     def latest(changes: Changes, _record: object) -> int | None:
         times = [row[-1] for _, row in changes.changes]
@@ -51,8 +52,8 @@ def _time_of_column(column: Column) -> TimeOf:
     return latest
 
 
-def milliseconds_of(sql_type: SqlType) -> Callable[[Any], int]:
-    """Values of a time column as epoch milliseconds, rounded down."""
+def milliseconds_reader(sql_type: SqlType) -> Callable[[Any], int]:
+    """Return a function from values of a time column to epoch milliseconds, rounded down."""
     if sql_type.kind is Kind.BIGINT:
         return int
     if sql_type.textual_time:

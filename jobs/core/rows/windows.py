@@ -1,11 +1,12 @@
-"""Windows: which of them a row is in.
+"""Assign rows to windows.
 
     HOP, slide 5, size 10    ... [-5 .. 4] [0 .. 9] [5 .. 14] ...    aligned to 1970
                                               │        │
     row at 7                                  └────────┴─► (row, 0, 10), (row, 5, 15)
 
-A row that carries its window is a row like any other: `opened` is the plan over such rows, which
-needs to know nothing of windows. `jobs.edge.spark.window_columns` does the same with Columns.
+A row becomes one row for each of its windows, with the bounds as two more columns.
+`with_window_columns` is the plan over such rows; it has no window itself.
+`jobs.edge.spark.window_columns` does the same with Columns.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.core.plan.tree import Column, Expression, Named, Plan, Window, WindowBound
-from jobs.core.plan.walk import replaced
+from jobs.core.plan.walk import replace_parts
 from jobs.core.sql.printer import window_sql
-from jobs.core.sql.window_calls import bounds
+from jobs.core.sql.window_calls import window_bounds
 from jobs.core.values.change import Row
 
-# The first and the last millisecond of the years 1 to 9999: both bounds of a window lie between
-# them, or nobody could read its end.
+# The first and the last millisecond of the years 1 to 9999, which limit the bounds of a window:
+# other timestamps have no text.
 WINDOWS_FROM_MS = -62_135_596_800_000
 WINDOWS_TO_MS = 253_402_300_799_999
 
-# The columns that an opened row has more; no column of a user has a blank in its name.
+# The additional columns of a row with its window; a user's column has no blank in its name.
 START, END = "window start", "window end"
 
 
-def starts(window: Window, time_ms: int) -> range:
-    """Where the windows of a time begin, in epoch milliseconds; empty where they would leave the
-    years that there are."""
+def window_starts(window: Window, time_ms: int) -> range:
+    """Return the starts of a time's windows in epoch milliseconds.
+
+    The range is empty if a bound would be outside of the years 1 to 9999."""
     last = time_ms - time_ms % window.step_ms
     first = last + window.slide_ms - window.size_ms
     if first < WINDOWS_FROM_MS or last + window.size_ms > WINDOWS_TO_MS:
@@ -39,48 +41,49 @@ def starts(window: Window, time_ms: int) -> range:
     return range(first, last + 1, window.slide_ms)
 
 
-def no_window(window: Window) -> tuple[str, str]:
-    """Why a row is in no window: its time is NULL, or out of range."""
+def no_window_reasons(window: Window) -> tuple[str, str]:
+    """Return the two reasons for a row without a window: its time is NULL, or out of range."""
     name = window_sql(window)
     return f"{name}: the time is NULL", f"{name}: the window is not within the years 1 to 9999"
 
 
-def opener(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
-    """How to open a row of used columns: once for each of its windows, with their bounds behind.
-    A row without a window has none; see `unopened`."""
-    place = plan.used.index(window.time)
+def window_expander(plan: Plan, window: Window) -> Callable[[Row], list[Row]]:
+    """Return a function from a row to one row for each of its windows, with the bounds appended.
+
+    It returns no rows for a row without a window; see `without_window`."""
+    index = plan.used.index(window.time)
     unit = window.unit
 
-    def opened_rows(row: Row) -> list[Row]:
-        time: Any = row[place]
+    def expand(row: Row) -> list[Row]:
+        time: Any = row[index]
         if time is None:
             return []
-        begins = starts(window, time // unit)
-        return [(*row, start * unit, (start + window.size_ms) * unit) for start in begins]
+        starts = window_starts(window, time // unit)
+        return [(*row, start * unit, (start + window.size_ms) * unit) for start in starts]
 
-    return opened_rows
+    return expand
 
 
-def unopened(row: Row) -> Row:
-    """A row without windows, in the shape of one that has some: WHERE may still remove it."""
+def without_window(row: Row) -> Row:
+    """Return a row without a window, with NULL bounds: WHERE may still drop it."""
     return (*row, None, None)
 
 
-def opened(plan: Plan, window: Window) -> Plan:
-    """The plan over opened rows: the bounds of their window are two columns more."""
-    start, end = bounds(window)
+def with_window_columns(plan: Plan, window: Window) -> Plan:
+    """Return the plan over rows with their window, whose bounds are two more columns."""
+    start, end = window_bounds(window)
     more = (Column(START, start.type), Column(END, end.type))
 
     def column(part: Expression) -> Expression | None:
         return more[part.end] if isinstance(part, WindowBound) else None
 
-    def of_opened(named: tuple[Named, ...]) -> tuple[Named, ...]:
-        return tuple(Named(each.name, replaced(each.expression, column)) for each in named)
+    def rewrite(named: tuple[Named, ...]) -> tuple[Named, ...]:
+        return tuple(Named(each.name, replace_parts(each.expression, column)) for each in named)
 
     return replace(
         plan,
         columns=(*plan.columns, *more),
         used=(*plan.used, *more),
-        group=of_opened(plan.group),
-        arguments=of_opened(plan.arguments),
+        group=rewrite(plan.group),
+        arguments=rewrite(plan.arguments),
     )

@@ -1,11 +1,10 @@
-"""How query text is read: a SQL close to Flink's, on top of sqlglot, with a place for every error.
+"""Parse query text with sqlglot: a SQL close to Flink's, with a position for every error.
 
     text ──► tokens ──► only known punctuation, bounded nesting ──► syntax tree of one SELECT
                  └──────────────── Refusal(message, offset) ◄───────────────┘
 
-sqlglot reads far more than we accept and is forgiving; what may be in the tree is decided by
-`query`, node by node. Here it is only made safe to call: whatever it does with a text, the answer
-is a tree or a Refusal.
+sqlglot accepts far more than retally; `select` decides node by node what a tree may contain. This
+module only makes sqlglot safe to call: for any text the answer is a tree or a Refusal.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from schemas.limits import QUERY_CHARACTERS_MAX, QUERY_NESTING_MAX
 PUNCTUATION = {*"(),.+-*/%=<>;", "<>", "!=", "<=", ">=", "||"}
 LITERALS = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.IDENTIFIER)
 PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
-INSTEAD = {"::": "write CAST(x AS type)", "==": "write =", ";": "a job has one query"}
+INSTEAD = {"::": "CAST(x AS type)", "==": "=", ";": "one query for each job"}
 
 
 class Refusal(Exception):
-    """Why a query is not taken; `offset` counts characters from the start of the text."""
+    """Why a query is refused; `offset` counts characters from the start of the text."""
 
     def __init__(self, message: str, offset: int | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -37,9 +36,9 @@ class Refusal(Exception):
 
 
 class RetallySql(Dialect):
-    """Identifiers in backticks or double quotes, strings in single quotes, no functions known:
+    """Identifiers in backticks or double quotes, strings in single quotes, no known functions.
 
-    every call arrives as a name with arguments, so that one closed list, ours, says what exists.
+    Every call becomes a name with arguments, so that only our closed list defines the functions.
     """
 
     class Tokenizer(tokens.Tokenizer):
@@ -48,16 +47,16 @@ class RetallySql(Dialect):
 
     class Parser(parser.Parser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
-        # A word of MySQL's; here it is a window that `query` refuses with the reason.
+        # A keyword of MySQL; here it is a window function.
         FUNC_TOKENS: ClassVar[set[TokenType]] = {*parser.Parser.FUNC_TOKENS, TokenType.SESSION}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
         }
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            "CAST": lambda self: self._cast(lenient=False),
-            "TRY_CAST": lambda self: self._cast(lenient=True),
-            "FLOOR": lambda self: self._call("FLOOR", "TO", "DATE_TRUNC"),
-            "POSITION": lambda self: self._call("POSITION", "IN", "POSITION"),
+            "CAST": lambda self: self._read_cast(lenient=False),
+            "TRY_CAST": lambda self: self._read_cast(lenient=True),
+            "FLOOR": lambda self: self._read_call("FLOOR", "TO", "DATE_TRUNC"),
+            "POSITION": lambda self: self._read_call("POSITION", "IN", "POSITION"),
             **{
                 name: parser.Parser.FUNCTION_PARSERS[name]
                 for name in ("EXTRACT", "SUBSTRING", "TRIM")
@@ -68,8 +67,8 @@ class RetallySql(Dialect):
             at = token or self._curr or self._prev
             raise ParseError(message, [{"offset": at.start if at else 0}])
 
-        def _call(self, name: str, word: str, otherwise: str) -> exp.Expr:
-            """FLOOR(t TO HOUR) and POSITION(x IN s): a word where others have a comma."""
+        def _read_call(self, name: str, word: str, otherwise: str) -> exp.Expr:
+            """Read FLOOR(t TO HOUR) or POSITION(x IN s): a word instead of the comma."""
             opening = self._tokens[self._index - 2]
             operand = self._parse_bitwise()
             if self._match_text_seq(word):
@@ -83,8 +82,8 @@ class RetallySql(Dialect):
                 call = exp.Anonymous(this=name, expressions=[each for each in arguments if each])
             return self.expression(call, token=opening)
 
-        def _cast(self, lenient: bool) -> exp.Expr:
-            """The type stays text: `SqlType.parse` reads types, here as in a job's columns."""
+        def _read_cast(self, lenient: bool) -> exp.Expr:
+            """Read a cast; its type stays text for `SqlType.parse`, as in a job's columns."""
             opening = self._tokens[self._index - 2]
             operand = self._parse_disjunction()
             if not self._match(TokenType.ALIAS):
@@ -104,7 +103,7 @@ class RetallySql(Dialect):
 
 
 def parse_select(sql: str) -> exp.Select:
-    """The syntax tree of the one SELECT in `sql`."""
+    """Return the syntax tree of the only SELECT in `sql`."""
     if len(sql) > QUERY_CHARACTERS_MAX:
         raise Refusal(f"the query is longer than {QUERY_CHARACTERS_MAX} characters", 0)
     dialect = RetallySql()
@@ -115,27 +114,31 @@ def parse_select(sql: str) -> exp.Select:
             read.pop()
         if not read or read[0].token_type is not TokenType.SELECT:
             start = read[0].start if read else 0
-            what = f"a query starts with SELECT, not with {read[0].text!r}" if read else "no query"
-            raise Refusal(what, start, "SELECT k, SUM(v) FROM t GROUP BY k")
+            message = "the query is empty"
+            if read:
+                message = f"a query starts with SELECT, not with {read[0].text!r}"
+            raise Refusal(message, start, "SELECT k, SUM(v) FROM t GROUP BY k")
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(read, sql)
     except ParseError as error:
         offset = error.errors[0].get("offset", 0) if error.errors else 0
         raise Refusal(f"cannot read the query near {_near(sql, offset)}", offset) from None
     except TokenError:
-        raise Refusal("a quote or comment is opened and never closed", _opened(sql)) from None
+        raise Refusal(
+            "a quote or comment is opened and never closed", _unclosed_offset(sql)
+        ) from None
     except RecursionError:
         raise Refusal("the query is nested too deeply", 0) from None
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, AssertionError):
-        # A text on which the parser itself stumbles is not SQL, whatever the parser thinks of it.
+        # A text on which the parser crashes is not SQL.
         raise Refusal("cannot read the query", 0) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         kind = type(trees[0]).__name__.upper() if trees else "nothing"
-        raise Refusal(f"a query is one SELECT, this is {kind}", 0)
+        raise Refusal(f"a query must be one SELECT, this is {kind}", 0)
     return trees[0]
 
 
 def _check_tokens(read: list[Token]) -> None:
-    """Refuse what no query of ours contains, before a forgiving parser makes something of it."""
+    """Refuse unknown punctuation and deep nesting before the lenient parser reads the tokens."""
     depth = run = 0
     for index, token in enumerate(read):
         kind, text = token.token_type, token.text
@@ -161,8 +164,8 @@ def _near(sql: str, offset: int) -> str:
     return repr(rest) if rest else "its end"
 
 
-def _opened(sql: str) -> int:
-    """The offset of the quote or comment that is never closed."""
+def _unclosed_offset(sql: str) -> int:
+    """Return the offset of the quote or comment without an end."""
     at = 0
     while at < len(sql):
         if sql.startswith("--", at):

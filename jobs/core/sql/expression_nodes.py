@@ -1,6 +1,6 @@
-"""The closed list of syntax nodes that a row expression may have, each with its reader.
+"""The closed list of syntax nodes of row expressions, each with its reader.
 
-What is not in the lists is refused by name, never ignored.
+Every other node is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jobs.core.plan.tree import (
 from jobs.core.plan.typing_rules import UNTYPED, TypeProblem
 from jobs.core.sql import literals, window_calls
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import function_name, shown_name
+from jobs.core.sql.problems import function_name, printable_name
 from schemas.types.sql_types import BINARY, BOOLEAN, STRING, SqlType
 
 _ARITHMETIC: dict[type[exp.Expr], ArithmeticOp] = {
@@ -54,33 +54,36 @@ Read = Callable[[exp.Expr], Expression]
 
 
 class RowQuery(Protocol):
-    """What the readers of nodes need of the query that is read."""
+    """The methods of a query that the readers of nodes use."""
 
     window: Window | None
 
-    def only(self, node: exp.Expr, *known: str) -> None: ...
+    def require_only(self, node: exp.Expr, *known: str) -> None: ...
 
-    def unknown(self, node: exp.Expr) -> Refusal: ...
+    def unsupported(self, node: exp.Expr) -> Refusal: ...
 
 
-def _arithmetic(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "expression", "typed", "safe")
+def _read_arithmetic(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "expression", "typed", "safe")
     for moment, interval in ((node.this, node.expression), (node.expression, node.this)):
         if isinstance(interval, exp.Interval):
             subtract = isinstance(node, exp.Sub)
             if not isinstance(node, exp.Add) and (not subtract or interval is node.this):
                 raise TypeProblem(
-                    "an INTERVAL is added to a moment, or taken from one", "t + INTERVAL '1' DAY"
+                    "an INTERVAL can only be added to a moment or subtracted from one",
+                    "t + INTERVAL '1' DAY",
                 )
-            count, unit = _interval(interval)
+            count, unit = _read_interval(interval)
             added = typing_rules.integer_constant(-count if subtract else count)
-            return functions.call("TIMESTAMPADD", [Constant(unit, STRING), added, read(moment)])
+            return functions.make_call(
+                "TIMESTAMPADD", [Constant(unit, STRING), added, read(moment)]
+            )
     left, right = read(node.this), read(node.expression)
-    return typing_rules.arithmetic(_ARITHMETIC[type(node)], left, right)
+    return typing_rules.make_arithmetic(_ARITHMETIC[type(node)], left, right)
 
 
-def _interval(node: exp.Interval) -> tuple[int, str]:
-    """INTERVAL '3' DAY as a number of a unit; fractions of a second as milliseconds."""
+def _read_interval(node: exp.Interval) -> tuple[int, str]:
+    """Return INTERVAL '3' DAY as (3, "DAY"), and fractions of a second as milliseconds."""
     length, unit = node.this, node.args.get("unit")
     name, match = "", None
     if isinstance(length, exp.Literal) and isinstance(unit, exp.Var):
@@ -88,24 +91,24 @@ def _interval(node: exp.Interval) -> tuple[int, str]:
         match = re.fullmatch(r"(-?)(\d{1,9})(?:\.(\d{1,3}))?", length.name)
     if match is None or name not in (*UNITS_US, *UNITS_MONTHS):
         units = ", ".join([*UNITS_US, *UNITS_MONTHS])
-        raise TypeProblem(f"an interval is a number of one of {units}", "INTERVAL '1' DAY")
+        raise TypeProblem(f"the unit of an interval is one of {units}", "INTERVAL '1' DAY")
     sign = -1 if match[1] else 1
     if match[3] is None:
         return sign * int(match[2]), name
     if name != "SECOND" or int(match[2]) >= 1_000_000:
-        raise TypeProblem("only seconds, fewer than a million, may have a fraction")
+        raise TypeProblem("only seconds below a million can have a fraction")
     return sign * int(match[2] + match[3].ljust(3, "0")), "MILLISECOND"
 
 
-def _alone(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    raise TypeProblem("an INTERVAL is only possible behind + or -", "t + INTERVAL '1' DAY")
+def _refuse_interval(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    raise TypeProblem("an INTERVAL is only possible after + or -", "t + INTERVAL '1' DAY")
 
 
-def _distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    """IS [NOT] DISTINCT FROM, which is never unknown: NULL is NULL's like."""
-    query.only(node, "this", "expression")
+def _read_distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    """Read IS [NOT] DISTINCT FROM, which is never unknown: NULL equals NULL."""
+    query.require_only(node, "this", "expression")
     left, right = read(node.this), read(node.expression)
-    equal = typing_rules.comparison("=", left, right)
+    equal = typing_rules.make_comparison("=", left, right)
     if not isinstance(equal, Compare):
         raise AssertionError
     no_left, no_right = (
@@ -118,99 +121,101 @@ def _distinct_from(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return alike if isinstance(node, exp.NullSafeEQ) else Not(alike, BOOLEAN)
 
 
-def _compare(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "expression")
-    return typing_rules.comparison(_COMPARE[type(node)], read(node.this), read(node.expression))
+def _read_comparison(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "expression")
+    return typing_rules.make_comparison(
+        _COMPARE[type(node)], read(node.this), read(node.expression)
+    )
 
 
-def _logical(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "expression")
+def _read_logical(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "expression")
     op: LogicalOp = "AND" if isinstance(node, exp.And) else "OR"
-    left = typing_rules.condition(read(node.this), op)
-    return Logical(op, left, typing_rules.condition(read(node.expression), op), BOOLEAN)
+    left = typing_rules.require_condition(read(node.this), op)
+    return Logical(op, left, typing_rules.require_condition(read(node.expression), op), BOOLEAN)
 
 
-def _not(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return Not(typing_rules.condition(read(node.this), "NOT"), BOOLEAN)
+def _read_not(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    return Not(typing_rules.require_condition(read(node.this), "NOT"), BOOLEAN)
 
 
-def _negate(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return typing_rules.negated(read(node.this))
+def _read_negation(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    return typing_rules.make_negation(read(node.this))
 
 
-def _concat(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    return functions.call("CONCAT", [read(node.this), read(node.expression)])
+def _read_concat(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    return functions.make_call("CONCAT", [read(node.this), read(node.expression)])
 
 
-def _is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    """IS NULL; IS TRUE and IS FALSE, which are never unknown."""
-    query.only(node, "this", "expression", "negate")
+def _read_is(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    """Read IS NULL, IS TRUE or IS FALSE, which are never unknown."""
+    query.require_only(node, "this", "expression", "negate")
     operand, against = read(node.this), node.expression
     negate = bool(node.args.get("negate"))
     if isinstance(against, exp.Null):
-        result: Expression = IsNull(typing_rules.typed(operand), BOOLEAN)
+        result: Expression = IsNull(typing_rules.require_type(operand), BOOLEAN)
     elif isinstance(against, exp.Boolean):
-        operand = typing_rules.condition(operand, "IS")
+        operand = typing_rules.require_condition(operand, "IS")
         wanted = bool(against.this)
         result = Call("COALESCE", (operand, Constant(not wanted, BOOLEAN)), BOOLEAN)
         negate = negate is wanted
     else:
-        raise TypeProblem("IS takes NULL, TRUE or FALSE")
+        raise TypeProblem("IS must be followed by NULL, TRUE or FALSE")
     return Not(result, BOOLEAN) if negate else result
 
 
-def _between(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "low", "high")
+def _read_between(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "low", "high")
     operand, low, high = read(node.this), read(node.args["low"]), read(node.args["high"])
-    least = typing_rules.comparison(">=", operand, low)
-    return Logical("AND", least, typing_rules.comparison("<=", operand, high), BOOLEAN)
+    least = typing_rules.make_comparison(">=", operand, low)
+    return Logical("AND", least, typing_rules.make_comparison("<=", operand, high), BOOLEAN)
 
 
-def _in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_in(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if node.args.get("query"):
         raise TypeProblem("a subquery is only possible in FROM")
-    query.only(node, "this", "expressions")
+    query.require_only(node, "this", "expressions")
     if not node.expressions:
         raise TypeProblem("IN needs a list of values", "x IN (1, 2)")
-    return typing_rules.contained(read(node.this), [read(each) for each in node.expressions])
+    return typing_rules.make_in(read(node.this), [read(each) for each in node.expressions])
 
 
-def _like(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_like(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     escape = None
     if isinstance(node, exp.Escape):
         if not isinstance(node.this, exp.Like):
-            raise TypeProblem("ESCAPE belongs to LIKE")
-        escape, node = _string(node.expression, "ESCAPE"), node.this
-    query.only(node, "this", "expression", "negate")
-    pattern = _string(node.expression, "LIKE")
-    result = typing_rules.like(read(node.this), pattern, escape)
+            raise TypeProblem("ESCAPE is only possible with LIKE")
+        escape, node = _require_string(node.expression, "ESCAPE"), node.this
+    query.require_only(node, "this", "expression", "negate")
+    pattern = _require_string(node.expression, "LIKE")
+    result = typing_rules.make_like(read(node.this), pattern, escape)
     return Not(result, BOOLEAN) if node.args.get("negate") else result
 
 
-def _case(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    """CASE WHEN, and CASE x WHEN, which compares x with each."""
-    query.only(node, "this", "ifs", "default")
+def _read_case(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    """Read CASE WHEN, and CASE x WHEN, which compares x with each value."""
+    query.require_only(node, "this", "ifs", "default")
     subject = read(node.this) if node.args.get("this") is not None else None
     branches = []
     for branch in node.args["ifs"]:
         when = read(branch.this)
         if subject is not None:
-            when = typing_rules.comparison("=", subject, when)
+            when = typing_rules.make_comparison("=", subject, when)
         branches.append((when, read(branch.args["true"])))
     default = node.args.get("default")
-    return typing_rules.choice(branches, None if default is None else read(default), "CASE")
+    return typing_rules.make_case(branches, None if default is None else read(default), "CASE")
 
 
-def _cast(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_cast(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     lenient = isinstance(node, exp.TryCast)
     if not isinstance(node.args["to"], exp.Var):
-        return _typed_literal(query, node)
-    query.only(node, "this", "to")
-    return typing_rules.cast(read(node.this), _named_type(node.args["to"].name), lenient)
+        return _read_typed_literal(query, node)
+    query.require_only(node, "this", "to")
+    return typing_rules.make_cast(read(node.this), _named_type(node.args["to"].name), lenient)
 
 
-def _typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
-    """DATE '...' and TIMESTAMP '...', which sqlglot reads as a cast of a string."""
+def _read_typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
+    """Read DATE '...' or TIMESTAMP '...', which sqlglot parses as a cast of a string."""
     kind = node.args["to"].this
     if (
         isinstance(node.this, exp.Literal)
@@ -227,7 +232,7 @@ def _typed_literal(query: RowQuery, node: exp.Expr) -> Expression:
 def _named_type(text: str) -> SqlType:
     words = " ".join(text.upper().split())
     if re.match(r"(VAR)?(CHAR|BINARY)\s*\(", words):
-        raise TypeProblem(f"{words} would cut values to a length", "STRING, and SUBSTRING to cut")
+        raise TypeProblem(f"{words} would truncate values", "STRING, and SUBSTRING to truncate")
     words = re.sub(r"^(NUMERIC|DEC)\b", "DECIMAL", words)
     words = "BINARY" if words == "VARBINARY" else words
     try:
@@ -236,56 +241,57 @@ def _named_type(text: str) -> SqlType:
         raise TypeProblem(str(error)) from None
 
 
-def _literal(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_literal(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     text = node.name
-    return Constant(text, STRING) if node.is_string else literals.number(text)
+    return Constant(text, STRING) if node.is_string else literals.number_literal(text)
 
 
-def _hex(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this")
+def _read_hex(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this")
     try:
         return Constant(bytes.fromhex(node.name), BINARY)
     except ValueError:
-        raise TypeProblem("X'...' takes pairs of hexadecimal digits", "X'00FF'") from None
+        raise TypeProblem("X'...' needs pairs of hexadecimal digits", "X'00FF'") from None
 
 
-def _boolean(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_boolean(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Constant(bool(node.this), BOOLEAN)
 
 
-def _null(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+def _read_null(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     return Constant(None, UNTYPED)
 
 
-def _function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "expressions")
+def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "expressions")
     name = function_name(node)
     if name == "LOG" and len(node.expressions) == 1:
         name = "LN"
     if name in FUNCTIONS or name in SYNONYMS:
-        return functions.call(
-            name, [_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
+        return functions.make_call(
+            name, [_read_argument(name, i, each, read) for i, each in enumerate(node.expressions)]
         )
     if name in window_calls.WORDS:
         return window_calls.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
-        raise query.unknown(node)
+        raise query.unsupported(node)
     count, example = _REWRITTEN[name]
     if len(node.expressions) not in count:
-        raise TypeProblem(f"{name} does not take {len(node.expressions)} arguments", example)
+        message = f"wrong number of arguments ({len(node.expressions)}) for {name}"
+        raise TypeProblem(message, example)
     arguments = [read(each) for each in node.expressions]
     if name == "MOD":
-        return typing_rules.arithmetic("%", *arguments)
+        return typing_rules.make_arithmetic("%", *arguments)
     if name == "NULLIF":
-        equal = typing_rules.comparison("=", *arguments)
+        equal = typing_rules.make_comparison("=", *arguments)
         null = Constant(None, arguments[0].type)
-        return typing_rules.choice([(equal, null)], arguments[0], name)
+        return typing_rules.make_case([(equal, null)], arguments[0], name)
     rest = arguments[2] if len(arguments) > 2 else None
-    return typing_rules.choice([(arguments[0], arguments[1])], rest, name)
+    return typing_rules.make_case([(arguments[0], arguments[1])], rest, name)
 
 
-def _argument(name: str, index: int, node: exp.Expr, read: Read) -> Expression:
-    """An argument; a unit of time may be a bare word."""
+def _read_argument(name: str, index: int, node: exp.Expr, read: Read) -> Expression:
+    """Read an argument; a unit of time may be a word without quotes."""
     if index == 0 and name in _UNIT_FIRST:
         if isinstance(node, exp.Column | exp.Var) and not node.args.get("table"):
             return Constant(node.name.upper().removesuffix("S"), STRING)
@@ -302,32 +308,32 @@ _REWRITTEN = {
 }
 
 
-def _substring(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "start", "length")
+def _read_substring(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "start", "length")
     given = (node.this, node.args.get("start"), node.args.get("length"))
-    return functions.call("SUBSTRING", [read(each) for each in given if each is not None])
+    return functions.make_call("SUBSTRING", [read(each) for each in given if each is not None])
 
 
-def _trim(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    """TRIM(s) takes spaces off; TRIM([LEADING | TRAILING | BOTH] 'xy' FROM s) these characters."""
-    query.only(node, "this", "expression", "position")
+def _read_trim(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    """Read TRIM(s), which removes spaces, or TRIM([LEADING | TRAILING | BOTH] 'xy' FROM s)."""
+    query.require_only(node, "this", "expression", "position")
     side = str(node.args.get("position") or "BOTH").upper()
     name = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}.get(side)
-    taken = node.args.get("expression")
-    if taken is None:
-        return functions.call(name or "TRIM", [read(node.this)])
-    return functions.call(name or "BTRIM", [read(node.this), read(taken)])
+    characters = node.args.get("expression")
+    if characters is None:
+        return functions.make_call(name or "TRIM", [read(node.this)])
+    return functions.make_call(name or "BTRIM", [read(node.this), read(characters)])
 
 
-def _extract(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
-    query.only(node, "this", "expression")
+def _read_extract(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
+    query.require_only(node, "this", "expression")
     part = node.name.upper()
     name = SYNONYMS.get(part, part)
     if name not in _PARTS:
         raise TypeProblem(
-            f"EXTRACT({shown_name(part)} ...) is not supported", "EXTRACT(YEAR FROM d)"
+            f"EXTRACT({printable_name(part)} ...) is not supported", "EXTRACT(YEAR FROM d)"
         )
-    return functions.call(name, [read(node.expression)])
+    return functions.make_call(name, [read(node.expression)])
 
 
 _PARTS = (
@@ -336,37 +342,37 @@ _PARTS = (
 )
 
 
-def _string(node: exp.Expr, what: str) -> str:
+def _require_string(node: exp.Expr, keyword: str) -> str:
     if not isinstance(node, exp.Literal) or not node.is_string:
-        raise TypeProblem(f"{what} takes a string, written out", "'...'")
+        raise TypeProblem(f"{keyword} needs a string literal", "'...'")
     return str(node.name)
 
 
 READERS: dict[type[exp.Expr], Callable[[RowQuery, exp.Expr, Read], Expression]] = {
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
-    **dict.fromkeys(_COMPARE, _compare),
-    exp.And: _logical,
-    exp.Or: _logical,
-    exp.Not: _not,
-    exp.Neg: _negate,
-    exp.DPipe: _concat,
-    exp.Is: _is,
-    exp.Between: _between,
-    exp.In: _in,
-    exp.Like: _like,
-    exp.Escape: _like,
-    exp.Case: _case,
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    exp.Literal: _literal,
-    exp.HexString: _hex,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
-    exp.Anonymous: _function,
-    exp.Substring: _substring,
-    exp.Trim: _trim,
-    exp.Interval: _alone,
-    exp.NullSafeEQ: _distinct_from,
-    exp.NullSafeNEQ: _distinct_from,
-    exp.Extract: _extract,
+    **dict.fromkeys(_ARITHMETIC, _read_arithmetic),
+    **dict.fromkeys(_COMPARE, _read_comparison),
+    exp.And: _read_logical,
+    exp.Or: _read_logical,
+    exp.Not: _read_not,
+    exp.Neg: _read_negation,
+    exp.DPipe: _read_concat,
+    exp.Is: _read_is,
+    exp.Between: _read_between,
+    exp.In: _read_in,
+    exp.Like: _read_like,
+    exp.Escape: _read_like,
+    exp.Case: _read_case,
+    exp.Cast: _read_cast,
+    exp.TryCast: _read_cast,
+    exp.Literal: _read_literal,
+    exp.HexString: _read_hex,
+    exp.Boolean: _read_boolean,
+    exp.Null: _read_null,
+    exp.Anonymous: _read_function,
+    exp.Substring: _read_substring,
+    exp.Trim: _read_trim,
+    exp.Interval: _refuse_interval,
+    exp.NullSafeEQ: _read_distinct_from,
+    exp.NullSafeNEQ: _read_distinct_from,
+    exp.Extract: _read_extract,
 }

@@ -1,4 +1,4 @@
-"""Literals of a query: the text of a number, a date or a timestamp as a typed constant."""
+"""Turn the text of a number, date or timestamp literal into a typed constant."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TIMESTAMP = re.compile(r"(\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2})(?:\.(\d+))?")
 _NUMBER = re.compile(r"(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
 
 
-def number(text: str) -> Constant:
-    """A number as SQL writes it: INT, BIGINT, DECIMAL, or DOUBLE with an exponent."""
+def number_literal(text: str) -> Constant:
+    """Return a number as INT, BIGINT, DECIMAL, or with an exponent as DOUBLE."""
     match = _NUMBER.fullmatch(text)
     if match is None or not (match[1] or match[2]):
         raise TypeProblem(f"{text!r} is not a number")
     whole, fraction, exponent = match[1].lstrip("0"), match[2] or "", match[3]
     if len(whole) + len(fraction) > DECIMAL_PRECISION_MAX:
-        raise TypeProblem(f"a number has at most {DECIMAL_PRECISION_MAX} digits")
+        raise TypeProblem(f"a number can have at most {DECIMAL_PRECISION_MAX} digits")
     if exponent:
         value = float(text)
         if value == float("inf"):
@@ -44,6 +44,7 @@ def number(text: str) -> Constant:
 
 
 def date_literal(text: str) -> Constant:
+    """Return the constant of DATE 'text'."""
     if not _DATE.fullmatch(text):
         raise TypeProblem(f"{text!r} is not a date", "DATE '2024-12-31'")
     try:
@@ -53,12 +54,13 @@ def date_literal(text: str) -> Constant:
 
 
 def timestamp_literal(text: str) -> Constant:
+    """Return the constant of TIMESTAMP 'text', with the precision of its fraction."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise TypeProblem(f"{text!r} is not a timestamp", "TIMESTAMP '2024-12-31 23:59:59.123'")
     fraction = match[2] or ""
     if len(fraction) > MICROSECOND_PRECISION:
-        raise TypeProblem("a timestamp literal has at most 6 fraction digits")
+        raise TypeProblem("a timestamp literal can have at most 6 fraction digits")
     try:
         moment = datetime.fromisoformat(match[1])
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Plans and expressions as SQL that reads back to the same plan: for messages, and for tests."""
+"""Print plans and expressions as SQL that parses to the same plan, for messages and tests."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from jobs.core.plan.tree import (
     WindowBound,
 )
 from jobs.core.sql.aggregate_printer import call_text
-from jobs.core.sql.grouping_sets import in_sets, key_sets
+from jobs.core.sql.grouping_sets import sets_of_plan, split_set_key
 from jobs.core.sql.literals import EPOCH
 from schemas.types.sql_types import Kind
 
-# Largest first, so that a length is written in the largest unit that holds it exactly.
+# Largest first: `interval_sql` uses the largest unit that divides the length exactly.
 INTERVAL_UNITS_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -44,18 +44,19 @@ _NOT, _PREDICATE, _SIGN, _LEAF = 3, 4, 7, 9
 
 
 def expression_sql(expression: Expression, of: Plan | None = None) -> str:
-    """An expression as SQL that reads back to the same expression; `of` a plan, where it is one
-    over the plan's results."""
+    """Return an expression as SQL that parses to the same expression.
+
+    An expression over a plan's results needs the plan as `of`."""
     return _sql(expression, of)[0]
 
 
-def _wrapped(expression: Expression, least: int, of: Plan | None) -> str:
+def _parenthesized(expression: Expression, least: int, of: Plan | None) -> str:
     text, precedence = _sql(expression, of)
     return text if precedence >= least else f"({text})"
 
 
 def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
-    """Text and how strongly its outermost operator binds."""
+    """Return the text, and the precedence of its outermost operator."""
     match expression:
         case Column():
             return identifier_sql(expression.name), _LEAF
@@ -66,29 +67,32 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
             return f"{word}({expression_sql(expression.operand, of)} AS {expression.type})", _LEAF
         case Arithmetic() | Logical():
             strength = _PRECEDENCE[expression.op]
-            left = _wrapped(expression.left, strength, of)
+            left = _parenthesized(expression.left, strength, of)
             return (
-                f"{left} {expression.op} {_wrapped(expression.right, strength + 1, of)}",
+                f"{left} {expression.op} {_parenthesized(expression.right, strength + 1, of)}",
                 strength,
             )
         case Negate():
-            return f"-{_wrapped(expression.operand, _LEAF, of)}", _SIGN
+            return f"-{_parenthesized(expression.operand, _LEAF, of)}", _SIGN
         case Compare():
-            left = _wrapped(expression.left, _PREDICATE + 1, of)
-            right = _wrapped(expression.right, _PREDICATE + 1, of)
+            left = _parenthesized(expression.left, _PREDICATE + 1, of)
+            right = _parenthesized(expression.right, _PREDICATE + 1, of)
             return f"{left} {expression.op} {right}", _PREDICATE
         case Not():
-            return f"NOT {_wrapped(expression.operand, _PREDICATE, of)}", _NOT
+            return f"NOT {_parenthesized(expression.operand, _PREDICATE, of)}", _NOT
         case IsNull():
-            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
+            return f"{_parenthesized(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
         case In():
             choices = ", ".join(expression_sql(each, of) for each in expression.choices)
-            return f"{_wrapped(expression.operand, _PREDICATE + 1, of)} IN ({choices})", _PREDICATE
+            return (
+                f"{_parenthesized(expression.operand, _PREDICATE + 1, of)} IN ({choices})",
+                _PREDICATE,
+            )
         case Like():
             escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
-            operand = _wrapped(expression.operand, _PREDICATE + 1, of)
+            operand = _parenthesized(expression.operand, _PREDICATE + 1, of)
             return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
-        case Case() if (in_some := in_sets(expression)) is not None:
+        case Case() if (in_some := split_set_key(expression)) is not None:
             return _sql(in_some[1], of)
         case Case():
             whens = "".join(
@@ -106,7 +110,7 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
         case WindowBound():
             return window_sql(expression.window, "_END" if expression.end else "_START"), _LEAF
         case SetNumber():
-            raise AssertionError("a set has no name of its own in SQL")
+            raise AssertionError("SQL has no name for the number of a grouping set")
         case KeyValue():
             return _sql(of.group[expression.index].expression, None) if of else ("key", _LEAF)
         case AggregateValue():
@@ -114,14 +118,14 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
 
 
 def window_sql(window: Window, bound: str = "") -> str:
-    """A window as GROUP BY says it, or one of its bounds as SELECT does."""
+    """Return a window as in GROUP BY, or with `bound` one of its bounds as in SELECT."""
     lengths = [window.slide_ms, window.size_ms] if window.function == "HOP" else [window.size_ms]
     arguments = ", ".join([identifier_sql(window.time.name), *map(interval_sql, lengths)])
     return f"{window.function}{bound}({arguments})"
 
 
 def interval_sql(milliseconds: int) -> str:
-    """A length of time in the largest unit that holds it exactly, or in seconds."""
+    """Return a length of time in the largest unit that divides it exactly, else in seconds."""
     for unit, length in INTERVAL_UNITS_MS.items():
         if milliseconds % length == 0:
             return f"INTERVAL '{milliseconds // length}' {unit}"
@@ -129,12 +133,12 @@ def interval_sql(milliseconds: int) -> str:
 
 
 def identifier_sql(name: str) -> str:
-    """A name, in backticks where it could be read as something else."""
+    """Return a name, in backticks unless it is a plain word."""
     plain = PLAIN_NAME.fullmatch(name) and name.upper() not in _WORDS
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-# Words that mean something to the parser where a name could stand.
+# Words that the parser does not accept as names.
 _KEYWORDS = """
     ALL AND ANY AS ASC BETWEEN BY CASE CAST CROSS CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP
     CURRENT_USER DATE DESC DISTINCT ELSE END ESCAPE EXCEPT EXISTS EXTRACT FALSE FETCH FILTER FOR
@@ -148,6 +152,7 @@ _WORDS = frozenset(_KEYWORDS.split()) | {*Kind, "TEXT", "JSON", "ARRAY"}
 
 
 def string_sql(text: str) -> str:
+    """Return a string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -178,7 +183,7 @@ def _constant_sql(constant: Constant) -> tuple[str, int]:
 
 
 def plan_sql(plan: Plan, table: str = "source") -> str:
-    """A plan as one query without derived tables, aliases or ordinals in GROUP BY."""
+    """Return a plan as one query, without derived tables, aliases or positions in GROUP BY."""
     group = {named.name: named.expression for named in plan.group}
     results = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
     results |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
@@ -191,9 +196,9 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
         lines.append(f"WHERE {expression_sql(plan.where)}")
     if plan.grouping_sets > 1:
         windows = [each for each in group.values() if isinstance(each, WindowBound)]
-        sets = [_keys_sql(e for e in each if e not in windows) for each in key_sets(plan)]
-        said = ", ".join(f"({', '.join(each)})" for each in sets)
-        keys = [*_keys_sql(windows), f"GROUPING SETS ({said})"]
+        sets = [_keys_sql(e for e in each if e not in windows) for each in sets_of_plan(plan)]
+        texts = ", ".join(f"({', '.join(each)})" for each in sets)
+        keys = [*_keys_sql(windows), f"GROUPING SETS ({texts})"]
         lines.append(f"GROUP BY {', '.join(keys)}")
     elif group:
         lines.append("GROUP BY " + ", ".join(_keys_sql(group.values())))
@@ -203,14 +208,14 @@ def plan_sql(plan: Plan, table: str = "source") -> str:
 
 
 def aggregate_sql(plan: Plan, aggregate: Aggregate) -> str:
-    """One aggregate as the query calls it."""
+    """Return an aggregate as the query calls it."""
     index = aggregate.argument
     argument = None if index is None else plan.arguments[index].expression
     return call_text(aggregate, argument, expression_sql)
 
 
-def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
-    """The same for people: with the name of the argument where that is all there is to it."""
+def aggregate_label(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
+    """Return an aggregate for people, with the name of a plain argument instead of its text."""
     if aggregate.argument is None:
         return call_text(aggregate, None, expression_sql, suffix=suffix)
     named = plan.arguments[aggregate.argument]
@@ -218,15 +223,15 @@ def aggregate_shown(plan: Plan, aggregate: Aggregate, suffix: str = "") -> str:
 
 
 def _keys_sql(keys: Iterable[Expression]) -> list[str]:
-    """Keys as GROUP BY says them; both bounds of a window are one."""
-    said = [
+    """Return keys as in GROUP BY; both bounds of a window are one key."""
+    texts = [
         window_sql(each.window) if isinstance(each, WindowBound) else _key_sql(each)
         for each in keys
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(texts))
 
 
 def _key_sql(expression: Expression) -> str:
-    # A bare whole number in GROUP BY would be the position of a column.
+    # A whole number in GROUP BY would be the position of a column.
     text = expression_sql(expression)
     return f"CAST({text} AS {expression.type})" if text.isdigit() else text

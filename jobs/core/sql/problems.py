@@ -1,4 +1,4 @@
-"""What is wrong with a query, and where: problems with line, column and what would help."""
+"""Problems of a query, with line, column and a hint, and small helpers for syntax nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 
 @dataclass(frozen=True, slots=True)
 class QueryProblem:
-    """One thing that is wrong with a query; line and column count from 1."""
+    """One problem of a query; line and column count from 1."""
 
     message: str
     line: int
@@ -29,7 +29,7 @@ class QueryProblem:
 
 
 class QueryError(ValueError):
-    """A query that is not taken, with all that was found wrong with it."""
+    """The query is refused; `problems` lists everything that is wrong with it."""
 
     def __init__(self, problems: Sequence[QueryProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -37,67 +37,69 @@ class QueryError(ValueError):
 
 
 def problem_at(sql: str, refusal: Refusal) -> QueryProblem:
+    """Return a refusal as a problem with line and column."""
     before = sql[: refusal.offset or 0]
     column = len(before) - (before.rfind("\n") + 1) + 1
     return QueryProblem(refusal.message, before.count("\n") + 1, column, refusal.hint)
 
 
 @dataclass
-class Reading:
-    """A query text that is being read; `problems` collects what does not stop the reading."""
+class ProblemReporter:
+    """Reports problems of a query text; `problems` collects those that do not stop the parser."""
 
     sql: str
     problems: list[QueryProblem]
 
-    def only(self, node: exp.Expr, *known: str) -> None:
-        """Refuse a part of a node that nothing here would read."""
+    def require_only(self, node: exp.Expr, *known: str) -> None:
+        """Refuse a node that has parts other than the known ones."""
         for part, value in node.args.items():
             if value and part not in known:
                 name = sql_name(type(node))
-                what = part.strip("_").upper()
+                clause = part.strip("_").upper()
                 inner = value[0] if isinstance(value, list) else value
                 place = inner if isinstance(inner, exp.Expr) else node
-                raise self.refused(f"{what} is not supported here ({name})", place)
+                raise self.refusal(f"{clause} is not supported here ({name})", place)
 
-    def refused(self, message: str, node: object, hint: str | None = None) -> Refusal:
+    def refusal(self, message: str, node: object, hint: str | None = None) -> Refusal:
+        """Return a Refusal at the position of a node, to be raised."""
         return Refusal(message, offset_of(node), hint)
 
     @contextmanager
-    def at(self, node: exp.Expr) -> Iterator[None]:
-        """Give a problem of types its place."""
+    def blame(self, node: exp.Expr) -> Iterator[None]:
+        """Turn a TypeProblem into a Refusal at this node."""
         try:
             yield
         except TypeProblem as problem:
-            raise self.refused(problem.message, node, problem.hint) from None
+            raise self.refusal(problem.message, node, problem.hint) from None
 
     @contextmanager
-    def problems_kept(self) -> Iterator[None]:
-        """Note a refusal and go on, so that one answer names all problems."""
+    def collect_problems(self) -> Iterator[None]:
+        """Collect a refusal and go on, so that one answer names all problems."""
         try:
             yield
         except Refusal as refusal:
             self.problems.append(problem_at(self.sql, refusal))
 
 
-# --- small questions about nodes and names -------------------------------------------------------
+# --- nodes and names -----------------------------------------------------------------------------
 
 
-def words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 def function_name(node: exp.Expr) -> str:
-    """The name of a call, in capitals; empty for any other node."""
+    """Return the name of a call, in capitals; empty for any other node."""
     return node.name.upper() if isinstance(node, exp.Anonymous) else ""
 
 
 def sql_name(kind: type[exp.Expr]) -> str:
-    """CurrentDate as CURRENT_DATE."""
+    """Return the SQL name of a node type: CURRENT_DATE for CurrentDate."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()
 
 
 def offset_of(node: object) -> int:
-    """Where a node starts; nodes without a place of their own start where their parts do."""
+    """Return the start of a node, or of its parts if the node itself has no position."""
     while isinstance(node, exp.Expr):
         starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
         if starts:
@@ -110,8 +112,8 @@ def same_name(left: str, right: str) -> bool:
     return left.lower() == right.lower()
 
 
-def shown_name(name: str) -> str:
-    """A name from the query, short and on one line."""
+def printable_name(name: str) -> str:
+    """Return a name of the query, short and on one line."""
     text = name if name.isprintable() else repr(name)[1:-1]
     return (
         text if len(text) <= IDENTIFIER_CHARACTERS_MAX else text[:IDENTIFIER_CHARACTERS_MAX] + "…"

@@ -1,4 +1,4 @@
-"""The result of a query: what SELECT lists, the aggregates in it, and what everything is called.
+"""Read the SELECT list: its keys, its aggregates, its computed columns, and their names.
 
 SELECT k, SUM(v), SUM(v) / COUNT(*)
        │    │        └► computed: an expression over two calls, one of them SUM(v) itself
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from jobs.core.evaluate.expressions import not_here
+from jobs.core.evaluate.expressions import why_not_evaluable
 from jobs.core.plan import typing_rules
 from jobs.core.plan.tree import (
     Aggregate,
@@ -25,21 +25,27 @@ from jobs.core.plan.tree import (
     Named,
     WindowBound,
 )
-from jobs.core.plan.walk import replaced, walk
+from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.sql import window_calls
-from jobs.core.sql.aggregate_calls import argument_name, is_call, named_in, read_call, written_name
+from jobs.core.sql.aggregate_calls import (
+    argument_name,
+    is_call,
+    naming_part,
+    read_call,
+    written_name,
+)
 from jobs.core.sql.dialect import Refusal
 from jobs.core.sql.problems import function_name, same_name, sql_name
 from jobs.core.sql.row_expressions import RowReader
 from jobs.core.sql.scope import (
     NAME,
     RESERVED,
-    Item,
     Scope,
+    SelectItem,
     column_name,
-    follows,
+    free_name,
+    is_over_keys,
     readable_name,
-    unused,
 )
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 from schemas.types.sql_types import INT, SqlType
@@ -47,48 +53,50 @@ from schemas.types.sql_types import INT, SqlType
 
 @dataclass
 class ResultReader(RowReader):
-    """Reads the SELECT list, and names what is in it."""
+    """Reads the SELECT list, and names its columns."""
 
     columns: Mapping[str, SqlType] = field(default_factory=dict)
-    calls: list[Item] = field(default_factory=list)  # those inside expressions, equal ones once
+    calls: list[SelectItem] = field(
+        default_factory=list
+    )  # those inside expressions, equal ones once
     uses: list[int] = field(default_factory=list)  # which of them, whenever one is read
 
-    # -- what is selected --
+    # -- the SELECT list --
 
-    def items(self, node: exp.Expr, scope: Scope) -> Iterator[Item]:
-        with self.problems_kept():
+    def read_items(self, node: exp.Expr, scope: Scope) -> Iterator[SelectItem]:
+        with self.collect_problems():
             alias = node.alias if isinstance(node, exp.Alias) else None
             value = node.this if isinstance(node, exp.Alias) else node
             while isinstance(value, exp.Paren):
                 value = value.this
             if isinstance(value, exp.Star):
-                raise self.refused("SELECT * says nothing of groups: name the columns", value)
+                raise self.refusal("SELECT * is not possible with groups: name the columns", value)
             if is_call(value):
-                yield self._aggregate(value, alias, scope)
+                yield self._read_aggregate(value, alias, scope)
             else:
                 before = len(self.uses)
-                expression = self.row(value, scope, "SELECT")
-                with self.at(value):
-                    typing_rules.typed(expression)
+                expression = self.read_row(value, scope, "SELECT")
+                with self.blame(value):
+                    typing_rules.require_type(expression)
                 if used := self.uses[before:]:
                     readable = "_".join(dict.fromkeys(self.calls[each].readable for each in used))
-                    yield Item(value, alias, expression, readable=readable, computed=True)
+                    yield SelectItem(value, alias, expression, readable=readable, computed=True)
                     return
                 column = scope.spelling(value.name) if isinstance(value, exp.Column) else None
-                readable = scope.readable(value) or "constant"
+                readable = scope.readable_name(value) or "constant"
                 if isinstance(expression, WindowBound):
                     readable = expression.name
-                yield Item(value, alias, expression, column=column, readable=readable)
+                yield SelectItem(value, alias, expression, column=column, readable=readable)
 
-    def _aggregate(self, node: exp.Expr, alias: str | None, scope: Scope) -> Item:
-        call = read_call(self, node, lambda inner, where: self.row(inner, scope, where))
+    def _read_aggregate(self, node: exp.Expr, alias: str | None, scope: Scope) -> SelectItem:
+        call = read_call(self, node, lambda inner, where: self.read_row(inner, scope, where))
         argument = Constant(1, INT) if call.argument is None else call.argument
-        names = (written_name(node).lower(), scope.readable(named_in(node)))
-        return Item(node, alias, argument, call, readable="_".join(filter(None, names)))
+        names = (written_name(node).lower(), scope.readable_name(naming_part(node)))
+        return SelectItem(node, alias, argument, call, readable="_".join(filter(None, names)))
 
-    def aggregate_value(self, node: exp.Expr, scope: Scope) -> Expression:
-        """An aggregate inside an expression; equal ones are one."""
-        item = self._aggregate(node, None, scope)
+    def read_aggregate_value(self, node: exp.Expr, scope: Scope) -> Expression:
+        """Return the value of an aggregate inside an expression; equal calls are one."""
+        item = self._read_aggregate(node, None, scope)
         assert item.call is not None
         columns = [each.name for each in walk(item.expression) if isinstance(each, Column)]
         item.readable = "_".join(dict.fromkeys([item.call.function.lower(), *columns]))
@@ -99,28 +107,28 @@ class ResultReader(RowReader):
         self.uses.append(known.index(item.call))
         return AggregateValue(self.uses[-1], item.call.type)
 
-    def aliases(self, items: list[Item], scope: Scope) -> dict[str, Expression]:
-        """What the names of the result stand for in HAVING."""
+    def alias_expressions(self, items: list[SelectItem], scope: Scope) -> dict[str, Expression]:
+        """Return the expressions that aliases of the SELECT list have in HAVING."""
         known: dict[str, Expression] = {}
         for item in items:
             if item.alias is None:
                 continue
             known[item.alias] = item.expression
             if item.call is not None:
-                known[item.alias] = self.aggregate_value(item.node, scope)
+                known[item.alias] = self.read_aggregate_value(item.node, scope)
         return known
 
-    def called(self, items: list[Item]) -> list[Item]:
-        """The aggregates of the query: those that are selected, then those inside expressions."""
+    def all_calls(self, items: list[SelectItem]) -> list[SelectItem]:
+        """Return the aggregates of the query: selected ones, then those inside expressions."""
         selected = [item for item in items if item.call]
         known = [item.call for item in selected]
         return [*selected, *(item for item in self.calls if item.call not in known)]
 
-    def group(self, keys: list[Expression], items: list[Item]) -> list[Expression]:
-        """The group expressions, and behind them what else is selected of them.
+    def group_columns(self, keys: list[Expression], items: list[SelectItem]) -> list[Expression]:
+        """Return the group expressions, and then selected expressions over them.
 
-        UPPER(k) with GROUP BY k is a function of the key: it joins the key and changes no group.
-        What is selected again comes last, as it would if GROUP BY named all of the rest.
+        UPPER(k) with GROUP BY k is a function of the key: as part of the key it changes no group.
+        Expressions that are selected twice come last, as if GROUP BY named all the others.
         """
         group, free = list(keys), list(keys)
         again: list[Expression] = []
@@ -129,57 +137,59 @@ class ResultReader(RowReader):
                 continue
             if item.expression in free:
                 free.remove(item.expression)
-            elif follows(item.expression, keys):
+            elif is_over_keys(item.expression, keys):
                 (again if item.expression in group else group).append(item.expression)
             else:
-                with self.problems_kept():
-                    raise self.ungrouped(item.expression, item.node, keys)
+                with self.collect_problems():
+                    raise self.ungrouped_refusal(item.expression, item.node, keys)
         return group + again
 
-    def ungrouped(self, expression: Expression, node: exp.Expr, keys: list[Expression]) -> Refusal:
+    def ungrouped_refusal(
+        self, expression: Expression, node: exp.Expr, keys: list[Expression]
+    ) -> Refusal:
         names = [each.name for each in walk(expression) if isinstance(each, Column)]
         loose = next((name for name in names if Column(name, self.columns[name]) not in keys), "")
         message = f"`{loose}` is neither in GROUP BY nor inside an aggregate"
         outside = (each for each in node.walk(prune=is_call) if isinstance(each, exp.Column))
         place = next((each for each in outside if same_name(each.name, loose)), node)
-        return self.refused(message, place, f"GROUP BY {loose}, or MAX({loose})")
+        return self.refusal(message, place, f"GROUP BY {loose}, or MAX({loose})")
 
     # -- names --
 
-    def name_results(self, items: list[Item]) -> None:
-        """Names of the result: AS first, then plain columns, then ones made from what is there."""
+    def name_results(self, items: list[SelectItem]) -> None:
+        """Name the result columns: by AS, by their plain column, or by their expression."""
         taken: dict[str, str] = {}
         for item in items:
             name = item.column if item.alias is None else item.alias
             if name is None:
                 continue
-            with self.problems_kept():
+            with self.collect_problems():
                 self._check_name(name, item, taken)
             item.name = name
             taken[name.lower()] = name
         for item in items:
             if not item.name:
-                item.name = unused(item.readable, taken)
+                item.name = free_name(item.readable, taken)
                 taken[item.name.lower()] = item.name
 
-    def _check_name(self, name: str, item: Item, taken: Mapping[str, str]) -> None:
+    def _check_name(self, name: str, item: SelectItem, taken: Mapping[str, str]) -> None:
         if not NAME.fullmatch(name):
-            raise self.refused(
-                f"{name!r} cannot be the name of a column: letters, digits and _, at most "
-                f"{IDENTIFIER_CHARACTERS_MAX}, not a digit first",
+            raise self.refusal(
+                f"{name!r} cannot be the name of a column: use at most "
+                f"{IDENTIFIER_CHARACTERS_MAX} letters, digits and _, and no digit first",
                 item.node,
                 "AS and another name",
             )
         if name.lower() in RESERVED:
             message = f"`{name}` is a column of the job's own table"
-            raise self.refused(message, item.node, f"AS {name}_, or another name")
+            raise self.refusal(message, item.node, f"AS {name}_, or another name")
         if name.lower() in taken:
             same = "" if taken[name.lower()] == name else f", which differs from `{name}` in case"
-            message = f"two columns of the result are called `{taken[name.lower()]}`{same}"
-            raise self.refused(message, item.node, "AS and another name")
+            message = f"two columns of the result have the name `{taken[name.lower()]}`{same}"
+            raise self.refusal(message, item.node, "AS and another name")
 
-    def name_keys(self, group: list[Expression], items: list[Item]) -> tuple[Named, ...]:
-        """Group columns are called as in the result; hidden ones get a name of ours."""
+    def name_keys(self, group: list[Expression], items: list[SelectItem]) -> tuple[Named, ...]:
+        """Name the group columns as in the result; generate names for unselected ones."""
         taken = {item.name.lower(): item.name for item in items}
         shown = [item for item in items if not (item.call or item.computed)]
         named = []
@@ -189,23 +199,24 @@ class ResultReader(RowReader):
                 shown.remove(item)
                 named.append(Named(item.name, expression))
                 continue
-            name = unused(readable_name(expression), taken)
+            name = free_name(readable_name(expression), taken)
             taken[name.lower()] = name
             named.append(Named(name, expression))
         return tuple(named)
 
-    def aggregates(
-        self, called: list[Item], known_as: Sequence[Item | Named]
+    def make_aggregates(
+        self, called: list[SelectItem], known_as: Sequence[SelectItem | Named]
     ) -> tuple[tuple[Named, ...], tuple[Aggregate, ...]]:
-        """The distinct arguments, and the aggregates over them. Those that are not selected get
-        names that are free."""
+        """Return the distinct arguments, and the aggregates over them.
+
+        Aggregates that are not selected get a generated name."""
         arguments: list[Named] = []
         aggregates = []
         taken: dict[str, str] = {}
         names = {each.name.lower(): each.name for each in known_as}
         for item in called:
             if not item.name:
-                item.name = unused(item.readable, names)
+                item.name = free_name(item.readable, names)
                 names[item.name.lower()] = item.name
             assert item.call is not None
             index = None
@@ -213,64 +224,64 @@ class ResultReader(RowReader):
                 known = [each.expression for each in arguments]
                 if item.expression not in known:
                     name = argument_name(item.expression) or column_name(item.expression)
-                    name = unused(name or item.name, taken)
+                    name = free_name(name or item.name, taken)
                     taken[name.lower()] = name
                     arguments.append(Named(name, item.expression))
                     known.append(item.expression)
                 index = known.index(item.expression)
             call = item.call
-            aggregates.append(
-                Aggregate(
-                    call.function, index, item.name, call.type,
-                    call.distinct, call.parameters, call.order,
-                )
-            )  # fmt: skip
+            options = (call.distinct, call.parameters, call.order)
+            aggregates.append(Aggregate(call.function, index, item.name, call.type, *options))
         if self.window is not None and self.window.function == "SESSION":
-            start = window_calls.bounds(self.window)[0]
+            start = window_calls.window_bounds(self.window)[0]
             if start not in [each.expression for each in arguments]:
-                arguments.append(Named(unused("instant", taken), start))
+                arguments.append(Named(free_name("instant", taken), start))
         return tuple(arguments), tuple(aggregates)
 
 
-class OverResults:
-    """Expressions over a group's results: what in them is the key's, what an aggregate's."""
+class ResultExpressions:
+    """Rewrites expressions over a group's results in terms of its key and aggregates."""
 
     def __init__(
         self,
         reader: ResultReader,
         keys: list[Expression],
         group: list[Expression],
-        called: list[Item],
+        called: list[SelectItem],
     ) -> None:
         self.reader = reader
         self.keys = keys
-        self.group = group  # grows: a function of the key that only Spark has joins the key
+        self.group = group  # grows: a function of the key that only Spark can evaluate is added
         self.places = [[item.call for item in called].index(each.call) for each in reader.calls]
 
-    def resolved(self, expression: Expression, node: exp.Expr) -> Expression:
-        made = replaced(expression, self._result)
+    def resolve(self, expression: Expression, node: exp.Expr) -> Expression:
+        made = replace_parts(expression, self._group_value)
         if any(isinstance(each, Column) for each in walk(made)):
-            raise self.reader.ungrouped(made, node, self.keys)
-        if why := not_here(made):
+            raise self.reader.ungrouped_refusal(made, node, self.keys)
+        if why := why_not_evaluable(made):
             outside = node.walk(prune=is_call)
             names = ((function_name(each) or sql_name(type(each)), each) for each in outside)
             place = next((each for name, each in names if name == why.name), node)
-            raise self.reader.refused(why.message, place, why.hint)
+            raise self.reader.refusal(why.message, place, why.hint)
         return made
 
-    def _result(self, part: Expression) -> Expression | None:
-        """The value of the group that a part is; None where its own parts are to be looked at."""
+    def _group_value(self, part: Expression) -> Expression | None:
+        """Return the part as a value of the group, or None to visit its own parts."""
         if isinstance(part, AggregateValue):
             return AggregateValue(self.places[part.index], part.type)
         if isinstance(part, Constant):
             return part
-        if (value := self._of_key(part)) is not None:
+        if (value := self._key_value(part)) is not None:
             return value
         over_key = not any(isinstance(each, AggregateValue) for each in walk(part))
-        if over_key and follows(part, self.keys) and not_here(replaced(part, self._of_key)):
+        if (
+            over_key
+            and is_over_keys(part, self.keys)
+            and why_not_evaluable(replace_parts(part, self._key_value))
+        ):
             self.group.append(part)
             return KeyValue(len(self.group) - 1, part.type)
         return None
 
-    def _of_key(self, part: Expression) -> Expression | None:
+    def _key_value(self, part: Expression) -> Expression | None:
         return KeyValue(self.group.index(part), part.type) if part in self.group else None

@@ -1,4 +1,4 @@
-"""Names in a query: what they stand for, how results and keys are called."""
+"""Names in a query: their meaning, and the names of results and keys."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from jobs.core.plan.tree import Call, Cast, Column, Expression, WindowBound
-from jobs.core.plan.walk import parts, walk
+from jobs.core.plan.walk import operands, walk
 from jobs.core.sql.aggregate_calls import AggregateCall
-from jobs.core.sql.problems import function_name, same_name, sql_name, words
+from jobs.core.sql.problems import function_name, same_name, split_words, sql_name
 from schemas.limits import IDENTIFIER_CHARACTERS_MAX
 
 # Columns of the job's own table; a group or result column of the same name would be ambiguous.
-RESERVED = words("""
+RESERVED = split_words("""
     part op epoch seq bucket row_count tombstone argument multiplicity uuid offsets watermarks
     counters topic partition offset reason path raw withheld window_closed late_row late_became
     late_weight late_time_ms watermark_ms written_ms timer_ms timer_clock timer_namespace
@@ -26,24 +26,25 @@ NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{IDENTIFIER_CHARACTERS_MAX - 1}}}"
 
 @dataclass(slots=True)
 class Scope:
-    """What names stand for at one level of the query."""
+    """The meaning of names at one level of the query."""
 
     names: Mapping[str, Expression]
     qualifiers: tuple[str, ...]
 
     def spelling(self, name: str) -> str | None:
-        """The exact name first, then the only one that differs in case alone."""
+        """Return the exact name, else the only name that differs in case alone, else None."""
         if name in self.names:
             return name
         alike = [each for each in self.names if same_name(each, name)]
         return alike[0] if len(alike) == 1 else None
 
-    def find(self, name: str) -> Expression | None:
-        spelled = self.spelling(name)
-        return None if spelled is None else self.names[spelled]
+    def lookup(self, name: str) -> Expression | None:
+        """Return the expression of a name, or None."""
+        spelling = self.spelling(name)
+        return None if spelling is None else self.names[spelling]
 
-    def readable(self, node: exp.Expr) -> str:
-        """A name from the columns that a part of the query names, behind its function if any."""
+    def readable_name(self, node: exp.Expr) -> str:
+        """Return a name for a part of the query, from its function and its columns."""
         names = [self.spelling(each.name) or "" for each in node.find_all(exp.Column, bfs=False)]
         function = function_name(node)
         if isinstance(node, exp.Trim | exp.Substring | exp.Extract):
@@ -52,37 +53,37 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Item:
-    """A column of the result as the SELECT list says it."""
+class SelectItem:
+    """A column of the SELECT list."""
 
     node: exp.Expr
     alias: str | None
-    expression: Expression  # the argument, where it is an aggregate
+    expression: Expression  # of an aggregate its argument
     call: AggregateCall | None = None
     computed: bool = False  # an expression over aggregates
-    column: str | None = None  # the name of the column, where it is nothing else
-    readable: str = ""  # what it could be called
+    column: str | None = None  # the name of a plain column
+    readable: str = ""  # a name if there is no alias
     name: str = ""
 
 
-def follows(expression: Expression, keys: list[Expression]) -> bool:
-    """Whether an expression is made of group expressions and constants alone."""
+def is_over_keys(expression: Expression, keys: list[Expression]) -> bool:
+    """Return whether an expression consists of group expressions and constants only."""
     if expression in keys:
         return True
     if isinstance(expression, Column):
         return False
-    return all(follows(each, keys) for each in parts(expression))
+    return all(is_over_keys(each, keys) for each in operands(expression))
 
 
 def column_name(expression: Expression) -> str | None:
-    """The column that an expression is, or is a cast of."""
+    """Return the name of a column, also of one inside casts, or None."""
     while isinstance(expression, Cast):
         expression = expression.operand
     return expression.name if isinstance(expression, Column) else None
 
 
 def readable_name(expression: Expression) -> str:
-    """A name for a hidden group column, from the columns of the source that it reads."""
+    """Return a name for an unselected group column, from the source columns in it."""
     if isinstance(expression, WindowBound):
         return expression.name
     if isinstance(expression, Call) and expression.function == "GROUPING":
@@ -91,8 +92,8 @@ def readable_name(expression: Expression) -> str:
     return "_".join(dict.fromkeys(columns)) or "key"
 
 
-def unused(name: str, taken: Mapping[str, str]) -> str:
-    """The name, or the name with the first number that makes it new; always a valid one."""
+def free_name(name: str, taken: Mapping[str, str]) -> str:
+    """Return the name, cleaned, and with a number if it is already taken."""
     room = IDENTIFIER_CHARACTERS_MAX - 5
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)[:room]
     clean = clean if NAME.fullmatch(clean) else f"_{clean}"

@@ -1,9 +1,7 @@
-"""Windows in a query: GROUP BY TUMBLE(t, ...), HOP or SESSION, and their bounds in SELECT.
+"""Read windows of a query: GROUP BY TUMBLE(t, ...), HOP or SESSION, and their bounds.
 
-    GROUP BY k, TUMBLE(t, INTERVAL '1' MINUTE) ──► Window ──► its two bounds, as group columns
-    SELECT window_start, TUMBLE_END(t, INTERVAL '1' MINUTE) ──────────┘
-
-`query` reads the syntax tree and asks here what belongs to windows.
+GROUP BY k, TUMBLE(t, INTERVAL '1' MINUTE) ──► Window ──► its two bounds, as group columns
+SELECT window_start, TUMBLE_END(t, INTERVAL '1' MINUTE) ──────────┘
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from schemas.types.sql_types import Kind
 
 EXAMPLES = {
     "TUMBLE": "TUMBLE(t, INTERVAL '1' MINUTE)",
-    "HOP": "HOP(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE), slide first",
-    "SESSION": "SESSION(t, INTERVAL '10' MINUTE), the gap that ends it",
+    "HOP": "HOP(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE), slide before size",
+    "SESSION": "SESSION(t, INTERVAL '10' MINUTE), with its gap",
 }
 WINDOWS = tuple(EXAMPLES)
 _BOUNDS = {f"{window}_{bound}": bound == "END" for window in WINDOWS for bound in ("START", "END")}
 WORDS = frozenset(WINDOWS) | frozenset(_BOUNDS)
 NAMES = ("window_start", "window_end")
-NO_BOUND = f"`{{}}` is only there behind GROUP BY {EXAMPLES['TUMBLE']}, not in WHERE"
+NO_BOUND = f"`{{}}` needs a window, such as GROUP BY {EXAMPLES['TUMBLE']}, and is not for WHERE"
 
 _LENGTH = re.compile(r"\d{1,18}(\.\d{1,3})?", re.ASCII)
 
@@ -38,79 +36,79 @@ Read = Callable[[exp.Expr], Expression]
 
 
 def is_window(node: exp.Expr) -> bool:
-    """Whether a key of GROUP BY is a window."""
+    """Return whether a key of GROUP BY is a window."""
     return isinstance(node, exp.Anonymous) and node.name.upper() in WINDOWS
 
 
 def read_window(call: exp.Expr, read: Read) -> Window:
-    """The window that a call in GROUP BY says, its time and lengths checked."""
+    """Return the window of a call in GROUP BY, with its time and lengths checked."""
     function = call.name.upper()
     if function.startswith("SESSION"):
-        (gap,) = _lengths(call, "SESSION", 1)
-        return Window("SESSION", _time(read(call.expressions[0])), gap, gap)
+        (gap,) = _read_lengths(call, "SESSION", 1)
+        return Window("SESSION", _check_time(read(call.expressions[0])), gap, gap)
     if function.startswith("TUMBLE"):
-        (size,) = _lengths(call, "TUMBLE", 1)
-        return Window("TUMBLE", _time(read(call.expressions[0])), size, size)
-    slide, size = _lengths(call, "HOP", 2)
+        (size,) = _read_lengths(call, "TUMBLE", 1)
+        return Window("TUMBLE", _check_time(read(call.expressions[0])), size, size)
+    slide, size = _read_lengths(call, "HOP", 2)
     if size % slide:
         raise TypeProblem(
-            f"HOP: the size, {duration_text(size)}, is no multiple of the slide, "
-            f"{duration_text(slide)}",
+            f"HOP: the size ({duration_text(size)}) must be a multiple of the slide "
+            f"({duration_text(slide)})",
             EXAMPLES["HOP"],
         )
     if size // slide > WINDOWS_OF_A_ROW_MAX:
         raise TypeProblem(
             f"HOP: a row would be in {size // slide} windows; at most {WINDOWS_OF_A_ROW_MAX} are "
-            "possible: let it slide farther"
+            "possible, so use a larger slide"
         )
-    return Window("HOP", _time(read(call.expressions[0])), size, slide)
+    return Window("HOP", _check_time(read(call.expressions[0])), size, slide)
 
 
 def read_bound(call: exp.Expr, window: Window | None, read: Read) -> Expression:
-    """TUMBLE_START(...) and its like: a bound of the query's own window."""
+    """Return a bound of the query's window for a call such as TUMBLE_START(...)."""
     name = call.name.upper()
     if name in WINDOWS:
         hint = "GROUP BY it, and select window_start and window_end"
-        raise TypeProblem(f"{name}(...) is only possible in GROUP BY, by itself", hint)
-    said = read_window(call, read)
+        raise TypeProblem(f"{name}(...) is only possible as a key of GROUP BY", hint)
+    call_window = read_window(call, read)
     if window is None:
-        message = f"{name} is only possible behind GROUP BY {window_sql(said)}, not in WHERE"
+        message = f"{name} needs GROUP BY {window_sql(call_window)}, and is not for WHERE"
         raise TypeProblem(message)
-    if said != window:
+    if call_window != window:
         raise TypeProblem(f"the window of this query is {window_sql(window)}", "window_start")
-    return bounds(window)[_BOUNDS[name]]
+    return window_bounds(window)[_BOUNDS[name]]
 
 
-def bounds(window: Window) -> tuple[WindowBound, WindowBound]:
-    """Start and end of the row's window: of the kind of its time, in whole milliseconds."""
+def window_bounds(window: Window) -> tuple[WindowBound, WindowBound]:
+    """Return start and end of the window of a row."""
     bound = window.bound_type
     return WindowBound(window, False, bound), WindowBound(window, True, bound)
 
 
-def with_bounds(names: Mapping[str, Expression], window: Window) -> dict[str, Expression]:
-    """What names stand for behind GROUP BY; a column of the source goes before a bound."""
+def add_bounds(names: Mapping[str, Expression], window: Window) -> dict[str, Expression]:
+    """Return the names and the bounds of the window; a source column hides a bound."""
     known = {name.lower() for name in names}
-    new = {bound.name: bound for bound in bounds(window) if bound.name not in known}
+    new = {bound.name: bound for bound in window_bounds(window) if bound.name not in known}
     return {**names, **new}
 
 
-def _lengths(call: exp.Expr, function: str, count: int) -> list[int]:
+def _read_lengths(call: exp.Expr, function: str, count: int) -> list[int]:
     if len(call.expressions) != count + 1:
-        raise TypeProblem(f"{call.name.upper()} takes {count + 1} arguments", EXAMPLES[function])
-    return [_interval_ms(each) for each in call.expressions[1:]]
+        raise TypeProblem(f"{call.name.upper()} has {count + 1} arguments", EXAMPLES[function])
+    return [_read_interval_ms(each) for each in call.expressions[1:]]
 
 
-def _time(time: Expression) -> Column:
+def _check_time(time: Expression) -> Column:
     if not isinstance(time, Column):
         raise TypeProblem(
-            "a window's time is a column of the source, not an expression: the watermark follows "
-            "that column",
-            "declare the column with the type it should have",
+            "the time of a window must be a source column, not an expression, because the "
+            "watermark follows that column",
+            "declare the column with the right type",
         )
     if time.type.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT):
         raise TypeProblem(
-            f"`{time.name}` is {time.type}; a window's time is TIMESTAMP, TIMESTAMP_LTZ, or BIGINT "
-            "with epoch milliseconds"
+            f"`{time.name}` is {time.type}; the time of a window must be TIMESTAMP, "
+            "TIMESTAMP_LTZ, or BIGINT with epoch milliseconds"
         )
     if time.type.textual_time:
         message = f"windows over {time.type} are not supported"
@@ -118,22 +116,23 @@ def _time(time: Expression) -> Column:
     return time
 
 
-def _interval_ms(node: exp.Expr) -> int:
-    """INTERVAL '90' SECOND as milliseconds."""
+def _read_interval_ms(node: exp.Expr) -> int:
+    """Return INTERVAL '90' SECOND as milliseconds."""
     example = "INTERVAL '1' MINUTE"
     length = node.this if isinstance(node, exp.Interval) else None
     unit = node.args.get("unit") if isinstance(node, exp.Interval) else None
     if not isinstance(length, exp.Literal) or not length.is_string or not isinstance(unit, exp.Var):
-        raise TypeProblem("a window's length is an interval of one unit, written out", example)
+        raise TypeProblem("the length of a window must be a literal interval of one unit", example)
     name = unit.name.upper().removesuffix("S")
     if name in ("MONTH", "QUARTER", "YEAR"):
         raise TypeProblem(f"a {name} has no fixed length", "INTERVAL '30' DAY")
     if name not in INTERVAL_UNITS_MS or not _LENGTH.fullmatch(length.name):
         units = ", ".join(INTERVAL_UNITS_MS)
-        raise TypeProblem(f"an interval is a number of one of {units}", example)
+        raise TypeProblem(f"the unit of an interval is one of {units}", example)
     milliseconds = Decimal(length.name) * INTERVAL_UNITS_MS[name]
     if milliseconds != int(milliseconds) or milliseconds <= 0:
-        raise TypeProblem("a window's length is a whole number of milliseconds, above 0", example)
+        message = "the length of a window must be a whole number of milliseconds above 0"
+        raise TypeProblem(message, example)
     if milliseconds > DURATION_MS_MAX:
-        raise TypeProblem(f"a window is at most {duration_text(DURATION_MS_MAX)} long")
+        raise TypeProblem(f"a window can be at most {duration_text(DURATION_MS_MAX)} long")
     return int(milliseconds)

@@ -1,16 +1,17 @@
-"""Alignment: who runs ahead of its group stops being read until the others have caught up.
+"""Alignment: pause the partitions that are ahead of their group until the others catch up.
 
-    every source of the group ──► its watermark, reported ──► minimum + max_drift = allowed
-    every partition of ours   ──► its own watermark > allowed? ──► paused
+    every source of the group    ──► reports its watermark ──► minimum + max_drift = allowed
+    every partition of this job  ──► own watermark > allowed? ──► paused
 
-The allowed maximum stands for `every` milliseconds. Only a new one lets a partition go on. Who runs
-beyond it in between is paused as well, unless that only says that the maximum is old: in Flink a
-group whose slowest have caught up stands until the next one, here it goes on. Idle sources and
-those that have no watermark yet neither limit anyone nor are limited.
+The allowed maximum is valid for `every` milliseconds. Only a new maximum resumes a partition.
+Between two maxima, a partition that exceeds the maximum is paused too. It is not paused if only
+the maximum is old: in Flink a group whose slowest partitions have caught up waits for the next
+maximum, here it continues. Idle sources and sources without a watermark neither limit others nor
+are limited.
 
 There is no deadlock: the slowest partition of the slowest source is never ahead of that source's
-own watermark, so it is always read. (In Flink a paused partition that turned idle was never
-resumed, FLINK-40093; here paused ones never turn idle, and all are looked at.)
+own watermark, so it is always read. (Flink never resumed a paused partition that became idle,
+FLINK-40093. Here a paused partition never becomes idle, and every partition is checked.)
 """
 
 from __future__ import annotations
@@ -22,63 +23,69 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Alignment(Generic[Name]):
-    """The partitions of one job in a group; what the group's other jobs report is handed in."""
+    """Which partitions of one job are paused; the caller passes in the group's watermarks."""
 
-    __slots__ = ("_drift", "_every", "_told_at", "allowed", "paused")
+    __slots__ = ("_drift", "_every", "_updated_at", "allowed", "paused")
 
     def __init__(self, max_drift: int, every: int, now: int) -> None:
         self._drift = max_drift
         self._every = every
-        self._told_at = now
+        self._updated_at = now
         self.allowed: int | None = None  # None: no limit
         self.paused: frozenset[Name] = frozenset()
 
     @property
-    def tells_at(self) -> int:
-        """When a new maximum is due."""
-        return self._told_at + self._every
+    def next_update_at(self) -> int:
+        """The time at which the next maximum is due."""
+        return self._updated_at + self._every
 
-    def tell(self, reported: Iterable[int], now: int) -> None:
-        """A new maximum, from the watermarks that the sources of the group report. One is enough,
-        however many were due."""
-        self._told_at = now - (now - self._told_at) % self._every
+    def update_allowed(self, reported: Iterable[int], now: int) -> None:
+        """Set a new maximum from the watermarks that the sources of the group report.
+
+        One call is enough, however many updates were due.
+        """
+        self._updated_at = now - (now - self._updated_at) % self._every
         slowest = min(reported, default=None)
         self.allowed = None if slowest is None else slowest + self._drift
 
-    def resume(self, watermarks: Mapping[Name, int]) -> bool:
-        """Who is paused under the present maximum; whether that is another set than before.
+    def reset_paused(self, watermarks: Mapping[Name, int]) -> bool:
+        """Pause exactly the partitions ahead of the maximum; return whether the set changed.
 
         `watermarks` has the partitions that may be paused: not idle, and with a watermark.
         """
-        return self._set(self._ahead(watermarks, self.allowed))
+        return self._set_paused(self._find_ahead(watermarks, self.allowed))
 
-    def pause(self, watermarks: Mapping[Name, int]) -> bool:
-        """The same between two maxima: whoever is paused stays so, and who is ahead both of the
-        maximum and of the slowest now joins them."""
+    def extend_paused(self, watermarks: Mapping[Name, int]) -> bool:
+        """Pause further partitions between two maxima; return whether the set changed.
+
+        Paused partitions stay paused. A partition joins them if it is ahead of the maximum and too
+        far ahead of the slowest partition now.
+        """
         if self.allowed is None or not watermarks:
             return False
         limit = max(self.allowed, min(watermarks.values()) + self._drift)
-        return self._set(self.paused | self._ahead(watermarks, limit))
+        return self._set_paused(self.paused | self._find_ahead(watermarks, limit))
 
-    def forget(self, name: Name) -> bool:
-        """A partition that is no longer read by this job."""
-        return self._set(self.paused - {name})
+    def remove(self, name: Name) -> bool:
+        """Remove a partition that this job no longer reads; return whether it was paused."""
+        return self._set_paused(self.paused - {name})
 
-    def _ahead(self, watermarks: Mapping[Name, int], limit: int | None) -> frozenset[Name]:
+    def _find_ahead(self, watermarks: Mapping[Name, int], limit: int | None) -> frozenset[Name]:
         if limit is None:
             return frozenset()
         return frozenset(name for name, at in watermarks.items() if at > limit)
 
-    def _set(self, paused: frozenset[Name]) -> bool:
+    def _set_paused(self, paused: frozenset[Name]) -> bool:
         before, self.paused = self.paused, paused
         return paused != before
 
     def snapshot(self, now: int) -> dict[str, Any]:
-        """The maximum and its age; who is paused follows from the watermarks and is kept there."""
-        state: dict[str, Any] = {"told_ms": now - self._told_at}
+        """Return the maximum and its age; `JobTime` stores which partitions are paused."""
+        state: dict[str, Any] = {"told_ms": now - self._updated_at}
         return state if self.allowed is None else state | {"allowed": self.allowed}
 
     def restore(self, state: Mapping[str, Any], paused: Iterable[Name], now: int) -> None:
-        self._told_at = now - state["told_ms"]
+        """Continue from a snapshot, as if no time had passed since it."""
+        self._updated_at = now - state["told_ms"]
         self.allowed = state.get("allowed")
         self.paused = frozenset(paused)

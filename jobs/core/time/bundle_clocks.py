@@ -1,11 +1,11 @@
-"""Mini-batch assigners: which watermarks a bundle hears of, and so where bundles end.
+"""Mini-batch assigners: they choose the watermarks that end bundles.
 
     processing time   now ──► now - now % interval, where that is higher than the last
-    event time        input watermarks ──► every one that has reached the next boundary
-                                           (interval 5: 4, 9, 14, ...; lower ones are swallowed)
+    event time        input watermarks ──► each watermark that has reached the next boundary
+                                           (interval 5: 4, 9, 14, ...; lower ones are dropped)
 
-Both let the maximal watermark, the end of the input, pass once. Results come first, and the
-watermark that ended their bundle after them; that is the order of who calls.
+Both emit the maximal watermark, the end of the input, once. The caller emits the results of a
+bundle first and then the watermark that ended it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ WATERMARK_MAX = 2**63 - 1  # the watermark at the end of an input
 
 
 class ProcessingTimeAssigner:
-    """Marks of a clock. Whoever has a row asks first, so that the row that crosses a boundary
-    opens the next bundle; a timer asks as well, so that a bundle ends without rows too."""
+    """Emits multiples of the interval as processing time passes them.
+
+    Call `pass_time` before each row, so that a row behind a boundary opens the next bundle. Call it
+    at `next_timer` too, so that a bundle ends without rows.
+    """
 
     __slots__ = ("_interval", "current", "next_timer")
 
@@ -28,7 +31,7 @@ class ProcessingTimeAssigner:
         self.next_timer = now + interval
 
     def pass_time(self, now: int) -> int | None:
-        """The mark that is due, if any: before a row is taken, and when a timer rings."""
+        """Return the boundary that `now` has passed since the last call, or None."""
         mark = now - now % self._interval
         if now >= self.next_timer:
             self.next_timer = mark + self._interval
@@ -37,8 +40,8 @@ class ProcessingTimeAssigner:
         self.current = mark
         return mark
 
-    def watermark(self, time: int) -> int | None:
-        """Input watermarks mean nothing here; only the maximal one goes on."""
+    def pass_watermark(self, time: int) -> int | None:
+        """Return the maximal input watermark, once; drop every other one."""
         if time != WATERMARK_MAX or self.current == WATERMARK_MAX:
             return None
         self.current = time
@@ -52,41 +55,41 @@ class ProcessingTimeAssigner:
 
 
 class EventTimeAssigner:
-    """Input watermarks, thinned: one goes on as it is when it has reached the next boundary.
+    """Emits an input watermark unchanged if it has reached the next boundary.
 
-    Boundaries begin with the one of the interval that starts at 0, as in Flink; times before 1970
+    The first boundary is the end of the interval that starts at 0, as in Flink. Times before 1970
     wait for it.
     """
 
-    __slots__ = ("_interval", "current", "given", "next")
+    __slots__ = ("_interval", "current", "emitted", "next")
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
-        self.current: int | None = None  # the highest that came in
-        self.given: int | None = None  # the last that went on
+        self.current: int | None = None  # the highest input watermark
+        self.emitted: int | None = None  # the last watermark that was emitted
         self.next = interval - 1
 
-    def watermark(self, time: int) -> int | None:
-        """What goes on of an input watermark."""
-        if self.given == WATERMARK_MAX:
+    def pass_watermark(self, time: int) -> int | None:
+        """Return an input watermark if it has reached the next boundary, else None."""
+        if self.emitted == WATERMARK_MAX:
             return None
         self.current = time if self.current is None else max(self.current, time)
         if time < self.next:
             return None
-        self.given = time
+        self.emitted = time
         end = time - time % self._interval + self._interval - 1
         self.next = end if end > time else end + self._interval
         return time
 
     def finish(self) -> int | None:
-        """The end of the input: the watermark that was still held back."""
-        if self.current is None or (self.given is not None and self.current <= self.given):
+        """Return the watermark that is still held back at the end of the input, or None."""
+        if self.current is None or (self.emitted is not None and self.current <= self.emitted):
             return None
-        self.given = self.current
+        self.emitted = self.current
         return self.current
 
     def snapshot(self) -> dict[str, Any]:
-        return {"current": self.current, "given": self.given, "next": self.next}
+        return {"current": self.current, "given": self.emitted, "next": self.next}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.current, self.given, self.next = state["current"], state["given"], state["next"]
+        self.current, self.emitted, self.next = state["current"], state["given"], state["next"]

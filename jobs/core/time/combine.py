@@ -1,24 +1,27 @@
-"""Combining watermarks: the partitions of a topic, the topics of a job, two inputs of an operator.
+"""Combine watermarks: of partitions to topics, of topics to a job, of two inputs.
 
     partition 0 ──┐
     partition 1 ──┼─► Multiplexer ──┐ watermarks,
-    partition 2 ──┘                 ├─► Valve ──► the job's watermark and status
+    partition 2 ──┘                 ├─► StatusWatermarkValve ──► the job's watermark and status
     the other topic's partitions ───┘ idle, active
 
-Both give the minimum over the members that count, never a lower one than before. When all are
-idle, the maximum over all is flushed first (nobody is waited for any more) and then the status
-goes on, once. What counts differs, as in Flink:
+Both emit the minimum over the members that count, and never a lower watermark than before. When
+all members are idle, they emit the maximum over all members first and then IDLE, once. Which
+members count differs, as in Flink:
 
-- Multiplexer: every active member counts. A partition that comes back behind the watermark holds
-  it where it is until it has caught up.
-- Valve: a member that comes back behind counts only when it has caught up with the last output.
+- Multiplexer: every active member counts. A partition that becomes active behind the watermark
+  holds the watermark until the partition has caught up.
+- StatusWatermarkValve: a member that becomes active behind the last output counts only after it has
+  caught up.
 
-The outcome is worked out from the members' present state after every change, and nothing is
-remembered of how they got there. So Flink's bugs are not here: the maximum is flushed whichever
-member turns idle last, one that comes back as the only candidate speaks at once (FLINK-40475),
-and a partition that comes back behind the flushed maximum makes the source ACTIVE although it
-brings no higher watermark (FLINK-40504). Members that are all taken away leave the status as it
-is, and the next one that joins makes it ACTIVE (FLINK-39586).
+Every change computes the output from the members' present state; no history is stored. So Flink's
+bugs do not occur here:
+
+- The maximum is emitted whichever member becomes idle last.
+- The only active member emits at once when it becomes active (FLINK-40475).
+- A partition that becomes active behind the emitted maximum makes the source ACTIVE, although its
+  watermark is not higher (FLINK-40504).
+- Removing all members leaves the status unchanged; the next member makes it ACTIVE (FLINK-39586).
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ class Status(StrEnum):
     IDLE = "idle"
 
 
-Signal = int | Status  # a watermark, or a status that begins
+Signal = int | Status  # a new watermark, or a new status
 Name = TypeVar("Name", bound=Hashable)
 
 
 class Member:
-    """One input of a combination: its own watermark (None: nothing yet, so it holds all back)."""
+    """One input of a combination; without a watermark (None) it holds the others back."""
 
     __slots__ = ("counts", "idle", "watermark")
 
@@ -47,7 +50,8 @@ class Member:
         self.idle = False
         self.counts = True  # while it is active
 
-    def risen(self, watermark: int) -> bool:
+    def raise_to(self, watermark: int) -> bool:
+        """Raise the watermark if the new one is higher; return whether it is."""
         if self.watermark is not None and watermark <= self.watermark:
             return False
         self.watermark = watermark
@@ -55,7 +59,7 @@ class Member:
 
 
 class Combination(Generic[Name]):
-    """Members, and what was last given out of them."""
+    """The members, and the watermark and status that were emitted last."""
 
     __slots__ = ("last", "members", "status")
 
@@ -65,8 +69,10 @@ class Combination(Generic[Name]):
         self.status = Status.ACTIVE
 
     def combine(self) -> list[Signal]:
-        """What follows from the members as they are now; watermarks come before IDLE and behind
-        ACTIVE, so that whoever hears them is active."""
+        """Return the signals that follow from the members' present state.
+
+        ACTIVE comes before a watermark and IDLE after it, so a watermark meets an active receiver.
+        """
         members = self.members.values()
         if not members:
             return []
@@ -75,7 +81,7 @@ class Combination(Generic[Name]):
         if self.status is Status.IDLE and not idle:
             self.status = Status.ACTIVE
             signals.append(Status.ACTIVE)
-        if self._raise_to(_highest(members) if idle else _lowest(members)):
+        if self._raise_to(_find_highest(members) if idle else _find_lowest(members)):
             assert self.last is not None
             signals.append(self.last)
         if self.status is Status.ACTIVE and idle:
@@ -83,8 +89,8 @@ class Combination(Generic[Name]):
             signals.append(Status.IDLE)
         return signals
 
-    def slowest(self) -> list[Name]:
-        """The members that hold the others back: those without a watermark, or the lowest."""
+    def find_slowest(self) -> list[Name]:
+        """Return the members that hold the others back: without a watermark, else the lowest."""
         counting = {
             name: member.watermark
             for name, member in self.members.items()
@@ -101,7 +107,7 @@ class Combination(Generic[Name]):
         return True
 
     def snapshot(self) -> dict[str, Any]:
-        """What was given out; the members are kept by who knows their names."""
+        """Return the last output; the owner of the members stores them."""
         state: dict[str, Any] = {} if self.last is None else {"watermark": self.last}
         return state | ({"idle": True} if self.status is Status.IDLE else {})
 
@@ -111,8 +117,11 @@ class Combination(Generic[Name]):
 
 
 class Multiplexer(Combination[Name]):
-    """The partitions of one topic, or two inputs of an operator. Changes act when `combine` is
-    called: at once for what a punctuated generator says, at the periodic emission otherwise."""
+    """Combines the partitions of one topic, or two inputs of an operator.
+
+    Changes take effect when `combine` is called: at once for a punctuated watermark, at the
+    periodic emission for every other.
+    """
 
     __slots__ = ()
 
@@ -123,24 +132,24 @@ class Multiplexer(Combination[Name]):
         del self.members[name]
 
     def advance(self, name: Name, watermark: int) -> bool:
-        """A member's watermark, which also makes it active; whether that changes the member."""
+        """Raise a member's watermark and make it active; return whether the member changed."""
         member = self.members[name]
         was_idle, member.idle = member.idle, False
-        return member.risen(watermark) or was_idle
+        return member.raise_to(watermark) or was_idle
 
-    def idle(self, name: Name) -> None:
+    def mark_idle(self, name: Name) -> None:
         self.members[name].idle = True
 
-    def active(self, name: Name) -> None:
+    def mark_active(self, name: Name) -> None:
         self.members[name].idle = False
 
-    def immediate(self, name: Name, watermark: int) -> list[Signal]:
-        """A watermark that acts at once, where it can."""
+    def advance_at_once(self, name: Name, watermark: int) -> list[Signal]:
+        """Raise a member's watermark and return the signals that follow from it."""
         return self.combine() if self.advance(name, watermark) else []
 
 
-class Valve(Combination[Name]):
-    """Inputs that are combined where they meet; each call gives what goes on from there."""
+class StatusWatermarkValve(Combination[Name]):
+    """Combines inputs like Flink's class of this name; each call returns the new signals."""
 
     __slots__ = ()
 
@@ -149,50 +158,52 @@ class Valve(Combination[Name]):
         self.members = {name: Member() for name in names}
 
     def advance(self, name: Name, watermark: int) -> list[Signal]:
-        """An input's watermark; one of an idle input, or not a higher one, is ignored."""
+        """Raise an input's watermark; ignore it if the input is idle or it is not higher."""
         member = self.members[name]
-        if member.idle or not member.risen(watermark):
+        if member.idle or not member.raise_to(watermark):
             return []
-        member.counts = member.counts or self._caught_up(member)
+        member.counts = member.counts or self._has_caught_up(member)
         return self.combine()
 
-    def turn(self, name: Name, status: Status) -> list[Signal]:
-        """An input's status; a repeated one is ignored."""
+    def set_status(self, name: Name, status: Status) -> list[Signal]:
+        """Set an input's status; ignore a repeated one."""
         member = self.members[name]
         if member.idle is (status is Status.IDLE):
             return []
         member.idle = status is Status.IDLE
-        member.counts = not member.idle and self._caught_up(member)
+        member.counts = not member.idle and self._has_caught_up(member)
         return self.combine()
 
-    def take(self, name: Name, signals: Iterable[Signal]) -> list[Signal]:
-        """All that a Multiplexer gave."""
-        given: list[Signal] = []
+    def apply(self, name: Name, signals: Iterable[Signal]) -> list[Signal]:
+        """Apply the signals of a Multiplexer to one input, in order."""
+        emitted: list[Signal] = []
         for signal in signals:
             if isinstance(signal, Status):
-                given += self.turn(name, signal)
+                emitted += self.set_status(name, signal)
             else:
-                given += self.advance(name, signal)
-        return given
+                emitted += self.advance(name, signal)
+        return emitted
 
-    def _caught_up(self, member: Member) -> bool:
+    def _has_caught_up(self, member: Member) -> bool:
         if self.last is None:
             return True
         return member.watermark is not None and member.watermark >= self.last
 
 
-def _lowest(members: Iterable[Member]) -> int | None:
-    """The minimum over active members that count; None where one of them has no watermark yet, or
-    where there are none."""
-    found: int | None = None
+def _find_lowest(members: Iterable[Member]) -> int | None:
+    """Return the minimum over the active members that count.
+
+    None if there is none, or if one of them has no watermark yet.
+    """
+    lowest: int | None = None
     for member in members:
         if member.idle or not member.counts:
             continue
         if member.watermark is None:
             return None
-        found = member.watermark if found is None else min(found, member.watermark)
-    return found
+        lowest = member.watermark if lowest is None else min(lowest, member.watermark)
+    return lowest
 
 
-def _highest(members: Iterable[Member]) -> int | None:
+def _find_highest(members: Iterable[Member]) -> int | None:
     return max((m.watermark for m in members if m.watermark is not None), default=None)

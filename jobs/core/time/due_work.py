@@ -1,84 +1,91 @@
-"""Agenda: what time will make due in a job's state, as its driver knows it.
+"""DueWork: what the driver knows of the work in a job's state that time makes due.
 
     watermark ──► boundary of the event clock, or `size` rows ──┐
               ──► the state's first timer of the event clock  ──┼──► due: an epoch without data
     now       ──► the state's first timer of processing time  ──┘
 
-The driver sees no group. Of the timers it knows the first one, because folds report those that they
-see and set; of what is withheld, how many rows went into it. All of that is part of the epoch row,
-and a start goes on from it.
+The driver sees no group. It knows the first timer, because folds report the timers that they see
+and set, and how many rows went into withheld results. The epoch row has a snapshot of all that, and
+a start goes on from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.window_closing import Closing
 from jobs.core.time.bundle_clocks import EventTimeAssigner
 from schemas.limits import EXPIRY_LATE_PARTS
 from schemas.spec.job import MiniBatch
+from schemas.table.epoch import DueWorkSnapshot
 
 
-class Due(NamedTuple):
-    """What an epoch without data is to do; groups expire in any case whose time has come, and the
-    windows that the watermark has passed are complete or closed."""
+class Work(NamedTuple):
+    """The work of an epoch without data, in addition to groups that expire by `now_ms`.
+
+    `release` says whether to release withheld results; windows up to `watermark` complete or close.
+    """
 
     now_ms: int
     release: bool
     watermark: int | None = None
 
 
-class Agenda:
-    """Asked before and after each epoch, and between them."""
+class DueWork:
+    """Tracks the due work of a job. The driver checks it before, after and between epochs."""
 
     def __init__(
         self,
         minibatch: MiniBatch,
         ttl_ms: int,
-        told: Mapping[str, Any] | None,
+        snapshot: DueWorkSnapshot | None,
         *,
         fresh: bool,
         closing: Closing | None = None,
     ) -> None:
-        """`told` is what the newest epoch row says; a fresh job has no state yet."""
-        known: Mapping[str, Any] = told or {}
+        """Continue from the `snapshot` of the newest epoch row; a `fresh` job has no state yet."""
+        known = snapshot or DueWorkSnapshot()
         self.withholds = minibatch.clock == "event"
         self.closing = closing
         self.watermark: int | None = None  # of the newest epoch row
-        self._passed: int | None = known.get("passed")  # up to which windows are told
+        self._emitted_to = known.passed  # the watermark up to which windows are emitted
         closes = closing is not None
-        self._keeps = self.withholds or ttl_ms > 0 or closes or told is not None
+        self._keeps = self.withholds or ttl_ms > 0 or closes or snapshot is not None
         self._ttl_ms = ttl_ms
         self._size = minibatch.size
-        self._now = int(known.get("now", 0))
-        # None: nobody knows; then one look at every bucket tells.
-        self._timers: dict[str, int] | None = known.get("timers", {} if fresh else None)
-        self._withheld = int(known.get("withheld", 0))
-        self._ending = bool(known.get("ending", False))
-        self.released: int | None = known.get("released")
+        self._now = known.now
+        # None: unknown; an epoch without data visits every bucket and reports them.
+        self._timers: dict[str, int] | None = known.timers
+        if known.timers is None and fresh:
+            self._timers = {}
+        self._withheld = known.withheld
+        self._ending = known.ending
+        self.released = known.released
         self._assigner: EventTimeAssigner | None = None
         if self.withholds:
             assert minibatch.interval_ms is not None
             self._assigner = EventTimeAssigner(minibatch.interval_ms)
-            if "assigner" in known:
-                self._assigner.restore(known["assigner"])
-        elif self._withheld:  # by a spec of before
+            if known.assigner is not None:
+                self._assigner.restore(known.assigner)
+        elif self._withheld:  # by an earlier spec
             self._ending = True
 
     def advance(self, now_ms: int) -> int:
-        """Let time go on, and say what time an epoch has: a restart may find the machine's clock
-        set back."""
+        """Advance processing time and return it; it never goes back, even if the clock does."""
         self._now = max(self._now, now_ms)
         return self._now
 
-    def due(self, now_ms: int) -> Due | None:
-        """What time has made due. That a group expires is looked at now and then only, so that
-        many groups make few epochs."""
+    def due(self, now_ms: int) -> Work | None:
+        """Return the work that is due at `now_ms`, or None.
+
+        Expiry is checked once per TTL/100, so that groups that expire close together share one
+        epoch.
+        """
         now = self.advance(now_ms)
-        looked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
-        expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, looked)
+        checked = now - now % max(1, self._ttl_ms // EXPIRY_LATE_PARTS)
+        expiring = self._ttl_ms > 0 and self._first_timer_is_due(Clock.PROCESSING, checked)
         passed = (
             self.closing is not None
             and self.watermark is not None
@@ -86,7 +93,7 @@ class Agenda:
         )
         if not (expiring or passed or self._ending):
             return None
-        return Due(now, self._ending, self.watermark if self.closing else None)
+        return Work(now, self._ending, self.watermark if self.closing else None)
 
     def _first_timer_is_due(self, clock: Clock, time: int) -> bool:
         if self._timers is None:
@@ -94,8 +101,8 @@ class Agenda:
         first = self._timers.get(clock)
         return first is not None and first <= time
 
-    def folded(self, rows: int, timers: Iterable[Mapping[str, int]]) -> None:
-        """An epoch with data: its rows, and the first timers that its folds report."""
+    def observe_fold(self, rows: int, timers: Iterable[Mapping[str, int]]) -> None:
+        """Observe an epoch with data: its rows, and the first timers that its folds report."""
         if self._timers is not None:
             self._timers = _first(self._timers, *timers)
         if self.withholds:
@@ -103,59 +110,52 @@ class Agenda:
             if self._size is not None and self._withheld >= self._size:
                 self._ending = True
 
-    def passed(self, due: Due, timers: Iterable[Mapping[str, int]]) -> None:
-        """An epoch has done what was due, in all buckets."""
+    def complete(self, work: Work, timers: Iterable[Mapping[str, int]]) -> None:
+        """Observe an epoch that has done the work in all buckets, and the timers left there."""
         self._timers = _first(*timers)
-        self._passed = due.watermark
-        if due.release:
+        self._emitted_to = work.watermark
+        if work.release:
             self._withheld, self._ending = 0, False
-            self.released = self._assigner.given if self._assigner else None
+            self.released = self._assigner.emitted if self._assigner else None
 
-    def heard(self, watermark: int | None) -> None:
-        """How far the job's watermark has come."""
+    def observe_watermark(self, watermark: int | None) -> None:
+        """Observe how far the job's watermark has advanced."""
         self.watermark = watermark
         if watermark is not None and not self._first_timer_is_due(Clock.EVENT, watermark):
-            self._passed = watermark
+            self._emitted_to = watermark
         if self._assigner is None or watermark is None:
             return
-        on = self._assigner.watermark(watermark)
-        if on is not None:
+        boundary = self._assigner.pass_watermark(watermark)
+        if boundary is not None:
             if self._withheld:
                 self._ending = True
             else:
-                self.released = on
+                self.released = boundary
 
-    def told(self) -> dict[str, Any] | None:
-        """For the row of an epoch that is about to be committed; None where nothing is kept."""
+    def snapshot(self) -> DueWorkSnapshot | None:
+        """Return the snapshot for the next epoch row; None if the job has nothing to keep."""
         if not self._keeps:
             return None
-        told: dict[str, Any] = {"now": self._now}
-        if self.closing is not None:
-            told["emits"] = _emits(self.closing)
-            if self._passed is not None:
-                told["passed"] = self._passed
-        if self._timers is not None:
-            told["timers"] = self._timers
-        if self._withheld:
-            told["withheld"] = self._withheld
-        if self._ending:
-            told["ending"] = True
-        if self.released is not None:
-            told["released"] = self.released
-        if self._assigner is not None:
-            told["assigner"] = self._assigner.snapshot()
-        return told
+        return DueWorkSnapshot(
+            now=self._now,
+            emits=_emits(self.closing),
+            passed=None if self.closing is None else self._emitted_to,
+            timers=self._timers,
+            withheld=self._withheld,
+            ending=self._ending,
+            released=self.released,
+            assigner=None if self._assigner is None else self._assigner.snapshot(),
+        )
 
 
-def other_windows(told: Mapping[str, Any] | None, closing: Closing | None) -> str | None:
-    """Why a job cannot go on from an epoch row's agenda: its groups wait for other things than
-    the spec says."""
-    before, now = (told or {}).get("emits"), _emits(closing)
+def refuse_other_windows(snapshot: DueWorkSnapshot | None, closing: Closing | None) -> str | None:
+    """Return why a job cannot continue from a snapshot: the spec emits windows differently."""
+    before, now = None if snapshot is None else snapshot.emits, _emits(closing)
     if before == now:
         return None
     return (
-        f"its state was made with {_said(before)}, and the spec now says {_said(now)}; go back, or "
-        "give the job a new name"
+        f"its state was made with {_sentence(before)}, and the spec now has {_sentence(now)}; "
+        "restore the old spec, or give the job a new name"
     )
 
 
@@ -163,12 +163,12 @@ def _emits(closing: Closing | None) -> str | None:
     return None if closing is None else "final" if closing.final else "changes"
 
 
-def _said(emits: str | None) -> str:
+def _sentence(emits: str | None) -> str:
     return "windows that never close" if emits is None else f"emit: {emits} and windows that close"
 
 
 def _first(*timers: Mapping[str, int]) -> dict[str, int]:
-    """The first timer of each clock."""
+    """Return the first timer of each clock."""
     found: dict[str, int] = {}
     for each in timers:
         for clock, time in each.items():

@@ -1,13 +1,13 @@
-"""Idleness: whether a partition has been silent for so long that nobody need wait for it.
+"""Idleness: ignore a partition without records for `after` milliseconds in the watermark.
 
-    record ──► heard          probe: heard since the last one? ─ yes ─► not silent, timer off
+    record ──► active         probe: active since the last one? ─ yes ─► not idle, timer off
                                      └─ no: timer off? ─ yes ─► timer on, from now
                                                └─ no: on for longer than `after`? ──► idle
 
-The timer is Flink's, so the first mark comes two probes and more than `after` behind the last
-record. The probes are those of the periodic emission. Time in which the partition is paused does
-not count: it was not asked, so it was not silent. A partition with records that nobody has read
-yet is not silent either (Flink knows nothing of those).
+The timer is Flink's: a partition becomes idle two probes and more than `after` after its last
+record. The periodic emission probes. Time in which the partition is paused does not count, because
+the job does not read it then. A partition with unread records is not idle either (Flink does not
+check for unread records).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 
 
 class IdlenessTimer:
-    """One partition's silence. Times are milliseconds on any clock that does not go back."""
+    """Measures how long one partition has no records, in ms of a clock that never goes back."""
 
-    __slots__ = ("_after", "_heard", "_paused_at", "_since")
+    __slots__ = ("_active", "_after", "_paused_at", "_since")
 
     def __init__(self, after: int) -> None:
         if after <= 0:
             raise ValueError(f"idle_after is {after} ms; it must be greater than 0")
         self._after = after
-        self._heard = False  # anything since the last probe
-        self._since: int | None = None  # when the silence began; moved on by every pause
+        self._active = False  # records since the last probe
+        self._since: int | None = None  # start of the silence; every pause moves it on
         self._paused_at: int | None = None
 
-    def activity(self) -> None:
-        self._heard = True
+    def record_activity(self) -> None:
+        self._active = True
 
     def pause(self, now: int) -> None:
         if self._paused_at is None:
@@ -44,33 +44,35 @@ class IdlenessTimer:
         self._paused_at = None
 
     def probe(self, now: int) -> bool:
-        """Look at the partition, and say whether it is idle."""
-        now = self._own(now)
-        if self._heard:
-            self._heard, self._since = False, None
+        """Check the partition once and return whether it is idle."""
+        now = self._listening_time(now)
+        if self._active:
+            self._active, self._since = False, None
         elif self._since is None:
             self._since = now
         else:
             return now - self._since > self._after
         return False
 
-    def idle_in(self, now: int) -> int:
-        """How long until a probe would say idle if nothing more is heard; 0: the next one."""
-        if self._since is None or self._heard:
+    def time_to_idle(self, now: int) -> int:
+        """Return the ms until a probe finds the partition idle if no record comes; 0: the next."""
+        if self._since is None or self._active:
             return self._after + 1
-        return max(0, self._since + self._after + 1 - self._own(now))
+        return max(0, self._since + self._after + 1 - self._listening_time(now))
 
-    def _own(self, now: int) -> int:
+    def _listening_time(self, now: int) -> int:
         return now if self._paused_at is None else self._paused_at
 
     def snapshot(self, now: int) -> dict[str, Any]:
-        """How long the silence has lasted, not since when: while nobody runs, nobody listens."""
-        silent = {} if self._since is None else {"silent_ms": self._own(now) - self._since}
-        return silent | ({"heard": True} if self._heard else {})
+        """Return how long the silence has lasted; time while no driver runs does not count."""
+        silent = (
+            {} if self._since is None else {"silent_ms": self._listening_time(now) - self._since}
+        )
+        return silent | ({"heard": True} if self._active else {})
 
     def restore(self, state: Mapping[str, Any], now: int) -> None:
-        """As it was at a snapshot, not paused."""
+        """Continue from a snapshot, not paused."""
         silent = state.get("silent_ms")
         self._since = None if silent is None else now - silent
-        self._heard = bool(state.get("heard"))
+        self._active = bool(state.get("heard"))
         self._paused_at = None

@@ -1,14 +1,14 @@
-"""The time of a job: what its partitions have shown, combined into one watermark and one status.
+"""The time of a job: combine the watermarks of its partitions into a watermark and a status.
 
-    partition: generator, idleness timer ──┐
-    partition: generator, idleness timer ──┼─► Multiplexer a topic ──► Valve ──► watermark, status
-    partition: ...                         ┘          │
-                                                      └─► Alignment: who is paused
+    partition: generator, idleness timer ─┐
+    partition: generator, idleness timer ─┼─► Multiplexer per topic ──► StatusWatermarkValve
+    partition: ...                        ┘     │                          └─► watermark, status
+                                                └─► Alignment: paused partitions
 
-Per epoch the driver tells what each range has read (`observe`) and then lets time pass
-(`pass_time`); out come the signals of the epoch, and who is to be read next. Now is always told,
-in epoch milliseconds. `snapshot` is part of the epoch's row, and a restarted driver goes on from
-it: while nobody ran, nobody was silent.
+For each epoch the driver reports what each range has read (`observe`) and then lets time pass
+(`pass_time`). Both return the signals of the epoch; `paused` has the partitions not to read next.
+The caller passes `now`, in epoch milliseconds. The epoch row stores `snapshot`, and a restarted
+driver continues from it: time while no driver runs makes no partition idle.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.core.time.alignment import Alignment
-from jobs.core.time.combine import Multiplexer, Signal, Status, Valve
+from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
 from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.watermark_generators import Generator, generator
+from jobs.core.time.watermark_generators import Generator, make_generator
 from schemas.spec.job import Watermark
-
-Place = tuple[str, int]  # topic and partition
+from schemas.table.epoch import TopicPartition
 
 
 class Partition:
-    """What is remembered of one partition."""
+    """The time state of one partition."""
 
-    __slots__ = ("fresh", "generator", "heard_at", "stopped", "timer", "unread")
+    __slots__ = ("fresh", "generator", "last_record_at", "stopped", "timer", "unread")
 
     def __init__(self, generator: Generator, timer: IdlenessTimer | None) -> None:
         self.generator = generator
         self.timer = timer
-        self.heard_at: int | None = None
-        self.fresh = False  # heard since time last passed
+        self.last_record_at: int | None = None  # processing time of its last record
+        self.fresh = False  # had records since the last pass_time
         self.unread = False
-        self.stopped = False  # paused by somebody, not by alignment
+        self.stopped = False  # paused by the operator, not by alignment
 
 
 class Source:
-    """One topic: its partitions, and their combination."""
+    """One topic: its partitions, and their combined watermark."""
 
     __slots__ = ("combined", "partitions")
 
@@ -51,7 +50,7 @@ class Source:
 
 
 class JobTime:
-    """All of a job's time. Signals come in the order in which they are to be passed on."""
+    """The time of a whole job. Its methods return signals in the order to emit them in."""
 
     def __init__(
         self,
@@ -59,21 +58,21 @@ class JobTime:
         topics: Sequence[str],
         now: int = 0,
         *,
-        make: Callable[[], Generator] | None = None,
+        make_custom: Callable[[], Generator] | None = None,
     ) -> None:
-        """`make` gives the generator of a partition where the spec names a class."""
+        """`make_custom` makes the generator of a partition if the spec names a class."""
         self.now = now
         self._spec = spec
-        self._make = make or (lambda: generator(spec))
+        self._make_generator = make_custom or (lambda: make_generator(spec))
         self._sources = {topic: Source() for topic in topics}
-        self._valve: Valve[str] = Valve(topics)
+        self._valve: StatusWatermarkValve[str] = StatusWatermarkValve(topics)
         self._emitted_at: int | None = None
         align = spec.align
-        self._alignment: Alignment[Place] | None = (
+        self._alignment: Alignment[TopicPartition] | None = (
             Alignment(align.max_drift_ms, align.every_ms, now) if align else None
         )
 
-    # --- where time stands ------------------------------------------------------------------------
+    # --- the present state ------------------------------------------------------------------------
 
     @property
     def watermark(self) -> int | None:
@@ -84,52 +83,51 @@ class JobTime:
         return self._valve.status
 
     @property
-    def aligned_out(self) -> frozenset[Place]:
-        """Who is ahead of the group, and waits for it."""
+    def paused_by_alignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ahead of their alignment group."""
         return self._alignment.paused if self._alignment else frozenset()
 
     @property
-    def paused(self) -> frozenset[Place]:
-        """Whoever is not to be read now."""
-        stopped = (place for place, partition in self._places() if partition.stopped)
-        return self.aligned_out.union(stopped)
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that must not be read now: paused by alignment or by the operator."""
+        stopped = (key for key, partition in self._all_partitions() if partition.stopped)
+        return self.paused_by_alignment.union(stopped)
 
     @property
     def wakes_at(self) -> int | None:
-        """When `pass_time` has something to do again; None: whenever it is first called."""
+        """The next time at which `pass_time` has work; None: at its first call."""
         if self._emitted_at is None:
             return None
         emission = self._emitted_at + self._spec.emit_every_ms
-        return min(emission, self._alignment.tells_at) if self._alignment else emission
+        return min(emission, self._alignment.next_update_at) if self._alignment else emission
 
-    def reported(self) -> list[int]:
-        """What this job's sources tell their alignment group: those that are active, and have a
-        watermark."""
+    def active_watermarks(self) -> list[int]:
+        """Return the watermarks of the active sources, which the alignment group compares."""
         combined = (source.combined for source in self._sources.values())
         return [
             each.last for each in combined if each.last is not None and each.status is Status.ACTIVE
         ]
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def add(self, topic: str, partition: int) -> list[Signal]:
-        """A partition that is read from now on; the watermark waits for its first one."""
+        """Add a partition; the job's watermark waits for the partition's first watermark."""
         source = self._sources[topic]
         if partition in source.partitions:
             return []
         after = self._spec.idle_after_ms
         timer = None if after is None else IdlenessTimer(after)
-        source.partitions[partition] = Partition(self._make(), timer)
+        source.partitions[partition] = Partition(self._make_generator(), timer)
         source.combined.register(partition)
-        return self._valve.take(topic, source.combined.combine())
+        return self._valve.apply(topic, source.combined.combine())
 
     def remove(self, topic: str, partition: int) -> None:
-        """A partition that is read no longer; the others go on with the next emission."""
+        """Remove a partition; the watermark can rise without it at the next emission."""
         source = self._sources[topic]
         del source.partitions[partition]
         source.combined.unregister(partition)
         if self._alignment:
-            self._alignment.forget((topic, partition))
+            self._alignment.remove(TopicPartition(topic, partition))
 
     def observe(
         self,
@@ -141,10 +139,11 @@ class JobTime:
         *,
         unread: bool = False,
     ) -> list[Signal]:
-        """A range that was read: how many records, the greatest time in it, the greatest time up
-        to its last mark (None: there is none), and whether the broker has more.
+        """Observe a range that was read, and return the signals that cannot wait.
 
-        Only what cannot wait comes out: that the job is active again, and punctuation.
+        `latest` is the greatest time in the range, `marked` the greatest time up to its last mark
+        (None: no mark), `unread` whether the broker has more records. Signals that cannot wait are
+        ACTIVE and punctuated watermarks.
         """
         signals = self.add(topic, partition)
         source = self._sources[topic]
@@ -153,17 +152,17 @@ class JobTime:
         if records == 0 and not unread:
             return signals
         if source.combined.members[partition].idle:
-            source.combined.active(partition)
-            signals += self._valve.take(topic, source.combined.combine())
+            source.combined.mark_active(partition)
+            signals += self._valve.apply(topic, source.combined.combine())
         if records == 0:
             return signals
-        found.heard_at, found.fresh = self.now, True
+        found.last_record_at, found.fresh = self.now, True
         if found.timer:
-            found.timer.activity()
+            found.timer.record_activity()
         at_once = found.generator.observe(latest, marked, self.now)
         if at_once is not None:
-            signals += self._valve.take(topic, source.combined.immediate(partition, at_once))
-            self._align_between()
+            signals += self._valve.apply(topic, source.combined.advance_at_once(partition, at_once))
+            self._extend_alignment()
         return signals
 
     def pause(self, topic: str, partition: int) -> None:
@@ -175,14 +174,14 @@ class JobTime:
         self._pause_timers()
 
     def pass_time(self, now: int, others: Iterable[int] = ()) -> list[Signal]:
-        """The end of an epoch, or a look in between: what time and the observations bring.
+        """Advance to `now`, at the end of an epoch or in between; return the periodic signals.
 
         `others` are the watermarks that the other jobs of the alignment group report.
         """
         self.now = max(self.now, now)
-        for _, partition in self._places():
+        for _, partition in self._all_partitions():
             if partition.fresh:
-                partition.heard_at, partition.fresh = self.now, False
+                partition.last_record_at, partition.fresh = self.now, False
         signals: list[Signal] = []
         every, before = self._spec.emit_every_ms, self._emitted_at
         if before is None or self.now - before >= every:
@@ -192,45 +191,45 @@ class JobTime:
         return signals
 
     def advance(self, now: int, others: Iterable[int] = ()) -> None:
-        """Let the clock go on, and a new alignment maximum be told when it is due."""
+        """Advance the clock, and update the alignment maximum if that is due."""
         self.now = max(self.now, now)
-        if self._alignment and self._alignment.tells_at <= self.now:
-            self._alignment.tell([*self.reported(), *others], self.now)
-            self._alignment.resume(self._running())
+        if self._alignment and self._alignment.next_update_at <= self.now:
+            self._alignment.update_allowed([*self.active_watermarks(), *others], self.now)
+            self._alignment.reset_paused(self._aligned_watermarks())
             self._pause_timers()
 
     def emit(self) -> list[Signal]:
-        """The periodic emission: every partition's silence is probed, every generator asked."""
+        """Emit the periodic watermarks: probe each partition for idleness, call its generator."""
         signals: list[Signal] = []
         paused = self.paused
         for topic, source in self._sources.items():
             for number, partition in source.partitions.items():
                 was_idle = source.combined.members[number].idle
-                may_turn = was_idle or (topic, number) not in paused
-                if self._silent(partition) and may_turn:
-                    source.combined.idle(number)
+                may_be_idle = was_idle or TopicPartition(topic, number) not in paused
+                if self._probe(partition) and may_be_idle:
+                    source.combined.mark_idle(number)
                 elif (watermark := partition.generator.emit(self.now)) is not None:
                     source.combined.advance(number, watermark)
-            signals += self._valve.take(topic, source.combined.combine())
-        self._align_between()
+            signals += self._valve.apply(topic, source.combined.combine())
+        self._extend_alignment()
         return signals
 
-    def _silent(self, partition: Partition) -> bool:
-        """What a probe says; a paused partition does not turn idle, whatever it says."""
+    def _probe(self, partition: Partition) -> bool:
+        """Return whether the partition has been silent; the caller ignores it while paused."""
         if partition.timer is None:
             return False
         if partition.unread:
-            partition.timer.activity()
+            partition.timer.record_activity()
         return partition.timer.probe(self.now)
 
-    def _align_between(self) -> None:
-        if self._alignment and self._alignment.pause(self._running()):
+    def _extend_alignment(self) -> None:
+        if self._alignment and self._alignment.extend_paused(self._aligned_watermarks()):
             self._pause_timers()
 
-    def _running(self) -> dict[Place, int]:
-        """Watermarks of the partitions that take part in alignment."""
+    def _aligned_watermarks(self) -> dict[TopicPartition, int]:
+        """Return the watermarks of the partitions that take part in alignment."""
         return {
-            (topic, number): member.watermark
+            TopicPartition(topic, number): member.watermark
             for topic, source in self._sources.items()
             if source.combined.last is not None
             for number, member in source.combined.members.items()
@@ -238,62 +237,64 @@ class JobTime:
         }
 
     def _pause_timers(self) -> None:
-        paused = self.aligned_out
-        for place, partition in self._places():
+        paused = self.paused_by_alignment
+        for key, partition in self._all_partitions():
             if partition.timer is None:
                 continue
-            if partition.stopped or place in paused:
+            if partition.stopped or key in paused:
                 partition.timer.pause(self.now)
             else:
                 partition.timer.resume(self.now)
 
-    def _places(self) -> Iterator[tuple[Place, Partition]]:
+    def _all_partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
         for topic, source in self._sources.items():
             for number, partition in source.partitions.items():
-                yield (topic, number), partition
+                yield TopicPartition(topic, number), partition
 
-    # --- what a person is told --------------------------------------------------------------------
+    # --- views for status pages -------------------------------------------------------------------
 
-    def partitions(self) -> list[PartitionTime]:
-        """Every partition, in order."""
-        held, paused = self._holding(), self.paused
+    def list_partitions(self) -> list[PartitionTime]:
+        """Return the time of every partition, ordered by topic and number."""
+        holding, paused = self._find_holding(), self.paused
         return [
-            self._view(place, partition, place in paused, place in held)
-            for place, partition in sorted(self._places(), key=lambda each: each[0])
+            self._view(key, partition, key in paused, key in holding)
+            for key, partition in sorted(self._all_partitions(), key=lambda each: each[0])
         ]
 
-    def held_by(self) -> list[PartitionTime]:
-        """The partitions that the job's watermark waits for."""
-        return [partition for partition in self.partitions() if partition.holds]
+    def list_holding(self) -> list[PartitionTime]:
+        """Return the partitions that the job's watermark waits for."""
+        return [partition for partition in self.list_partitions() if partition.holds]
 
-    def _view(self, place: Place, found: Partition, paused: bool, holds: bool) -> PartitionTime:
-        topic, number = place
+    def _view(
+        self, key: TopicPartition, time: Partition, paused: bool, holds: bool
+    ) -> PartitionTime:
+        topic, number = key
         member = self._sources[topic].combined.members[number]
-        to_idle = found.timer and not (member.idle or paused or found.unread)
+        to_idle = time.timer and not (member.idle or paused or time.unread)
         return PartitionTime(
             topic=topic,
             partition=number,
             watermark=member.watermark,
             idle=member.idle,
             paused=paused,
-            unread=found.unread,
-            silent_ms=None if found.heard_at is None else self.now - found.heard_at,
-            idle_in_ms=found.timer.idle_in(self.now) if found.timer and to_idle else None,
+            unread=time.unread,
+            silent_ms=None if time.last_record_at is None else self.now - time.last_record_at,
+            idle_in_ms=time.timer.time_to_idle(self.now) if time.timer and to_idle else None,
             holds=holds,
         )
 
-    def _holding(self) -> set[Place]:
-        """The lowest partitions of the lowest topics, among those that count."""
+    def _find_holding(self) -> set[TopicPartition]:
+        """Return the slowest partitions of the slowest topics, among the members that count."""
         return {
-            (topic, number)
-            for topic in self._valve.slowest()
-            for number in self._sources[topic].combined.slowest()
+            TopicPartition(topic, number)
+            for topic in self._valve.find_slowest()
+            for number in self._sources[topic].combined.find_slowest()
         }
 
-    # --- what survives a restart ------------------------------------------------------------------
+    # --- snapshot and restore ---------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it as JSON; what is as at the start is left out."""
+        """Return the whole state as JSON values, without values that equal their defaults."""
         state: dict[str, Any] = {"now": self.now}
         if self._emitted_at is not None:
             state["emitted"] = self._emitted_at
@@ -312,20 +313,20 @@ class JobTime:
         if not self._valve.members[topic].counts:
             state["behind"] = True
         state["partitions"] = {
-            str(number): self._partition_snapshot((topic, number), partition)
+            str(number): self._partition_snapshot(TopicPartition(topic, number), partition)
             for number, partition in source.partitions.items()
         }
         return state
 
-    def _partition_snapshot(self, place: Place, partition: Partition) -> dict[str, Any]:
+    def _partition_snapshot(self, key: TopicPartition, partition: Partition) -> dict[str, Any]:
         state = partition.generator.snapshot()
         if partition.timer:
             state |= partition.timer.snapshot(self.now)
-        if partition.heard_at is not None:
-            state["heard_ms"] = self.now - partition.heard_at
+        if partition.last_record_at is not None:
+            state["heard_ms"] = self.now - partition.last_record_at
         marks = {
-            "idle": self._sources[place[0]].combined.members[place[1]].idle,
-            "ahead": place in self.aligned_out,
+            "idle": self._sources[key.topic].combined.members[key.partition].idle,
+            "ahead": key in self.paused_by_alignment,
             "stopped": partition.stopped,
             "unread": partition.unread,
             "fresh": partition.fresh,
@@ -333,21 +334,23 @@ class JobTime:
         return state | {name: True for name, holds in marks.items() if holds}
 
     def restore(self, state: Mapping[str, Any], now: int | None = None) -> None:
-        """Go on from a snapshot, at `now`; time since the snapshot counts for no silence. Topics
-        that the job does not read are left alone."""
+        """Continue from a snapshot at `now`; the time since the snapshot makes no partition idle.
+
+        Topics that the job does not read are ignored.
+        """
         self.now = state["now"] if now is None else max(now, state["now"])
         emitted = state.get("emitted")
         self._emitted_at = None if emitted is None else emitted + self.now - state["now"]
         self._valve.last = state.get("combined")
         self._valve.status = Status(state["status"])
-        ahead: list[Place] = []
+        ahead: list[TopicPartition] = []
         for topic in self._sources.keys() & state["topics"].keys():
             ahead += self._restore_source(topic, state["topics"][topic])
         if self._alignment and "alignment" in state:
             self._alignment.restore(state["alignment"], ahead, self.now)
         self._pause_timers()
 
-    def _restore_source(self, topic: str, state: Mapping[str, Any]) -> list[Place]:
+    def _restore_source(self, topic: str, state: Mapping[str, Any]) -> list[TopicPartition]:
         source, member = self._sources[topic], self._valve.members[topic]
         source.combined.restore(state)
         member.watermark = source.combined.last
@@ -356,17 +359,17 @@ class JobTime:
         for text, kept in state["partitions"].items():
             self._restore_partition(source, int(text), kept)
         numbers = (int(text) for text, kept in state["partitions"].items() if kept.get("ahead"))
-        return [(topic, number) for number in numbers]
+        return [TopicPartition(topic, number) for number in numbers]
 
     def _restore_partition(self, source: Source, number: int, state: Mapping[str, Any]) -> None:
         after = self._spec.idle_after_ms
         timer = None if after is None else IdlenessTimer(after)
-        partition = Partition(self._make(), timer)
+        partition = Partition(self._make_generator(), timer)
         partition.generator.restore(state)
         if timer:
             timer.restore(state, self.now)
         heard = state.get("heard_ms")
-        partition.heard_at = None if heard is None else self.now - heard
+        partition.last_record_at = None if heard is None else self.now - heard
         partition.stopped, partition.unread = "stopped" in state, "unread" in state
         partition.fresh = "fresh" in state
         source.partitions[number] = partition

@@ -1,4 +1,4 @@
-"""What a person is told of a partition's time: where it stands, and why the others wait for it."""
+"""The time of one partition as status pages show it: watermark, idle or paused, who waits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PartitionTime:
-    """One partition as the job's time has it; durations are milliseconds."""
+    """The time of one partition; durations are in milliseconds."""
 
     topic: str
     partition: int
-    watermark: int | None  # None: nothing has come that tells one
+    watermark: int | None  # None: no record has set one yet
     idle: bool
-    paused: bool  # kept from being read, by alignment or by somebody
+    paused: bool  # by alignment or by the operator
     unread: bool  # the broker has records that were not read yet
-    silent_ms: int | None  # since its last record; None: it had none
-    idle_in_ms: int | None  # when it will be idle if nothing comes; None: it will not
+    silent_ms: int | None  # since its last record; None: no record yet
+    idle_in_ms: int | None  # if no record comes; None: never
     holds: bool  # the job's watermark waits for this partition
 
     def __str__(self) -> str:

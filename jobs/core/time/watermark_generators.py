@@ -1,15 +1,15 @@
-"""Generators: from the times that one partition has shown to the watermark it stands for.
+"""Watermark generators: compute the watermark of one partition from its row times.
 
     times of records ──► seen (the greatest) ──┬─► emit(now): the periodic watermark
-    marks among them ──────────────────────────┴─► observe(): the watermark of a mark, at once
+    marked records ────────────────────────────┴─► observe(): the watermark of a mark, at once
 
-A watermark T says: every row with time <= T has arrived. So none goes backwards, and those that
-follow the rows say nothing before the first one. There is no clock here: now is an argument, in
-epoch milliseconds, as all times are.
+A watermark T means: every row with time <= T has arrived. So a watermark never goes back, and a
+generator that follows the rows has none before the first row. There is no clock here: the caller
+passes `now`, in epoch milliseconds like all times.
 
-A generator takes a range of records at a time, as the driver's tasks report it: the greatest time
-in the range, and the greatest one up to its last mark. Times only rise to their maximum, so the
-last mark of a range stands for all of them; `event` is a range of one record.
+A generator observes one range of records at a time, as the driver's tasks report it: the greatest
+time in the range, and the greatest time up to the last marked record. The greatest time only
+rises, so the last mark covers all marks of the range. `event` is a range of one record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas.spec.job import GeneratorClass, Watermark
 
 
 class Generator:
-    """What every generator remembers: the greatest time seen, and the last watermark given."""
+    """Base class: stores the greatest time observed and the last watermark emitted."""
 
     __slots__ = ("last", "seen")
 
@@ -31,27 +31,30 @@ class Generator:
 
     @classmethod
     def of(cls, watermark: Watermark) -> Generator:
-        """How a class of the operator's is made; one with settings of its own reads them here."""
+        """Create a custom generator; override this to read settings of the spec."""
         return cls()
 
     def event(self, time: int | None, marked: bool = False, now: int = 0) -> int | None:
-        """One record; a watermark where it brings one at once."""
+        """Observe one record; return a watermark if the record emits one at once."""
         return self.observe(time, time if marked else None, now)
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        """A range of records that was read: its greatest time, and the greatest one up to its last
-        mark; None where no record has a time, or none is marked."""
-        self.seen = later(self.seen, latest)
+        """Observe a range of records; return a watermark if it emits one at once.
+
+        `latest` is its greatest time, `marked` the greatest time up to its last marked record. Each
+        is None if no record has a time, or none is marked.
+        """
+        self.seen = latest_of(self.seen, latest)
         return None
 
     def emit(self, now: int) -> int | None:
-        """The periodic watermark, where there is a higher one than the last."""
-        return self._risen(self._candidate(now))
+        """Return the periodic watermark if it is higher than the last one, else None."""
+        return self._raise_to(self._candidate(now))
 
     def _candidate(self, now: int) -> int | None:
         return None
 
-    def _risen(self, candidate: int | None) -> int | None:
+    def _raise_to(self, candidate: int | None) -> int | None:
         if candidate is None or (self.last is not None and candidate <= self.last):
             return None
         self.last = candidate
@@ -66,8 +69,11 @@ class Generator:
 
 
 class Bounded(Generator):
-    """Rows come at most `delay` late. Another row with the greatest time may still come, hence the
-    - 1; `exact` is the form without it, as in SQL and in the oldest assigners."""
+    """Watermark for rows that come at most `delay` late: the greatest time - `delay` - 1.
+
+    The - 1 is there because another row with the greatest time may follow. `exact` omits it, as SQL
+    and Flink's oldest assigners do.
+    """
 
     __slots__ = ("_behind",)
 
@@ -80,7 +86,7 @@ class Bounded(Generator):
 
 
 class Punctuated(Generator):
-    """A marked record gives the greatest time so far - `delay`, at once; nothing is periodic."""
+    """Emits the greatest time - `delay` at each marked record, at once and never periodically."""
 
     __slots__ = ("_delay",)
 
@@ -89,13 +95,13 @@ class Punctuated(Generator):
         self._delay = delay
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        at_mark = None if marked is None else later(self.seen, marked)
+        at_mark = None if marked is None else latest_of(self.seen, marked)
         super().observe(latest, None, now)
-        return self._risen(None if at_mark is None else at_mark - self._delay)
+        return self._raise_to(None if at_mark is None else at_mark - self._delay)
 
 
 class Lag(Generator):
-    """Now - `delay`, whatever the rows say; it needs none."""
+    """Emits now - `delay`; it needs no rows."""
 
     __slots__ = ("_delay",)
 
@@ -108,10 +114,11 @@ class Lag(Generator):
 
 
 class Automatic(Generator):
-    """The watermark of ingestion times: the last multiple of `every` before now, so that sources
-    with clocks of their own move together; also before a timer, when a record passes a multiple.
+    """Watermark of ingestion times: the last multiple of `every` before now.
 
-    A record of this very millisecond may follow, so a multiple counts once it has passed.
+    Multiples make sources with different clocks move together. A record that passes a multiple
+    emits it before the timer does. A record of this same millisecond may follow, so a multiple
+    counts only after it has passed.
     """
 
     __slots__ = ("_every",)
@@ -121,39 +128,39 @@ class Automatic(Generator):
         self._every = every
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        self.seen = later(self.seen, now)
+        self.seen = latest_of(self.seen, now)
         return self.emit(now)
 
     def _candidate(self, now: int) -> int | None:
         return (now - 1) // self._every * self._every
 
 
-class Own(Generator):
-    """A generator of the operator's, held to what all are held to: it never goes backwards."""
+class CustomGenerator(Generator):
+    """Wraps an operator's generator, so that its watermark never goes back."""
 
-    __slots__ = ("_own",)
+    __slots__ = ("_custom",)
 
-    def __init__(self, own: Generator) -> None:
+    def __init__(self, custom: Generator) -> None:
         super().__init__()
-        self._own = own
+        self._custom = custom
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
         super().observe(latest, None, now)
-        return self._risen(self._own.observe(latest, marked, now))
+        return self._raise_to(self._custom.observe(latest, marked, now))
 
     def _candidate(self, now: int) -> int | None:
-        return self._own.emit(now)
+        return self._custom.emit(now)
 
     def snapshot(self) -> dict[str, Any]:
-        return super().snapshot() | {"own": self._own.snapshot()}
+        return super().snapshot() | {"own": self._custom.snapshot()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
-        self._own.restore(state.get("own", {}))
+        self._custom.restore(state.get("own", {}))
 
 
-def generator(watermark: Watermark) -> Generator:
-    """The generator that a spec names, for one partition."""
+def make_generator(watermark: Watermark) -> Generator:
+    """Return a new generator of the kind that a spec names, for one partition."""
     match watermark.generator:
         case "bounded":
             return Bounded(watermark.delay_ms, exact=watermark.exact)
@@ -166,11 +173,11 @@ def generator(watermark: Watermark) -> Generator:
         case "automatic":
             return Automatic(watermark.emit_every_ms)
         case GeneratorClass(path=path):
-            raise ValueError(f"{path} is the operator's to make; hand it in")
+            raise ValueError(f"{path} is a custom generator; pass make_generator to JobTime")
 
 
-def later(one: int | None, other: int | None) -> int | None:
-    """The greater of two times, of which either may be unknown."""
+def latest_of(one: int | None, other: int | None) -> int | None:
+    """Return the later of two times; None means unknown."""
     if one is None or other is None:
         return one if other is None else other
     return max(one, other)

@@ -1,1 +1,1 @@
-"""Values: read, written, rounded and ordered."""
+"""SQL values: conversion from and to JSON, rounding, and order keys."""

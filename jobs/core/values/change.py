@@ -1,4 +1,4 @@
-"""Changes: a row with a sign, and the four ops of a changelog."""
+"""Changes: rows with a sign, the ops of a changelog, and the outcomes of decoding a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[Value, ...]
 
 
 class Op(StrEnum):
-    """How a changelog row changes the table: spelled as in Flink's RowKind."""
+    """The kind of a change, spelled as in Flink's RowKind."""
 
     INSERT = "+I"
     UPDATE_BEFORE = "-U"
@@ -21,11 +21,12 @@ class Op(StrEnum):
 
     @property
     def weight(self) -> int:
+        """+1 if the op adds its row, -1 if it retracts it."""
         return 1 if self in (Op.INSERT, Op.UPDATE_AFTER) else -1
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
-    """A decoded message: its changes in order, and the times canal stamped on it (epoch ms)."""
+    """The changes of a message, in order, and the times that the message carries (epoch ms)."""
 
     changes: list[tuple[int, Row]]
     es: int | None = None
@@ -33,7 +34,7 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
 
 
 class Skipped(msgspec.Struct, frozen=True, gc=False):
-    """A message that carries no rows by nature: a tombstone, DDL."""
+    """A valid message without rows: a tombstone, or DDL."""
 
     why: str
 
@@ -43,15 +44,16 @@ class Filtered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """A message that cannot be taken: why, and the path of the offending field in it."""
+    """An invalid message: the reason, and the path of the invalid field in it."""
 
     reason: str
     path: str = "$"
 
 
 class ColumnGone(msgspec.Struct, frozen=True, gc=False):
-    """A declared column is missing from a message's data, or DDL touches it: stop or go on is
-    the job's choice, made by who reads this."""
+    """A message lacks a declared column, or its DDL drops or renames it.
+
+    The job then stops or continues, as `on_schema_change` says."""
 
     column: str
     why: str

@@ -1,5 +1,6 @@
-"""Composite values: how an ARRAY and a ROW look as JSON. Only results and multisets have them, so
-there is a way out and none in."""
+"""Render ARRAY and ROW values as JSON.
+
+Only results and multisets contain such values, so nothing parses them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Write = Callable[[Value], Any]
 
 
 def array_renderer(write: Write) -> Write:
-    """The elements of an array, each as `write` gives it."""
+    """Return a renderer that applies `write` to each element of an array."""
 
     def array(value: Value) -> Any:
         assert isinstance(value, tuple)
@@ -23,7 +24,7 @@ def array_renderer(write: Write) -> Write:
 
 
 def row_renderer(writers: Sequence[Write]) -> Write:
-    """The parts of a row, as an array."""
+    """Return a renderer that writes a row as an array of its parts."""
 
     def row(value: Value) -> Any:
         assert isinstance(value, tuple)
@@ -32,10 +33,10 @@ def row_renderer(writers: Sequence[Write]) -> Write:
     return row
 
 
-def no_value(sql_type: SqlType) -> Callable[[object], Value]:
-    """The converter of a type that nobody can give values of."""
+def refusing_converter(sql_type: SqlType) -> Callable[[object], Value]:
+    """Return a converter that refuses every value: only results have this type."""
 
     def refuse(field: object) -> Value:
-        raise ValueError(f"{sql_type} is the type of a result, and cannot be given as a value")
+        raise ValueError(f"{sql_type} is a type of results; a field cannot have it")
 
     return refuse

@@ -1,4 +1,4 @@
-"""Floats of 64 and 32 bits: one NaN, no negative zero, and roundings that happen once."""
+"""Floats of 64 and 32 bits: one NaN, no negative zero, and conversions that round once."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import math
 import struct
 from decimal import Decimal
 
-# The one NaN: Python finds it again in a dict because it is the same object.
+# The only NaN object: a dict finds NaN only by identity.
 NAN = math.nan
 
 _FLOAT_DIGITS_MAX = 9
 
 
 def canonical_float(number: float) -> float:
-    """The one representation of a float: one NaN, and no negative zero."""
+    """Return the float with the only NaN object for NaN, and 0.0 for -0.0."""
     return NAN if math.isnan(number) else number + 0.0
 
 
-def rounded_to_odd(text: str) -> float:
-    """The double of `text`, with its last bit set where the text lies between two doubles.
+def round_to_odd(text: str) -> float:
+    """Return the double of `text`, with its last bit set if the text lies between two doubles.
 
-    Rounding such a double to 32 bits is rounding the text once: a tie that the first rounding
-    made up would otherwise go the wrong way.
+    Rounding this double to 32 bits rounds the text once. Otherwise the first rounding could create
+    a tie, which the second would resolve the wrong way.
     """
     near = float(text)
     exact = Decimal(text)
@@ -34,7 +34,8 @@ def rounded_to_odd(text: str) -> float:
     return float(odd)
 
 
-def nearest_float(number: float) -> float:
+def round_to_float32(number: float) -> float:
+    """Return the nearest 32-bit float, or an infinity beyond its range."""
     try:
         (rounded,) = struct.unpack("<f", struct.pack("<f", number))
     except OverflowError:
@@ -43,8 +44,9 @@ def nearest_float(number: float) -> float:
 
 
 def shortest_float(value: float) -> float:
+    """Return the double with the fewest digits that rounds to this 32-bit float."""
     for digits in range(1, _FLOAT_DIGITS_MAX + 1):
         short = float(f"{value:.{digits}g}")
-        if nearest_float(short) == value:
+        if round_to_float32(short) == value:
             return short
     return value

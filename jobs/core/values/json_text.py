@@ -1,9 +1,9 @@
-"""A message's bytes as JSON, within bounds: the slow and exact reader behind the fast decoders.
+"""Parse the bytes of a message as JSON, within limits: the exact reader of the decoders.
 
     bytes ──► size ──► UTF-8 ──► depth ──► JSON, numbers kept as their text
 
-What Flink's reader takes, this one takes: a byte order mark, raw control characters in strings,
-the last of duplicate keys, and anything after the first value, which is ignored.
+It accepts what Flink's reader accepts: a byte order mark, raw control characters in strings,
+duplicate keys (the last one counts), and anything after the first value, which it ignores.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _BYTE_ORDER_MARK = "\ufeff"
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_TOO_MANY = b"[" * (limits.MESSAGE_DEPTH_MAX + 1)  # none of them closed before the next
+_TOO_MANY = b"[" * (limits.MESSAGE_DEPTH_MAX + 1)  # so many brackets in a row are too deep
 _SHOWN_CHARACTERS_MAX = 80
 
 
 class JsonNumber(str):
-    """The text of a JSON number: the exact value, whatever type the column turns out to have."""
+    """The text of a JSON number, which is exact for every type of the column."""
 
     __slots__ = ()
 
 
 class UnreadableError(ValueError):
-    """The bytes are not JSON that we take; the text says why."""
+    """The bytes are not acceptable JSON; the text is the reason."""
 
 
-def read(value: bytes, bytes_max: int) -> object:
-    """The first JSON value in `value`; every number in it is a JsonNumber."""
+def read_json(value: bytes, bytes_max: int) -> object:
+    """Return the first JSON value in `value`, with every number as a JsonNumber."""
     if len(value) > bytes_max:
-        raise UnreadableError(f"the message has {len(value)} bytes; at most {bytes_max} are read")
+        raise UnreadableError(f"the message has {len(value)} bytes; the limit is {bytes_max}")
     try:
         text = value.decode("utf-8", "strict").removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8 at byte {error.start}: {error.reason}") from None
-    if too_deep(value):
+    if is_too_deep(value):
         raise UnreadableError(f"nested deeper than {limits.MESSAGE_DEPTH_MAX} levels")
     start = len(text) - len(text.lstrip(_BLANKS))
     try:
@@ -52,19 +52,19 @@ def read(value: bytes, bytes_max: int) -> object:
     return root
 
 
-def acceptable(value: bytes, bytes_max: int) -> bool:
-    """What a fast reader cannot see in the parts that it skips: size, encoding and depth."""
+def is_acceptable(value: bytes, bytes_max: int) -> bool:
+    """Return whether size, encoding and depth are acceptable, which fast decoders do not check."""
     if len(value) > bytes_max:
         return False
-    return (value.isascii() or _valid_utf8(value)) and not too_deep(value)
+    return (value.isascii() or _is_utf8(value)) and not is_too_deep(value)
 
 
-def too_deep(value: bytes) -> bool:
-    """Whether objects and arrays nest deeper than the limit; a short message may nest as it can.
+def is_too_deep(value: bytes) -> bool:
+    """Return whether objects and arrays nest deeper than the limit; a short message never does.
 
-    The usual answer takes three counts. In an array of flat rows each `},{` closes one object
-    before it opens the next, so these add nothing to the depth; brackets inside strings only make
-    the estimate higher. When the estimate is above the limit the brackets are really matched.
+    Usually three counts suffice. In an array of flat rows each `},{` closes one object and opens
+    the next, so it adds nothing to the depth; brackets inside strings only raise the estimate. If
+    the estimate exceeds the limit, the brackets are matched exactly.
     """
     if len(value) <= limits.SHORT_MESSAGE_BYTES_MAX:
         return False
@@ -75,7 +75,7 @@ def too_deep(value: bytes) -> bool:
         return False
     brackets = _STRINGS.sub(b"", value).translate(_AS_SQUARE, _NOT_BRACKETS)
     for _ in range(limits.MESSAGE_DEPTH_MAX):
-        if _TOO_MANY in brackets:  # megabytes of nothing else are seen at once
+        if _TOO_MANY in brackets:  # a quick answer for megabytes of opening brackets
             return True
         peeled = brackets.replace(b"[]", b"")  # the innermost level
         if len(peeled) == len(brackets):
@@ -84,12 +84,12 @@ def too_deep(value: bytes) -> bool:
     return b"[" in brackets
 
 
-def shown(field: object) -> str:
-    """A value as a reason shows it: short, and printable whatever is in it."""
+def describe(field: object) -> str:
+    """Return a short and printable form of a value, for reasons."""
     if isinstance(field, JsonNumber):
         text = str(field)
     elif isinstance(field, str):
-        # Clipped first as well: the repr of a giant would cost as much as the giant.
+        # Clip before repr too, which takes long for a giant string.
         text = repr(field[: _SHOWN_CHARACTERS_MAX + 1])
     elif field is None or isinstance(field, bool):
         text = {None: "null", True: "true", False: "false"}[field]
@@ -102,7 +102,7 @@ def shown(field: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 1] + "…"
 
 
-def _valid_utf8(value: bytes) -> bool:
+def _is_utf8(value: bytes) -> bool:
     try:
         value.decode("utf-8", "strict")
     except UnicodeDecodeError:

@@ -3,8 +3,8 @@
     ("a",          None,   -3)     of (STRING, INT, INT); NULL is before everything
       │             │       │
       ▼             ▼       ▼
-     01 61 00 00 │  00  │  7e fd   every value ends by itself, so that no key is the beginning
-                                   of another and keys may simply be joined
+     01 61 00 00 │  00  │  7e fd   each value marks its own end, so no key is a prefix of
+                                   another one, and keys can be concatenated
 
     NULL              00
     false, true       01 / 02
@@ -14,11 +14,12 @@
     rows              01, then their parts
     arrays            01, before each element 01, then 00
 
-(A single 00 at the end would sort right too, but then the key of "" begins that of a NUL.) The
-first byte of a value is never ff: who seeks the end of a group's entries puts ff behind the group.
+(A single 00 at the end would sort correctly too, but the key of "" would be a prefix of the key of
+a NUL.) The first byte of a value is never ff, so a group's key followed by ff is the end of its
+entries.
 
-Encoders are generated once for a list of types: they run for every touched group and every
-multiset entry of an epoch.
+Encoders are generated once for each list of types, because they run for every changed group and
+every multiset entry of an epoch.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ NAN_KEY = b"\x03"
 ESCAPED_NUL = b"\x00\xff"
 END = b"\x00\x00"
 
-# Integers of so many bytes no longer fit the length into the first byte; no SQL type reaches it.
+# From so many bytes on, the length of an integer exceeds the first byte; no SQL type has so many.
 GIANT_BYTES = 126
 GIANT = b"\xfe"
 GIANT_NEGATIVE = b"\x01"
-# Added to a number of n bytes these put the first byte before its digits; a negative number
-# borrows one from it, which makes its digits the complement that sorts.
+# Added to a number of n bytes, these put the first byte before its digits. A negative number
+# borrows one from it, so its digits become the complement, which sorts correctly.
 _UP = [(0x80 + n) << (8 * n) for n in range(GIANT_BYTES)]
 _DOWN = [(0x80 - n) << (8 * n) for n in range(GIANT_BYTES)]
 _ZERO_HEAD = 0x80
@@ -97,10 +98,10 @@ k = NULL if v is None else b"\\1" + v.replace(NULL, ESCAPED_NUL) + END
 }
 
 
-def _template(sql_type: SqlType, names: dict[str, object]) -> str:
-    """The code that makes `k` of `v`; what it calls is put into `names`."""
+def _encoder_code(sql_type: SqlType, names: dict[str, object]) -> str:
+    """Return code that computes key `k` of value `v`; add the functions it calls to `names`."""
     if sql_type.kind not in COMPOSITE:
-        return _TEMPLATES[_form(sql_type)]
+        return _TEMPLATES[_python_type(sql_type)]
     part = f"encode_{len(names)}"
     if sql_type.kind is Kind.ROW:
         names[part] = encoder(sql_type.items)
@@ -110,8 +111,8 @@ def _template(sql_type: SqlType, names: dict[str, object]) -> str:
     return f'k = NULL if v is None else b"\\1" + {items} + NULL\n'
 
 
-def _form(sql_type: SqlType) -> str:
-    """The Python type that carries a SQL type's values."""
+def _python_type(sql_type: SqlType) -> str:
+    """Return the name of the Python type of a SQL type's values."""
     if sql_type.kind in COMPOSITE:
         return sql_type.kind.lower()
     if sql_type.kind is Kind.BOOLEAN:
@@ -125,8 +126,8 @@ def _form(sql_type: SqlType) -> str:
     return "int"
 
 
-def _giant(value: int) -> bytes:
-    """An integer whose length needs a number of its own."""
+def _encode_giant(value: int) -> bytes:
+    """Encode an integer of at least GIANT_BYTES: its length follows the first byte."""
     n = (value.bit_length() + 7) >> 3
     if value >= 0:
         return GIANT + n.to_bytes(8, "big") + value.to_bytes(n, "big")
@@ -143,52 +144,52 @@ _NAMES: dict[str, object] = {
     "UP": _UP,
     "DOWN": _DOWN,
     "FLIP": _FLIP,
-    "giant": _giant,
+    "giant": _encode_giant,
     "pack_double": _pack_double,
 }
 
 
-def _generated(source: str, names: dict[str, object]) -> Any:
-    exec(source, names)  # noqa: S102 - made of types; no text of a user is in it
+def _compile(source: str, names: dict[str, object]) -> Any:
+    exec(source, names)  # noqa: S102 - generated from types; contains no text of a user
     return names["encode"]
 
 
 @cache
 def encoder(types: tuple[SqlType, ...]) -> Encoder:
-    """The function that turns a tuple of values of these types into its key."""
+    """Return a function from tuples of values of these types to their keys."""
     lines = ["def encode(values):\n"]
     names = dict(_NAMES)
     parts = []
     if types:
         lines.append(f"    ({''.join(f'v{i}, ' for i in range(len(types)))}) = values\n")
     for i, sql_type in enumerate(types):
-        block = _template(sql_type, names).replace("k = ", f"k{i} = ")
+        block = _encoder_code(sql_type, names).replace("k = ", f"k{i} = ")
         lines.append(f"    v = v{i}\n" + indent(block, "    "))
         parts.append(f"k{i}")
     lines.append(f"    return {' + '.join(parts) or repr(b'')}\n")
-    encode: Encoder = _generated("".join(lines), names)
+    encode: Encoder = _compile("".join(lines), names)
     return encode
 
 
 @cache
 def value_encoder(sql_type: SqlType) -> ValueEncoder:
-    """The same for one value that is not in a tuple."""
+    """Return a function from values of this type to their keys."""
     names = dict(_NAMES)
-    block = indent(_template(sql_type, names), "    ")
-    encode: ValueEncoder = _generated(f"def encode(v):\n{block}    return k\n", names)
+    block = indent(_encoder_code(sql_type, names), "    ")
+    encode: ValueEncoder = _compile(f"def encode(v):\n{block}    return k\n", names)
     return encode
 
 
-def ordered(values: Sequence[Value], kinds: Sequence[SqlType]) -> bytes:
-    """The key of a tuple of values of these types."""
+def encode_key(values: Sequence[Value], kinds: Sequence[SqlType]) -> bytes:
+    """Return the key of a tuple of values of these types."""
     return encoder(tuple(kinds))(values)
 
 
-def bounded(key: bytes, bytes_max: int) -> bytes:
-    """The key itself up to `bytes_max` bytes; beyond, so many bytes of it and a hash of it all.
+def shorten_key(key: bytes, bytes_max: int) -> bytes:
+    """Return the key, or its first `bytes_max` bytes and a hash of the whole if it is longer.
 
-    Keys that differ within `bytes_max` bytes keep their order; the others are told apart by the
-    hash, so that who needs their order keeps the full value beside the key.
+    Keys that differ within `bytes_max` bytes keep their order. The hash distinguishes the others;
+    a caller that needs their order stores the full value beside the key.
     """
     if len(key) <= bytes_max:
         return key
@@ -240,14 +241,14 @@ _DECODERS: dict[str, ValueDecoder] = {
 
 
 def value_decoder(sql_type: SqlType) -> ValueDecoder:
-    """The way back from the key of one value."""
+    """Return the inverse of `value_encoder`."""
     if sql_type.kind is Kind.ROW:
         return _row_decoder(sql_type.items)
-    return _DECODERS[_form(sql_type)]
+    return _DECODERS[_python_type(sql_type)]
 
 
 def _row_decoder(items: tuple[SqlType, ...]) -> ValueDecoder:
-    parts = [(_ENDS[_form(item)], value_decoder(item)) for item in items]
+    parts = [(_ENDS[_python_type(item)], value_decoder(item)) for item in items]
 
     def decode(key: bytes) -> Value:
         if key == NULL:
@@ -280,7 +281,7 @@ def _end_of_text(key: bytes, at: int) -> int:
     return at + 1 if key[at] == NULL[0] else key.index(END, at + 1) + len(END)
 
 
-# Of a value inside of a key: where it ends that begins there.
+# For each type: the end of a value in a key, from its start.
 _ENDS: dict[str, Callable[[bytes, int], int]] = {
     "bool": lambda key, at: at + 1,
     "int": _end_of_int,

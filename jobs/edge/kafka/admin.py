@@ -1,7 +1,7 @@
-"""Kafka's administration: topics, their identity, and offsets; kafka-python, never on a hot path.
+"""Read and create topics, and read and commit offsets, with kafka-python.
 
-A topic is known by its id and its number of partitions: one that was deleted and made again has
-the same name and other contents, and no offset of the old one means anything in it.
+The identity of a topic is its id and partition count. A topic that was deleted and created again
+has the same name but other records, so the old offsets mean nothing in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from schemas import limits
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.table.epoch import TopicIdentity
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 _READ_COMMITTED = 1
 _UNKNOWN_TOPIC = 3
@@ -55,7 +55,7 @@ class TopicMissing(LookupError):
 
 
 def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any]:
-    """The same connection in kafka-python's words; what only librdkafka knows is left out."""
+    """Return a connection as kafka-python's options; options of librdkafka only are left out."""
     options: dict[str, Any] = {
         ours: librdkafka_options[theirs]
         for theirs, ours in _KAFKA_PYTHON_NAMES.items()
@@ -65,11 +65,11 @@ def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any
 
 
 class KafkaAdmin:
-    """One connection for administration. Errors of Kafka pass through as kafka.errors.KafkaError.
+    """One connection for administration. Kafka's errors are raised as kafka.errors.KafkaError.
 
-    `options` are kafka-python's (see kafka_python_options). Every use of Kafka begins here: the
-    bootstrap addresses alone tell where the brokers say that they are, and AddressRefused is raised
-    before any client connects there.
+    `options` are kafka-python's (see kafka_python_options). Open it before any other client: it
+    reads the brokers' advertised addresses from the bootstrap addresses, and raises AddressRefused
+    before a client connects to them.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class KafkaAdmin:
         self._client.close()
 
     def topic(self, name: str) -> TopicIdentity | None:
-        """The topic's id and partition count, or None where there is no such topic."""
+        """Return the topic's id and partition count; None if there is no such topic."""
         (topic,) = self._client.describe_topics([name])
         code = topic["error_code"]
         if code == _UNKNOWN_TOPIC:
@@ -116,7 +116,7 @@ class KafkaAdmin:
     def ensure_topic(
         self, name: str, partitions: int, configuration: Mapping[str, str]
     ) -> TopicIdentity:
-        """The topic, created where it was absent; an existing one is taken as it is."""
+        """Return the topic; create it if it is absent, but do not change an existing topic."""
         found = self.topic(name)
         if found is not None:
             return found
@@ -127,7 +127,7 @@ class KafkaAdmin:
         }
         try:
             self._client.create_topics({name: wanted}, wait_for_metadata=True)
-        except TopicAlreadyExistsError:  # someone else was a moment faster
+        except TopicAlreadyExistsError:  # another client has just created it
             self._client.wait_for_topics([name], int(self._seconds_max * 1_000))
         found = self.topic(name)
         if found is None:
@@ -138,22 +138,22 @@ class KafkaAdmin:
         return self._offsets(name, OffsetSpec.EARLIEST)
 
     def end_offsets(self, name: str, *, read_committed: bool = True) -> dict[int, int]:
-        """Where a reader stops: before the first open transaction with `read_committed`."""
+        """Return the end offsets, or with `read_committed` the ends before open transactions."""
         return self._offsets(name, OffsetSpec.LATEST, int(read_committed))
 
     def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is not older; the end where all are."""
+        """Return each partition's first offset at or after a time; its end if all are older."""
         end = self.end_offsets(name)
         found = self._offsets(name, OffsetTimestamp(timestamp_ms))
         return {number: at if at >= 0 else end[number] for number, at in found.items()}
 
     def group_offsets(self, group: str, name: str) -> dict[int, int]:
-        """The group's committed offsets in the topic; a partition without one is absent."""
-        found = self._patiently(lambda: self._client.list_group_offsets({group: None}))
+        """Return the group's committed offsets in the topic; partitions without one are absent."""
+        found = self._retry_while_starting(lambda: self._client.list_group_offsets({group: None}))
         return {
-            place.partition: committed.offset
-            for place, committed in found[group].items()
-            if place.topic == name and committed.offset >= 0
+            partition.partition: committed.offset
+            for partition, committed in found[group].items()
+            if partition.topic == name and committed.offset >= 0
         }
 
     def commit_group_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
@@ -162,26 +162,27 @@ class KafkaAdmin:
             TopicPartition(name, partition): OffsetAndMetadata(offset, "", -1)
             for partition, offset in offsets.items()
         }
-        answers = self._patiently(lambda: self._client.alter_group_offsets(group, wanted))
-        for place, error in answers.items():
+        errors = self._retry_while_starting(lambda: self._client.alter_group_offsets(group, wanted))
+        for partition, error in errors.items():
             if error.errno:
-                raise error(f"offset of {place.topic} {place.partition} for group {group!r}")
+                raise error(
+                    f"offset of {partition.topic} {partition.partition} for group {group!r}"
+                )
 
     def _offsets(self, name: str, spec: int, isolation: int = _READ_COMMITTED) -> dict[int, int]:
         topic = self.topic(name)
         if topic is None:
             raise TopicMissing(f"there is no topic {name!r}")
-        places = {TopicPartition(name, number): spec for number in range(topic.partitions)}
-        found = self._client.list_partition_offsets(places, isolation)
-        return {place.partition: at.offset for place, at in sorted(found.items())}
+        wanted = {TopicPartition(name, number): spec for number in range(topic.partitions)}
+        found = self._client.list_partition_offsets(wanted, isolation)
+        return {partition.partition: at.offset for partition, at in sorted(found.items())}
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while a coordinator is still being chosen or loaded: a fresh broker's first
-        seconds."""
+    def _retry_while_starting(self, call: Callable[[], Reply]) -> Reply:
+        """Retry a call while a broker that has just started chooses or loads a coordinator."""
         deadline = time.monotonic() + self._seconds_max
         while True:
             try:
-                return ask()
+                return call()
             except _COORDINATOR_STARTING:
                 if time.monotonic() >= deadline:
                     raise

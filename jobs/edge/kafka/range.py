@@ -1,10 +1,11 @@
-"""Kafka ranges: the records of one range of a partition, read where they are decoded.
+"""Read the records of one range of a partition, in the worker that decodes them.
 
     offsets that Spark's Kafka source planned ──► a consumer in the worker ──► lists of records
 
-Spark plans and limits what a micro-batch reads, but its rows take a long way to Python: the JVM's
-records, Spark's rows, Arrow, a socket. A consumer in the worker is the short way, in a third of
-the time. It reads exactly the planned offsets, read_committed, or says why it cannot.
+Spark plans and limits a micro-batch, but Spark does not read its records: they would pass through
+the JVM, Spark's rows, Arrow and a socket before Python gets them. A consumer in the worker takes a
+third of the time. It reads exactly the planned offsets with read_committed, or raises
+RangeUnreadable.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from schemas.limits import (
     RANGE_RECORDS_AT_ONCE,
 )
 
-_FETCHING: dict[str, str | int | bool] = {
-    "group.id": "retally-ranges",  # asked for, and never joined or committed to
+_CONSUMER_OPTIONS: dict[str, str | int | bool] = {
+    "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
-    # What was fetched behind the end of a range is thrown away, so not much is fetched ahead.
+    # The consumer throws away records after the end of a range, so it fetches little ahead.
     "max.partition.fetch.bytes": RANGE_FETCH_BYTES,
     "queued.max.messages.kbytes": RANGE_QUEUE_KIB,
     "fetch.queue.backoff.ms": 1,
     "fetch.wait.max.ms": 10,
-    "log_level": 0,  # what matters comes as an error of a read
+    "log_level": 0,  # reads return the errors that matter
 }
 _POLL_SECONDS = 0.02
-_PASSING = (
+_TEMPORARY = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -46,31 +47,34 @@ _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError._RESOLVE,
 )
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_RECORDS_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 _consumers: dict[tuple[object, ...], Consumer] = {}
 
 
 class RangeUnreadable(Exception):
-    """The planned records cannot be had; the message says which, why, and what to do."""
+    """The planned records cannot be read; the message names them, the cause, and what to do."""
 
 
-class RangeSilent(RangeUnreadable):
-    """They did not come in time; they may when the broker is there again."""
+class RangeTimedOut(RangeUnreadable):
+    """The planned records did not come in time; a later attempt may succeed."""
 
 
-def records_of(
+def read_records(
     connection: Mapping[str, str], planned: OffsetRange, *, seconds_max: float | None = None
 ) -> Iterator[list[Message]]:
-    """The records of a range in their order, some at a time. Offsets without a record (markers of
-    transactions, what compaction removed) are passed over."""
+    """Yield the records of a range in order, some at a time.
+
+    Offsets without a record are skipped: transaction markers, and records that compaction removed.
+    Raises RangeTimedOut if no record comes for `seconds_max`.
+    """
     patience = KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
-    consumer = _consumer(connection)
+    consumer = _open_consumer(connection)
     consumer.assign([TopicPartition(planned.topic, planned.partition, planned.start)])
     try:
         position = planned.start
-        heard = time.monotonic()
-        trouble: KafkaError | None = None
+        received_at = time.monotonic()
+        temporary: KafkaError | None = None
         while position < planned.end:
             wanted = min(RANGE_RECORDS_AT_ONCE, planned.end - position)
             records: list[Message] = []
@@ -81,41 +85,42 @@ def records_of(
                 elif error.code() == KafkaError._PARTITION_EOF:
                     position = max(position, message.offset() or 0)
                 else:
-                    trouble = _passing(error, planned)
+                    temporary = _require_temporary(error, planned)
             if records:
-                heard = time.monotonic()
+                received_at = time.monotonic()
                 position = max(position, (records[-1].offset() or 0) + 1)
                 if position > planned.end:
                     records = [each for each in records if (each.offset() or 0) < planned.end]
                 if records:
                     yield records
-            elif time.monotonic() - heard > patience:
-                raise RangeSilent(
+            elif time.monotonic() - received_at > patience:
+                raise RangeTimedOut(
                     f"{planned}: nothing came for {patience:.0f} s after offset {position}"
-                    + (f" ({trouble.str()})" if trouble else "")
-                    + "; is the broker there? see retally doctor"
+                    + (f" ({temporary.str()})" if temporary else "")
+                    + "; check that the broker runs: retally doctor"
                 )
     finally:
         consumer.unassign()
 
 
-def _passing(error: KafkaError, planned: OffsetRange) -> KafkaError:
-    """An error that may pass; any other one is raised in our words."""
-    if error.code() in _PASSING:
+def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
+    """Return an error after which reads may succeed again; raise RangeUnreadable for others."""
+    if error.code() in _TEMPORARY:
         return error
-    if error.code() in _GONE:
+    if error.code() in _RECORDS_GONE:
         raise RangeUnreadable(
-            f"{planned}: the records from offset {planned.start} on are no longer there; retention "
-            "has removed them, or it is another topic. Start a new job, or raise the topic's "
-            "retention and rewind"
+            f"{planned}: the topic no longer has the records from offset {planned.start} on; "
+            "retention has removed them, or the topic was created again; start a new job, or raise "
+            "the topic's retention and rewind"
         )
     raise RangeUnreadable(f"{planned}: {error.str()}")
 
 
-def _consumer(connection: Mapping[str, str]) -> Consumer:
-    """One consumer for each connection and process; a fork has none of its parent's."""
+def _open_consumer(connection: Mapping[str, str]) -> Consumer:
+    """Return this process's consumer for a connection; a fork does not use its parent's."""
     key = (os.getpid(), *sorted(connection.items()))
     consumer = _consumers.get(key)
     if consumer is None:
-        consumer = _consumers[key] = Consumer({**connection, **_FETCHING}, error_cb=lambda _: None)
+        options = {**connection, **_CONSUMER_OPTIONS}
+        consumer = _consumers[key] = Consumer(options, error_cb=lambda _: None)
     return consumer

@@ -1,4 +1,4 @@
-"""Ranges: which offsets of which partition an epoch reads, one range a task."""
+"""Plan which offsets of which partition an epoch reads, one range per task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OffsetRange:
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> tuple[OffsetRange, ...]:
-    """The ranges from one set of offsets to another, in the order that gives rows positions."""
+    """Return the ranges between two sets of offsets; rows get their positions in this order."""
     ranges = []
     for topic, partitions in ends.items():
         for partition, end in partitions.items():
@@ -36,39 +36,44 @@ def ranges_between(starts: Offsets, ends: Offsets) -> tuple[OffsetRange, ...]:
     return tuple(sorted(ranges))
 
 
-def cut(starts: Offsets, ends: Offsets, records: int) -> Offsets:
-    """Return ends closer to the starts, for about so many records: of each partition its share,
-    and at least one; of more partitions than records, the first ones."""
+def cut_ends(starts: Offsets, ends: Offsets, records: int) -> Offsets:
+    """Return ends closer to the starts, so that an epoch reads about `records` records.
+
+    Each partition gets its share, at least one record. If there are more partitions than records,
+    only the first ones are read.
+    """
     ranges = ranges_between(starts, ends)
-    planned = planned_records(ranges)
+    planned = count_planned_records(ranges)
     if planned <= records:
         return ends
     nearer: Offsets = {}
     for number, each in enumerate(ranges):
         share = max(1, (each.end - each.start) * records // planned) if number < records else 0
         nearer.setdefault(each.topic, {})[str(each.partition)] = min(each.end, each.start + share)
-    return moved(ends, nearer)
+    return advance_offsets(ends, nearer)
 
 
-def planned_records(ranges: Sequence[OffsetRange]) -> int:
-    """At most so many: a log has gaps."""
+def count_planned_records(ranges: Sequence[OffsetRange]) -> int:
+    """Return the number of offsets in the ranges; the log may have fewer records."""
     return sum(each.end - each.start for each in ranges)
 
 
-def shared_out(ranges: tuple[OffsetRange, ...], tasks: int) -> tuple[OffsetRange, ...]:
-    """The same offsets in pieces, so that one long range does not keep one core busy alone; their
-    order, which gives rows their positions, stays."""
-    most = max(RANGE_PIECE_RECORDS_MIN, -(-planned_records(ranges) // max(1, tasks)))
-    return tuple(piece for each in ranges for piece in _pieces(each, most))
+def split_ranges(ranges: tuple[OffsetRange, ...], tasks: int) -> tuple[OffsetRange, ...]:
+    """Split long ranges, so that one core does not work on a long range alone.
+
+    The order of the offsets stays, because it gives rows their positions.
+    """
+    most = max(RANGE_PIECE_RECORDS_MIN, -(-count_planned_records(ranges) // max(1, tasks)))
+    return tuple(piece for each in ranges for piece in _split_range(each, most))
 
 
-def _pieces(whole: OffsetRange, most: int) -> list[OffsetRange]:
+def _split_range(whole: OffsetRange, most: int) -> list[OffsetRange]:
     size = whole.end - whole.start
     count = -(-size // most)
     cuts = [whole.start + size * number // count for number in range(count + 1)]
     return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(cuts)]
 
 
-def moved(starts: Offsets, ends: Offsets) -> Offsets:
-    """The offsets after an epoch: those of partitions it did not read stay."""
+def advance_offsets(starts: Offsets, ends: Offsets) -> Offsets:
+    """Return the offsets after an epoch; partitions that it did not read keep their offsets."""
     return {topic: {**starts.get(topic, {}), **ends.get(topic, {})} for topic in {**starts, **ends}}

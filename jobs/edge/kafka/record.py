@@ -1,6 +1,6 @@
-"""Single records of a topic: one is looked at, one is sent, one is found again by its header.
+"""Read, send and find single records of a topic, for repairs by hand.
 
-For repairs by hand, one at a time; streams of records have jobs.edge.kafka.range and the publisher.
+Jobs read with jobs.edge.kafka.range and publish with jobs.edge.publisher.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from jobs.edge.kafka.range import RangeUnreadable, records_of
+from jobs.edge.kafka.range import RangeUnreadable, read_records
 from jobs.edge.kafka.ranges import OffsetRange
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX
 
 REPLAY_HEADER = "retally-replay"
-_SENDING = {
+_PRODUCER_OPTIONS = {
     "acks": "all",
     "enable.idempotence": True,
     "delivery.timeout.ms": int(KAFKA_ADMIN_SECONDS_MAX * 1_000),
@@ -23,15 +23,15 @@ _SENDING = {
 
 
 class NotSent(Exception):
-    """Kafka did not say that it has the record; nobody knows whether it does."""
+    """Kafka did not confirm the record; whether the topic has it is unknown."""
 
 
-def record_at(
+def read_record(
     connection: Mapping[str, str], topic: str, partition: int, offset: int
 ) -> Message | None:
-    """The record at an offset; None where there is none (any more)."""
+    """Return the record at an offset; None if there is none, or none any more."""
     try:
-        for records in records_of(
+        for records in read_records(
             connection, OffsetRange(topic, partition, offset, offset + 1), seconds_max=10
         ):
             return records[0]
@@ -40,18 +40,18 @@ def record_at(
     return None
 
 
-def found_again(
+def find_replayed(
     connection: Mapping[str, str], token: str, topic: str, partition: int, since: int, end: int
 ) -> int | None:
-    """The offset of the record whose replay header is a token."""
-    for records in records_of(connection, OffsetRange(topic, partition, since, end)):
+    """Return the offset of the record whose replay header is `token`; None if there is none."""
+    for records in read_records(connection, OffsetRange(topic, partition, since, end)):
         for record in records:
             if (REPLAY_HEADER, token.encode()) in (record.headers() or []):
                 return record.offset()
     return None
 
 
-def send(
+def send_record(
     connection: Mapping[str, str],
     topic: str,
     partition: int,
@@ -60,23 +60,21 @@ def send(
     key: bytes | None,
     token: str,
 ) -> int:
-    """The offset that the record has got; NotSent where that is not known."""
-    answers: list[tuple[KafkaError | None, int | None]] = []
+    """Send a record and return its offset; raise NotSent if Kafka does not confirm it."""
+    deliveries: list[tuple[KafkaError | None, int | None]] = []
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        answers.append((error, message.offset()))
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        deliveries.append((error, message.offset()))
 
-    producer = Producer({**connection, **_SENDING}, error_cb=lambda _: None)
+    producer = Producer({**connection, **_PRODUCER_OPTIONS}, error_cb=lambda _: None)
+    headers: list[tuple[str, str | bytes | None]] = [(REPLAY_HEADER, token.encode())]
     try:
-        producer.produce(
-            topic, value, key, partition,
-            on_delivery=delivered, headers=[(REPLAY_HEADER, token.encode())],
-        )  # fmt: skip
+        producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
         producer.flush(KAFKA_ADMIN_SECONDS_MAX + 5)
     except (KafkaException, BufferError) as problem:
         raise NotSent(f"the message was not sent to {topic}/{partition}: {problem}") from problem
-    error, offset = answers[0] if answers else (None, None)
+    error, offset = deliveries[0] if deliveries else (None, None)
     if error is not None or offset is None:
-        why = "no answer came" if error is None else error.str()
-        raise NotSent(f"the message was not sent to {topic}/{partition}: {why}")
+        reason = "the broker did not answer in time" if error is None else error.str()
+        raise NotSent(f"the message was not sent to {topic}/{partition}: {reason}")
     return offset

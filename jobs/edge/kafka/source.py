@@ -1,6 +1,7 @@
-"""Kafka source: the stream that Spark cuts into micro-batches, and where each of them ends.
+"""Read the source topics with Spark, and check that they still fit the job's offsets.
 
-Only the offsets of a micro-batch are used: the records are read where they are decoded.
+Spark's stream only plans micro-batches: the job uses their end offsets, and decode tasks read the
+records.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from schemas.spec.job import MiniBatch
 from schemas.spec.source import StartAt
 from schemas.table.epoch import Offsets, TopicIdentity
 
-NEW_PARTITION = -2  # Spark's word for "from its first record"
+NEW_PARTITION = -2  # Spark's offset for the first record of a partition
 
 
 class SourceChanged(Exception):
-    """The topic is not the one that the job's offsets belong to; going on would skip changes."""
+    """The job's offsets do not fit the topic; going on would skip changes."""
 
 
-def changes_stream(
+def read_changes(
     spark: SparkSession,
     connection: Mapping[str, str],
     starts: Offsets,
@@ -30,14 +31,16 @@ def changes_stream(
     *,
     some: bool = False,
 ) -> DataFrame:
-    """The topics from these offsets on, cut into micro-batches as the bundles are meant. Of
-    `some` partitions only those; else those too that a topic gets meanwhile."""
-    which = "assign" if some else "subscribe"
+    """Return the stream of the topics from these offsets on, in micro-batches of bundle size.
+
+    With `some`, read only the partitions in `starts`; else also those that a topic gets later.
+    """
+    option = "assign" if some else "subscribe"
     names = {topic: [int(p) for p in sorted(found)] for topic, found in starts.items()}
     reader = (
         spark.readStream.format("kafka")
         .options(**connection)
-        .option(which, json.dumps(names) if some else ",".join(sorted(starts)))
+        .option(option, json.dumps(names) if some else ",".join(sorted(starts)))
         .option("startingOffsets", json.dumps(starts))
         .option("failOnDataLoss", "true")
         .option("kafka.isolation.level", "read_committed")
@@ -49,11 +52,11 @@ def changes_stream(
     return reader.load()
 
 
-def planned_ends(spark: SparkSession) -> Offsets:
-    """The offsets at which the micro-batch ends that the calling thread is handed.
+def read_planned_ends(spark: SparkSession) -> Offsets:
+    """Return the end offsets of the micro-batch that runs in the calling thread.
 
-    Rows cannot tell: a transactional topic ends in control records, and a compacted one has gaps.
-    So the query itself is asked, of which this is the only source.
+    The query has them, because the Kafka source is its only source. Its rows do not show them: a
+    transactional topic ends in control records, and a compacted topic has gaps.
     """
     query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     execution = spark._jsparkSession.streams().get(query).streamingQuery()
@@ -61,7 +64,8 @@ def planned_ends(spark: SparkSession) -> Offsets:
     return planned
 
 
-def topic_identities(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIdentity]:
+def find_topics(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIdentity]:
+    """Return the identity of each topic; raise TopicMissing if one does not exist."""
     found = {name: admin.topic(name) for name in topics}
     missing = [name for name, identity in found.items() if identity is None]
     if missing:
@@ -71,23 +75,25 @@ def topic_identities(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, Topi
     return {name: identity for name, identity in found.items() if identity is not None}
 
 
-def same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -> None:
-    """SourceChanged unless every topic is the one whose offsets are known. Asked after the tasks
-    have read, it says that they read that topic: Spark itself goes by names and offsets only."""
-    for topic, identity in topic_identities(admin, tuple(known)).items():
-        _same(topic, known[topic], identity)
+def require_same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -> None:
+    """Raise SourceChanged unless each topic still has its known id.
+
+    The job calls this after its tasks have read, because Spark checks only names and offsets.
+    """
+    for topic, identity in find_topics(admin, tuple(known)).items():
+        _require_same_id(topic, known[topic], identity)
 
 
-def _same(topic: str, known: TopicIdentity, found: TopicIdentity) -> None:
+def _require_same_id(topic: str, known: TopicIdentity, found: TopicIdentity) -> None:
     if known.id != found.id:
         raise SourceChanged(
-            f"topic {topic!r} was deleted and made again (id {known.id} is now {found.id}); its "
-            "offsets mean something else. Start a new job, or rewind"
+            f"topic {topic!r} was deleted and created again (id {known.id} is now {found.id}), so "
+            "the job's offsets mean other records; start a new job, or rewind"
         )
 
 
 def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt) -> Offsets:
-    """Where a job without a committed epoch begins, as offsets that do not move any more."""
+    """Return the fixed offsets at which a job without a committed epoch starts."""
     offsets: Offsets = {}
     for topic in topics:
         beginning = admin.beginning_offsets(topic)
@@ -112,44 +118,47 @@ def first_offsets(admin: KafkaAdmin, topics: Sequence[str], start: str | StartAt
     return offsets
 
 
-def checked_starts(
+def check_starts(
     admin: KafkaAdmin,
     offsets: Offsets,
     known: Mapping[str, TopicIdentity],
     found: Mapping[str, TopicIdentity],
 ) -> Offsets:
-    """The offsets to go on from, with new partitions added, or SourceChanged.
+    """Return the offsets to resume from, with new partitions added, or raise SourceChanged.
 
-    A topic that was deleted and made again, one that lost partitions, and offsets that retention
-    has passed or the topic has not reached yet would all skip changes silently.
+    A recreated topic, a topic that lost partitions, and offsets before or after the topic's records
+    would all skip changes silently.
     """
     left = sorted(set(offsets) - set(found))
     if left:
         raise SourceChanged(
-            f"the job has read topic {left[0]!r}, which the spec no longer names; its rows are in "
-            "the state for good. Name it again, or give the job a new name"
+            f"the job has read topic {left[0]!r}, which the spec no longer names; the state keeps "
+            "its rows; name the topic again, or give the job a new name"
         )
     starts: Offsets = {}
     for topic, identity in found.items():
         before = known.get(topic)
         if before is not None:
-            _same(topic, before, identity)
+            _require_same_id(topic, before, identity)
         if before is not None and before.partitions > identity.partitions:
-            raise SourceChanged(f"topic {topic!r} lost partitions: it had {before.partitions}")
+            raise SourceChanged(
+                f"topic {topic!r} has {identity.partitions} partitions, so it lost some: "
+                f"it had {before.partitions}"
+            )
         beginning, end = admin.beginning_offsets(topic), admin.end_offsets(topic)
         at = offsets.get(topic, {})
         for partition, offset in at.items():
             first, last = beginning.get(int(partition), 0), end.get(int(partition), 0)
             if offset < first:
                 raise SourceChanged(
-                    f"{topic}/{partition}: the job stands at offset {offset}, but retention has "
-                    f"removed everything before {first}; {first - offset} offsets are lost. "
-                    "Start a new job, or raise the topic's retention and rewind"
+                    f"{topic}/{partition}: the job is at offset {offset}, but retention has "
+                    f"removed everything before {first}; {first - offset} offsets are lost; "
+                    "start a new job, or raise the topic's retention and rewind"
                 )
             if offset > last:
                 raise SourceChanged(
-                    f"{topic}/{partition}: the job stands at offset {offset}, but the topic ends "
-                    f"at {last}; it is not the topic that was read"
+                    f"{topic}/{partition}: the job is at offset {offset}, but the topic ends at "
+                    f"{last}, so it is not the topic that the job has read; start a new job"
                 )
         starts[topic] = {
             str(partition): at.get(str(partition), NEW_PARTITION if at else first)
@@ -158,16 +167,16 @@ def checked_starts(
     return starts
 
 
-def with_new_partitions(offsets: Offsets, ends: Offsets) -> Offsets:
-    """Return the offsets with the partitions that the topics have got meanwhile: Spark refuses to
-    begin unless each of them is named."""
+def add_new_partitions(offsets: Offsets, ends: Offsets) -> Offsets:
+    """Return the offsets with the partitions that topics got later; Spark requires all of them."""
     return {
         topic: dict.fromkeys(found, NEW_PARTITION) | offsets.get(topic, {})
         for topic, found in ends.items()
     }
 
 
-def reached(offsets: Offsets, goal: Offsets) -> bool:
+def has_reached(offsets: Offsets, goal: Offsets) -> bool:
+    """Return whether no partition is before its goal."""
     return all(
         offsets.get(topic, {}).get(partition, 0) >= end
         for topic, partitions in goal.items()
@@ -175,7 +184,8 @@ def reached(offsets: Offsets, goal: Offsets) -> bool:
     )
 
 
-def lag(offsets: Offsets, ends: Offsets) -> int:
+def sum_lag(offsets: Offsets, ends: Offsets) -> int:
+    """Return the number of offsets from `offsets` to `ends`, over all partitions."""
     return sum(
         max(0, end - offsets.get(topic, {}).get(partition, 0))
         for topic, partitions in ends.items()

@@ -1,9 +1,9 @@
-"""Alignment groups: a small file a job, in which it tells the group how far its sources are.
+"""Report a job's watermarks to its alignment group, and read those of the other jobs.
 
     <data>/alignment/<group>/<job>.json    {"at": ms, "watermarks": [..]}
 
-Each job writes its own file and reads the others'. A job that has not told for a while has ended or
-hangs, and holds nobody back: whoever comes back is behind, and the others wait for it again.
+Each job writes its own file and reads the others'. A job that has not written for a while has ended
+or hangs, so the others no longer wait for it. When it comes back it is behind, and they wait again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.limits import ALIGNMENT_SILENCE_EVERIES, ALIGNMENT_SILENCE_MS_MIN
+from schemas.limits import ALIGNMENT_SILENCE_MS_MIN, ALIGNMENT_SILENCE_ROUNDS
 
 
-class _Told(msgspec.Struct):
+class _Report(msgspec.Struct, frozen=True):
     at: int
     watermarks: list[int]
 
 
-_decode = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_Report).decode
 
 
 class AlignmentGroup:
@@ -28,36 +28,37 @@ class AlignmentGroup:
 
     def __init__(self, data: Path, group: str, job: str, every_ms: int) -> None:
         self._directory = data / "alignment" / group
-        self._mine = self._directory / f"{job}.json"
+        self._own = self._directory / f"{job}.json"
         self._every_ms = every_ms
-        self._silence_ms = max(ALIGNMENT_SILENCE_MS_MIN, ALIGNMENT_SILENCE_EVERIES * every_ms)
-        self._told: tuple[int, list[int]] = (-(1 << 62), [])
+        self._silence_ms = max(ALIGNMENT_SILENCE_MS_MIN, ALIGNMENT_SILENCE_ROUNDS * every_ms)
+        self._reported = _Report(-(1 << 62), [])
 
     def report(self, watermarks: list[int], now: int) -> None:
-        """Tell the others, when there is news or it is time to be heard of again."""
-        at, before = self._told
-        if watermarks == before and now - at < self._every_ms:
+        """Write the job's watermarks, if they have changed or the last report is old."""
+        last = self._reported
+        if watermarks == last.watermarks and now - last.at < self._every_ms:
             return
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._mine.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(_Told(now, watermarks)))
-        fresh.replace(self._mine)
-        self._told = (now, watermarks)
+        fresh = self._own.with_suffix(".new")
+        report = _Report(now, watermarks)
+        fresh.write_bytes(msgspec.json.encode(report))
+        fresh.replace(self._own)
+        self._reported = report
 
     def others(self, now: int) -> list[int]:
-        """The watermarks that the other jobs have told lately."""
+        """Return the watermarks that the other jobs have reported recently."""
         found: list[int] = []
         for path in self._directory.glob("*.json"):
-            if path == self._mine:
+            if path == self._own:
                 continue
             try:
-                told = _decode(path.read_bytes())
-            except (FileNotFoundError, msgspec.DecodeError):  # it is ending, or not ours
+                report = _decode(path.read_bytes())
+            except (FileNotFoundError, msgspec.DecodeError):  # the job is ending, or not ours
                 continue
-            if now - told.at <= self._silence_ms:
-                found += told.watermarks
+            if now - report.at <= self._silence_ms:
+                found += report.watermarks
         return found
 
     def leave(self) -> None:
-        """The job ends: it holds nobody back from now on."""
-        self._mine.unlink(missing_ok=True)
+        """Remove the job's report, so that the others no longer wait for it."""
+        self._own.unlink(missing_ok=True)

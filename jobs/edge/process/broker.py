@@ -1,18 +1,17 @@
-"""The embedded Kafka broker: the real one, one KRaft node, for tests, the demo and first steps.
+"""Run an embedded Kafka broker: a real KRaft node, for tests, the demo and first steps.
 
     Broker (tests, demo) ──starts──► main() ──starts──► java kafka.Kafka
         reads `ready HOST:PORT`  ◄──   │  watches its parent      ▲
-                                       └── SIGTERM when told to stop, or when the parent is gone
+                                       └── SIGTERM after a signal, or after its parent has ended
 
-Nobody is left behind: main() ends when its parent ends, however that ended, and on Linux the
-kernel ends the JVM when main() is killed. All data is in one directory and survives restarts.
+No process is left over: main() ends when its parent has ended, and on Linux the kernel kills the
+JVM when main() is killed. All data is in one directory and survives restarts.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import ctypes
 import fcntl
 import os
 import random
@@ -34,25 +33,25 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.edge.process.jars import JarsMissing, broker_classpath
 from jobs.edge.process.java import JavaMissing, java
+from jobs.edge.process.parent import end_with_parent
 from schemas.limits import BROKER_MESSAGE_BYTES_MAX, BROKER_START_SECONDS_MAX
 from schemas.limits import BROKER_STOP_SECONDS_MAX as STOP_SECONDS_MAX
 
-# Below the ports that systems give to outgoing connections: a client that keeps trying to reach a
-# stopped broker there could be given the broker's own port and end up connected to itself.
+# Below the ports of outgoing connections: otherwise a client that keeps trying to reach a stopped
+# broker could get the broker's own port and connect to itself.
 PORTS = range(20_000, 32_768)
 
-# A short life on few cores: the light compiler and collector cost 40 % less CPU over 3 M records
-# than the defaults and start no slower; 64 MB messages pass with this heap.
+# For a short life on few cores: over 3 M records this compiler and collector use 40 % less CPU than
+# the defaults, and the start takes no longer. With this heap, 64 MB messages pass.
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FORMAT_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-# Settings that the owner of the data directory adds, such as a listener with TLS; of two settings
-# of one name Kafka takes the later.
+# Settings that the owner of the data directory adds, such as a listener with TLS. They override
+# ours, because Kafka takes the later of two settings.
 OWN_SETTINGS = "own.properties"
 
 WATCH_SECONDS = 0.2
 LOCK_SECONDS_MAX = 3
-PR_SET_PDEATHSIG = 1
 
 SERVER = """\
 process.roles=broker,controller
@@ -63,7 +62,7 @@ controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}/log
-# One node: every topic of Kafka's own has one replica, and few partitions to load at start.
+# One node: each internal topic has one replica, and few partitions to load at the start.
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1
@@ -73,10 +72,10 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
-# A misspelt topic is an error, not a new topic.
+# A misspelt topic name is an error; it does not create a topic.
 auto.create.topics.enable=false
 message.max.bytes={message_bytes_max}
-# After a kill -9 the node may come back only when its old session is over: 9 s by default.
+# After a kill -9 the node can come back only after its old session: 9 s by default.
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 # Kafka's 128 MB would be a third of the heap.
@@ -103,11 +102,11 @@ rootLogger.appenderRef.file.ref=file
 
 
 class BrokerFailed(RuntimeError):
-    """The broker did not start or did not stay; the message says why."""
+    """The broker did not start, or ended; the message has the reason."""
 
 
 class Broker:
-    """A broker process for a test or the demo; may be stopped, killed and started again.
+    """A broker process for a test or the demo, which can be stopped, killed and started again.
 
     >>> with Broker(Path("data")) as broker:
     ...     broker.address
@@ -117,7 +116,7 @@ class Broker:
     def __init__(self, data: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self.data = data.absolute()
         self.host = host
-        self.port = port  # the one it got, once it has started
+        self.port = port  # after the start, the broker's port
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -126,11 +125,11 @@ class Broker:
 
     @property
     def java_pid(self) -> int:
-        """For faults: the JVM, to be stopped or killed from outside."""
+        """The pid of the JVM, for tests that stop or kill it."""
         return int((self.data / "java.pid").read_text())
 
     def start(self) -> Self:
-        """Start and wait until it serves; a second start takes the same port and data."""
+        """Start the broker and wait until it serves; a restart uses the same port and data."""
         arguments = [self.host, str(self.port), str(self.data), "--parent", str(os.getpid())]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jobs.edge.process.broker", *arguments],
@@ -139,9 +138,9 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the owner, who stops the broker last
+            start_new_session=True,  # Ctrl-C is for the owner, which stops the broker last
         )
-        line = _output(self._process).readline()  # it either says ready in time or ends
+        line = _output(self._process).readline()  # main() prints `ready` in time, or ends
         if not line.startswith("ready "):
             rest = _output(self._process).read()
             self._process.wait()
@@ -151,14 +150,14 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Let it finish cleanly; nothing happens when it is not running."""
+        """Stop the broker cleanly, if it is running."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
             self._forget()
 
     def kill(self) -> None:
-        """kill -9 of the JVM; returns when it is gone."""
+        """Kill the JVM with SIGKILL and wait until main() has ended."""
         if self._process is not None:
             os.kill(self.java_pid, signal.SIGKILL)
             self._process.wait()
@@ -182,7 +181,7 @@ class Broker:
 
 
 def main(host: str, port: int, data: Path, parent: int | None = None) -> int:
-    """Run the broker in the foreground until it is told to stop or its parent is gone."""
+    """Run the broker in the foreground until a signal comes or its parent has ended."""
     parent = os.getppid() if parent is None else parent
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -196,13 +195,13 @@ def main(host: str, port: int, data: Path, parent: int | None = None) -> int:
 
 
 def serve(host: str, port: int, data: Path, ended: Callable[[], bool]) -> None:
-    """Start the JVM, say `ready` when it serves, stay until `ended`, stop it cleanly."""
+    """Start the JVM, print `ready` when it serves, wait until `ended`, stop it cleanly."""
     data.mkdir(parents=True, exist_ok=True)
     with (data / "lock").open("a") as lock:
-        _own(data, lock)
+        _acquire(data, lock)
         port = port or free_port(host)
-        if not _free(host, port):
-            raise BrokerFailed(f"{host}:{port} is taken or no address of this machine")
+        if not _is_free(host, port):
+            raise BrokerFailed(f"{host}:{port} is taken, or {host} is not of this machine")
         _configure(host, port, data)
         process = _start(data, lock)
         try:
@@ -216,14 +215,14 @@ def serve(host: str, port: int, data: Path, ended: Callable[[], bool]) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port nobody listens on; the next start has it for certain only if it is quick."""
+    """Return a port that is free now; another process may take it before its use."""
     for port in random.sample(PORTS, 100):
-        if _free(host, port):
+        if _is_free(host, port):
             return port
     raise BrokerFailed(f"no free port on {host} between {PORTS.start} and {PORTS.stop}")
 
 
-def _free(host: str, port: int) -> bool:
+def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does
         try:
@@ -233,8 +232,8 @@ def _free(host: str, port: int) -> bool:
         return True
 
 
-def _own(data: Path, lock: IO[str]) -> None:
-    """Take the directory; the JVM holds the lock too, so that none of a killed broker is left."""
+def _acquire(data: Path, lock: IO[str]) -> None:
+    """Lock the data directory; the JVM of a killed broker may hold the lock for a moment."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
@@ -246,7 +245,7 @@ def _own(data: Path, lock: IO[str]) -> None:
 
 
 def _configure(host: str, port: int, data: Path) -> None:
-    """Write the settings, and format the data directory if it is new."""
+    """Write the settings; format the data directory if it is new."""
     controller = port
     while controller == port:
         controller = free_port("127.0.0.1")
@@ -261,67 +260,58 @@ def _configure(host: str, port: int, data: Path) -> None:
     if own.exists():
         settings += own.read_text()
     properties = data / "server.properties"
-    properties.touch(mode=0o600)  # settings of one's own may hold passwords
+    properties.touch(mode=0o600)  # the owner's settings may have passwords
     properties.write_text(settings)
     (data / "log4j2.properties").write_text(LOG4J.format(data=data))
     if (data / "log" / "meta.properties").exists():
         return
     cluster = cluster_id(uuid.uuid4().bytes)
-    wish = ["format", "--ignore-formatted", "-t", cluster, "-c", str(properties)]
+    arguments = ["format", "--ignore-formatted", "-t", cluster, "-c", str(properties)]
     done = subprocess.run(
-        [*_java(data, FORMAT_JVM), "kafka.tools.StorageTool", *wish],
+        [*_java_command(data, FORMAT_JVM), "kafka.tools.StorageTool", *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise BrokerFailed(f"{data} could not be formatted: {done.stderr or done.stdout}".strip())
+        raise BrokerFailed(f"cannot format {data}: {done.stderr or done.stdout}".strip())
 
 
 def cluster_id(random: bytes) -> str:
-    """Kafka's spelling of a UUID. It never begins with a dash, which its tool takes for an option:
-    one start in 64 failed."""
+    """Return a UUID as Kafka writes it, but never with a leading dash.
+
+    Kafka's tool takes an id with a leading dash for an option, so one start in 64 failed.
+    """
     letter_first = bytes([random[0] & 0x7F]) + random[1:]
     return base64.urlsafe_b64encode(letter_first).decode().rstrip("=")
 
 
-def _java(data: Path, options: tuple[str, ...]) -> list[str]:
+def _java_command(data: Path, options: tuple[str, ...]) -> list[str]:
     logging = f"-Dlog4j2.configurationFile={data}/log4j2.properties"
     return [str(java()), *options, logging, "-cp", broker_classpath()]
 
 
 def _start(data: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
+    """Start the JVM, which inherits the lock."""
+    main_pid = os.getpid()
     with (data / "java.out").open("wb") as output:
         process = subprocess.Popen(
-            [*_java(data, JVM), "kafka.Kafka", str(data / "server.properties")],
+            [*_java_command(data, JVM), "kafka.Kafka", str(data / "server.properties")],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a Ctrl-C reaches it through main(), once
+            start_new_session=True,  # so that only main() gets a Ctrl-C
             pass_fds=(lock.fileno(),),
-            preexec_fn=_tie_to(os.getpid()),  # noqa: PLW1509 - main() has no threads yet
+            preexec_fn=lambda: end_with_parent(main_pid),  # noqa: PLW1509 - main() has no threads
         )
     (data / "java.pid").write_text(str(process.pid))
     return process
 
 
-def _tie_to(parent: int) -> Callable[[], None] | None:
-    """On Linux: have the kernel kill the child when this process ends, by kill -9 too."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the line above
-            os._exit(1)
-
-    return tie
-
-
 def _await_ready(
     process: subprocess.Popen[bytes], address: str, data: Path, ended: Callable[[], bool]
 ) -> None:
+    """Wait until the broker serves, and print `ready HOST:PORT`."""
     deadline = time.monotonic() + BROKER_START_SECONDS_MAX
     while not ended():
         if process.poll() is not None:
@@ -337,7 +327,7 @@ def _await_ready(
 
 
 def _serves(address: str) -> bool:
-    """Whether clients get an answer that names the broker, not just a connection."""
+    """Return whether the broker answers clients; an open port is not enough."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
@@ -348,12 +338,12 @@ def _serves(address: str) -> bool:
 
 
 def _reason(process: subprocess.Popen[bytes], data: Path) -> str:
-    """Why the JVM ended: the last thing it complained about, and where to read more."""
+    """Return why the JVM ended: its last error, and the file with more."""
     logs = [data / "java.out", data / "broker.log"]
     lines = [line for log in logs if log.exists() for line in log.read_text().splitlines()]
-    complaints = [line for line in lines if re.search(r"ERROR|FATAL|Exception|Error:", line)]
+    errors = [line for line in lines if re.search(r"ERROR|FATAL|Exception|Error:", line)]
     ended = f"the JVM ended with {process.returncode}, see {data}/broker.log"
-    return f"{ended}; its last complaint: {complaints[-1].strip()}" if complaints else ended
+    return f"{ended}; its last error: {errors[-1].strip()}" if errors else ended
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -366,7 +356,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _output(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None  # both kinds of Popen here have a pipe
+    assert process.stdout is not None  # a pipe
     return process.stdout
 
 
@@ -376,5 +366,5 @@ if __name__ == "__main__":
     parser.add_argument("port", type=int)
     parser.add_argument("data", type=Path)
     parser.add_argument("--parent", type=int)
-    wishes = parser.parse_args()
-    sys.exit(main(wishes.host, wishes.port, wishes.data, wishes.parent))
+    options = parser.parse_args()
+    sys.exit(main(options.host, options.port, options.data, options.parent))

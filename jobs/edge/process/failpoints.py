@@ -1,10 +1,10 @@
-"""Failpoints: places where a test may make the process die, raise or stall.
+"""Failpoints: places in the code where a test can kill the process, raise or stall.
 
     RETALLY_FAILPOINTS="after_commit=kill@3,publishing=stall:5"
 
-`@n` acts at the n-th passing only. RETALLY_FAILPOINT_MARKS names a directory in which a fired
-failpoint leaves a file, so that a test knows the fault really happened. Without the variable a
-failpoint is one dictionary look-up.
+`@n` fires at the n-th pass only. A failpoint that fires leaves a file in the directory
+RETALLY_FAILPOINT_MARKS, so that a test knows that the fault happened. Without the variable a
+failpoint costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 
 class FailpointError(RuntimeError):
-    """Raised by a failpoint that was asked to raise."""
+    """Raised by a failpoint with the action `raise`."""
 
 
-def _parsed(text: str) -> dict[str, tuple[str, int]]:
+def _parse_failpoints(text: str) -> dict[str, tuple[str, int]]:
     points = {}
     for item in filter(None, text.split(",")):
         name, _, action = item.partition("=")
@@ -28,12 +28,12 @@ def _parsed(text: str) -> dict[str, tuple[str, int]]:
     return points
 
 
-_POINTS = _parsed(os.environ.get("RETALLY_FAILPOINTS", ""))
+_POINTS = _parse_failpoints(os.environ.get("RETALLY_FAILPOINTS", ""))
 _passed: dict[str, int] = {}
 
 
 def failpoint(name: str) -> None:
-    """Act here if the environment asks for it."""
+    """Fire the failpoint of this name, if the environment sets it."""
     if name not in _POINTS:
         return
     action, nth = _POINTS[name]

@@ -1,7 +1,7 @@
-"""Fence: one writer per job on this host, by a lock that the kernel lets go of when it dies.
+"""Allow one writer per job on this host, by a lock that the kernel releases if it dies.
 
-`flock`, because `fcntl` locks vanish when any descriptor of the file is closed. Across hosts the
-Delta commit itself is the fence; this one only says so earlier and more kindly.
+The lock is a `flock`, because `fcntl` locks vanish when any descriptor of the file is closed.
+Across hosts the Delta commit is the fence; this lock only refuses earlier, with a clearer message.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 class OwnedElsewhere(Exception):
     """Another writer owns the job."""
 
+    code = "owned-elsewhere"
+
 
 class WriterLock:
-    """Held from construction until `release` or the end of the process."""
+    """The lock of a job, held from construction until `release` or the end of the process."""
 
     def __init__(self, path: Path, job: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,14 +28,14 @@ class WriterLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(os.pread(self._file, 4096, 0))
+            holder = _name_holder(os.pread(self._file, 4096, 0))
             os.close(self._file)
             raise OwnedElsewhere(
-                f"job {job!r} is owned by {holder}; stop that one first, or wait until it ends"
+                f"job {job!r} is owned by {holder}; stop it first, or wait until it ends"
             ) from None
         note = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
         try:
-            os.pwrite(self._file, note, 0)  # over the old one, which has room on a full disk
+            os.pwrite(self._file, note, 0)  # over the old note, so a full disk has room for it
             os.ftruncate(self._file, len(note))
         except OSError as error:
             os.close(self._file)
@@ -43,7 +45,7 @@ class WriterLock:
         os.close(self._file)
 
 
-def _holder(note: bytes) -> str:
+def _name_holder(note: bytes) -> str:
     try:
         known = json.loads(note)
         return f"process {known['pid']} on {known['host']}"

@@ -1,11 +1,11 @@
-"""Generator classes: watermark generators of the operator's own, by name.
+"""Load watermark generators that the operator has written and allowed, by name.
 
     watermark: {generator: {class: shop.time:TradingHours}}
         RETALLY_GENERATORS=shop.time:TradingHours,...     the operator's list; no other is loaded
-            class TradingHours(Generator)                of(watermark), a partition each
+            class TradingHours(Generator)                of(watermark), one object per partition
 
-A spec may come over HTTP from somebody who may start jobs and may not run code, so a spec alone
-loads nothing.
+A spec may come over HTTP from a user who may start jobs but not run code, so a spec alone loads
+nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
-from jobs.core.time.watermark_generators import Generator, Own
+from jobs.core.time.watermark_generators import CustomGenerator, Generator
 from schemas.spec.job import GeneratorClass, Watermark
 
 ALLOWED = "RETALLY_GENERATORS"
 
 
 class GeneratorRefused(Exception):
-    """The class may not be used, or is no generator."""
+    """The class is not allowed, cannot be loaded, or is not a generator."""
 
 
-def maker_of(watermark: Watermark) -> Callable[[], Generator] | None:
-    """How to make the generator of a partition, where the spec names a class."""
+def load_maker(watermark: Watermark) -> Callable[[], Generator] | None:
+    """Return a function that makes a partition's generator; None if the spec names no class."""
     if not isinstance(watermark.generator, GeneratorClass):
         return None
     path = watermark.generator.path
@@ -33,16 +33,18 @@ def maker_of(watermark: Watermark) -> Callable[[], Generator] | None:
     if path not in allowed:
         raise GeneratorRefused(
             f"{path} is not among the generators that this machine's operator allows "
-            f"({ALLOWED}={','.join(allowed)}); add it there, or use one with a name"
+            f"({ALLOWED}={','.join(allowed)}); add it there, or use a built-in generator"
         )
     module, _, name = path.partition(":")
     try:
-        made = getattr(import_module(module), name)
+        loaded = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise GeneratorRefused(
             f"{path} cannot be loaded: {error}; install its package beside retally, or put its "
             "directory on PYTHONPATH"
         ) from error
-    if not isinstance(made, type) or not issubclass(made, Generator):
-        raise GeneratorRefused(f"{path} is no subclass of jobs.core.generators.Generator")
-    return lambda: Own(made.of(watermark))
+    if not isinstance(loaded, type) or not issubclass(loaded, Generator):
+        raise GeneratorRefused(
+            f"{path} is not a subclass of jobs.core.generators.Generator; derive it from that class"
+        )
+    return lambda: CustomGenerator(loaded.of(watermark))

@@ -1,12 +1,12 @@
-"""The JVM jars that `make setup` fetched, and whether they are all there.
+"""Find the JVM jars that `make setup` fetched, and check that all of them are complete.
 
-    .jars/spark/*.jar      what Spark needs beyond the jars that pyspark ships
+    .jars/spark/*.jar      jars that Spark needs beyond those of pyspark
     .jars/broker/*.jar     the class path of the embedded broker
     .jars/manifest.json    name and size of every jar, written last
-    .jars/spark.jsa        Spark's classes as an archive of the JVM (see jobs.edge.spark)
+    .jars/spark.jsa        the JVM's archive of Spark's classes (see jobs.edge.spark.class_archive)
 
-The directory is in the checkout, or where RETALLY_JARS says. Standard library only: the set-up
-uses this file before any package is installed.
+The directory is in the checkout, unless RETALLY_JARS names another. This file uses the standard
+library only, because the set-up uses it before any package is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 
 
 class JarsMissing(RuntimeError):
-    """The jars are not there, or not all of them, or cut short."""
+    """Jars are missing or incomplete."""
 
 
 class Manifest(TypedDict):
@@ -29,22 +29,23 @@ class Manifest(TypedDict):
 
 
 def directory() -> Path:
+    """Return the directory of the jars."""
     named = os.environ.get("RETALLY_JARS")
     return Path(named).absolute() if named else Path(__file__).resolve().parents[3] / ".jars"
 
 
 def spark_jars() -> list[Path]:
-    """The jars for `spark.jars`."""
-    return _fetched("spark")
+    """Return the jars for Spark's class path."""
+    return _list_jars("spark")
 
 
 def broker_jars() -> list[Path]:
-    """Those of the embedded broker; a set-up for an image has none."""
-    return _fetched("broker")
+    """Return the jars of the embedded broker; a set-up for an image has none."""
+    return _list_jars("broker")
 
 
 def broker_classpath() -> str:
-    """The class path of the embedded broker."""
+    """Return the class path of the embedded broker."""
     found = broker_jars()
     if not found:
         raise JarsMissing(f"{directory()} was set up without the embedded broker: run make setup")
@@ -52,38 +53,39 @@ def broker_classpath() -> str:
 
 
 def class_archive() -> Path:
-    """Return the path of the archive of Spark's classes, whether or not there is one."""
+    """Return the path of the archive of Spark's classes, which need not exist."""
     return directory().resolve() / "spark.jsa"
 
 
 def class_archive_option() -> str:
-    """Return the JVM option that maps the archive into memory; empty where there is no archive."""
+    """Return the JVM option that maps the archive into memory; empty if there is no archive."""
     found = class_archive()
-    # A JVM that the archive does not fit would log that at every start, to no use.
+    # Without the second option, a JVM that the archive does not fit logs so at every start.
     return f"-XX:SharedArchiveFile={found} -Xlog:cds*=off" if found.is_file() else ""
 
 
 def fetched_key() -> str | None:
-    """The key of the set-up whose jars are here, or None if anything is missing or cut short."""
+    """Return the key of the set-up that fetched the jars; None if any jar is not complete."""
     try:
-        return _manifest()["key"]
+        return _read_manifest()["key"]
     except JarsMissing:
         return None
 
 
 def write_manifest(where: Path, key: str) -> None:
-    """Call when all jars are there: this is what makes the directory complete."""
+    """Write the manifest, which makes the directory complete; call it when all jars are there."""
     sizes = {str(jar.relative_to(where)): jar.stat().st_size for jar in where.glob("*/*.jar")}
     manifest = Manifest(key=key, bytes=dict(sorted(sizes.items())))
     (where / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _fetched(kind: str) -> list[Path]:
+def _list_jars(kind: str) -> list[Path]:
     where = directory()
-    return [where / name for name in _manifest()["bytes"] if name.startswith(f"{kind}/")]
+    return [where / name for name in _read_manifest()["bytes"] if name.startswith(f"{kind}/")]
 
 
-def _manifest() -> Manifest:
+def _read_manifest() -> Manifest:
+    """Read the manifest; raise JarsMissing unless each jar has its size."""
     where = directory()
     try:
         manifest: Manifest = json.loads((where / MANIFEST).read_text())
@@ -92,5 +94,5 @@ def _manifest() -> Manifest:
     for name, size in manifest["bytes"].items():
         jar = where / name
         if not jar.is_file() or jar.stat().st_size != size:
-            raise JarsMissing(f"{jar} is missing or cut short: run make setup again")
+            raise JarsMissing(f"{jar} is missing or incomplete: run make setup again")
     return manifest

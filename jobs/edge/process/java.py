@@ -1,10 +1,10 @@
-"""Finds the Java that Spark and the broker run on.
+"""Find the Java that runs Spark and the broker.
 
-    JAVA_HOME, or else the PATH     the machine's own, 17 or newer
-    .java, beside the jars          or else the one that `make setup` installed for lack of it
+    JAVA_HOME, or else the PATH     the machine's Java, 17 or newer
+    .java, beside the jars          or else the Java that `make setup` installed
 
-The second one is a wheel's Java runtime behind a small launcher (`install_launcher`). Standard
-library only: the set-up uses this file before any package is installed.
+The second is the Java runtime of a wheel with a small launcher (`install_launcher`). This file uses
+the standard library only, because the set-up uses it before any package is installed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ INSTALL = (
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
-# Spark asks every Java for an incubator module, which only makes its linear algebra faster, and
-# opens a package that Java 25 no longer has: without the module a runtime refuses to start, and for
-# the package it warns at each start, as it does for two old ways in which Spark reaches memory.
+# Spark passes options for an incubator module, which only makes its linear algebra faster, and for
+# a package that Java 25 no longer has. Without the module a runtime refuses to start. It warns at
+# each start about the package, and about two old ways in which Spark accesses memory.
 _LAUNCHER = """\
 #!/bin/sh
-# Starts the Java runtime of this directory: without what Spark asks for and it does not have, and
-# without its warnings of what Spark may no longer do in a later Java.
+# Starts the Java runtime of this directory, without Spark's options that the runtime does not know,
+# and without its warnings about what a later Java will refuse.
 for argument do
     shift
     case "$argument" in
@@ -45,14 +45,14 @@ exec "$(dirname "$0")/../{runtime}/bin/java" \\
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java that can carry retally; the message says what to install."""
+    """There is no Java that can run retally; the message says what to install."""
 
 
 @cache
 def java() -> Path:
-    """Return the java command: the machine's, or else the one that the set-up installed."""
+    """Return the java command of the machine, or else the one that the set-up installed."""
     try:
-        return machine_java()
+        return find_machine_java()
     except JavaMissing:
         own = own_home() / "bin" / "java"
         if not own.is_file():
@@ -60,14 +60,14 @@ def java() -> Path:
         return own
 
 
-def machine_java() -> Path:
-    """Return the java of JAVA_HOME where that is set, as Spark does, or else of the PATH."""
+def find_machine_java() -> Path:
+    """Return the java of JAVA_HOME if that is set, as Spark does, or else of the PATH."""
     home = os.environ.get("JAVA_HOME")
     where = f"JAVA_HOME ({home})" if home else "the PATH"
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if found is None:
         raise JavaMissing(f"no java in {where}: {INSTALL}")
-    version = _VERSION.search(build_of(Path(found)))
+    version = _VERSION.search(read_build(Path(found)))
     if version is None:
         raise JavaMissing(f"{found} does not run: {INSTALL}")
     if int(version[1]) < JAVA_VERSION_MIN:
@@ -76,18 +76,18 @@ def machine_java() -> Path:
 
 
 def own_home() -> Path:
-    """Return where the set-up installs a Java: beside the jars, whether it is there or not."""
+    """Return the directory beside the jars where the set-up installs a Java, if it does."""
     return jars.directory().with_name(".java")
 
 
-def use_own() -> None:
-    """Have the programs that this process starts use our own Java, if that is the one we use."""
+def use_own_java() -> None:
+    """Make programs that this process starts use the Java that the set-up installed, if we do."""
     if java().parents[1] == own_home():
         os.environ["JAVA_HOME"] = str(own_home())
 
 
 def install_launcher(home: Path, runtime: Path) -> None:
-    """Make `home` usable as JAVA_HOME; `runtime` is the Java runtime below it."""
+    """Make `home` usable as JAVA_HOME; `runtime` is the Java runtime inside it."""
     launcher = home / "bin" / "java"
     launcher.parent.mkdir()
     launcher.write_text(_LAUNCHER.format(runtime=runtime.relative_to(home)))
@@ -95,7 +95,7 @@ def install_launcher(home: Path, runtime: Path) -> None:
 
 
 @cache
-def build_of(command: Path) -> str:
-    """Return what a java command prints of its version and build; nothing if it does not run."""
+def read_build(command: Path) -> str:
+    """Return the version and build that a java command prints; "" if it does not run."""
     shown = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
     return "" if shown.returncode else shown.stderr + shown.stdout

@@ -1,4 +1,4 @@
-"""The directory of a job that has run, found by its name (see schemas.table.places)."""
+"""Find the directory of a job that has run, by the job's name (see schemas.table.places)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from schemas.table.places import JobDirectory
 
-__all__ = ["JobDirectory", "UnknownJob", "existing_job", "job_names"]
+__all__ = ["JobDirectory", "UnknownJob", "find_job", "list_jobs"]
 
 
 class UnknownJob(LookupError):
     """There is no such job in this data directory."""
 
 
-def existing_job(data: Path, name: str) -> JobDirectory:
-    """The directory of a job that has run, or UnknownJob with the names that are there."""
+def find_job(data: Path, name: str) -> JobDirectory:
+    """Return the directory of a job that has run; raise UnknownJob with the names of others."""
     place = JobDirectory(data.absolute(), name)
-    known = job_names(data)
+    known = list_jobs(data)
     if name in known:
         return place
     near = difflib.get_close_matches(name, known, n=1)
@@ -26,11 +26,11 @@ def existing_job(data: Path, name: str) -> JobDirectory:
     elif known:
         hint = f"known: {', '.join(known)}"
     else:
-        hint = "no job has run there; is --data right?"
+        hint = "no job has run there; check --data"
     raise UnknownJob(f"there is no job {name!r} in {data}; {hint}")
 
 
-def job_names(data: Path) -> list[str]:
-    """The jobs that have a table and a spec."""
+def list_jobs(data: Path) -> list[str]:
+    """Return the names of the jobs that have a table and a spec."""
     names = [spec.parent.name for spec in (data / "jobs").glob("*/spec.yaml")]
-    return sorted(name for name in names if JobDirectory(data, name).begun)
+    return sorted(name for name in names if JobDirectory(data, name).has_table)

@@ -1,1 +1,1 @@
-"""Publish the changelog: the driver's handle, and the process with the transactional producer."""
+"""Publish the changelog: the driver's handle, and the process with the producer."""

@@ -1,10 +1,10 @@
-"""The driver's handle on its publisher process (see jobs.edge.publisher.process).
+"""Start and drive the publisher process from the driver (see jobs.edge.publisher.process).
 
     driver thread ── send ──► queue ──► writer thread ──► stdin  of the process
     driver thread ◄─ state ─────────── reader thread ◄── stdout
 
-The driver never waits for Kafka or for a pipe; only when PUBLISH_BACKLOG_EPOCHS_MAX epochs are
-committed and not yet published, `send` waits until one is.
+The driver never waits for Kafka or for a pipe. Only with PUBLISH_BACKLOG_EPOCHS_MAX epochs
+committed and not yet published, `send` waits until one is published.
 """
 
 from __future__ import annotations
@@ -36,17 +36,21 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 class PublisherFailed(RuntimeError):
-    """The publisher ended, or did not answer in time; `fatal` says why."""
+    """The publisher ended or did not answer in time; `fatal` has the reason."""
 
     def __init__(self, fatal: Fatal) -> None:
         hint = f" ({fatal.hint})" if fatal.hint else ""
         super().__init__(f"{fatal.code}: {fatal.reason}{hint}")
         self.fatal = fatal
+        self.code = fatal.code
 
 
 class Publisher:
-    """One publisher process. After a failure a new handle is made; epochs after the progress that
-    `start` returns are sent again from the table."""
+    """One publisher process. All methods are for the driver's thread.
+
+    After a failure the driver needs a new handle. It sends the epochs after the progress that
+    `start` returns again, from the table.
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -62,14 +66,14 @@ class Publisher:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, seconds_max: float = limits.PUBLISHER_START_SECONDS_MAX) -> Ready:
-        """Start the process; returns when it has fenced its predecessor and read the progress."""
+        """Start the process and wait until it has fenced its predecessor and read the progress."""
         process = self._process = subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_CHECKOUT,
-            # A copy: this runs beside the start of Spark, which sets variables, and a process that
-            # is started with the environment itself while that moves fails with EFAULT.
+            # A copy, because Spark starts at the same time and sets variables: starting a process
+            # with an environment that changes meanwhile fails with EFAULT.
             env=dict(os.environ),
             start_new_session=True,
         )
@@ -85,12 +89,14 @@ class Publisher:
         if not self._ended:
             self.kill()
             self._failure = Fatal(
-                "unreachable", f"the publisher is not ready after {seconds_max} s", "see its log"
+                "unreachable",
+                f"the publisher is not ready after {seconds_max} s",
+                "see the job's log",
             )
         raise PublisherFailed(self._reason())
 
     def send(self, epoch: EpochToPublish) -> None:
-        """Hand over a committed epoch, in order; waits only when the backlog is full."""
+        """Send the next committed epoch; wait only while the backlog is full."""
         line = msgspec.json.encode(epoch) + b"\n"
         with self._changed:
             self._changed.wait_for(
@@ -102,8 +108,11 @@ class Publisher:
             self._outgoing.put(line)
 
     def flush(self, seconds_max: float | None = None) -> bool:
-        """Wait until everything sent is published; False when that took too long. With 0 it only
-        looks; a publisher that has failed raises, whether anything was left to it or not."""
+        """Wait until all sent epochs are published; return False if that takes too long.
+
+        With 0, return at once. Raises PublisherFailed if the publisher has failed, even if it had
+        nothing left to publish.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._ended or not self._outstanding, seconds_max)
             if self._failure is not None or (self._outstanding and self._ended):
@@ -112,17 +121,17 @@ class Publisher:
 
     @property
     def published(self) -> int | None:
-        """The newest epoch that is completely published, by us or by a predecessor."""
+        """The newest epoch that this process or a predecessor has completely published."""
         return self._published
 
     @property
     def last_answer(self) -> Answer | None:
-        """The newest `published` line: its records and seconds are for the driver's figures."""
+        """The newest answer about a published epoch, for metrics."""
         return self._last
 
     @property
     def backlog(self) -> int:
-        """Epochs that were sent and are not yet published."""
+        """The number of epochs sent and not yet published."""
         return len(self._outstanding)
 
     @property
@@ -134,7 +143,7 @@ class Publisher:
         return None if self._process is None else self._process.pid
 
     def stop(self, seconds_max: float = limits.PUBLISHER_STOP_SECONDS_MAX) -> None:
-        """Let it publish what was sent, and end it; what takes longer than that is killed."""
+        """Stop the process after it has published all sent epochs; kill it after `seconds_max`."""
         if self._process is None:
             return
         deadline = time.monotonic() + seconds_max
@@ -152,7 +161,7 @@ class Publisher:
             raise PublisherFailed(self._failure)
 
     def kill(self) -> None:
-        """End it at once; the next publisher aborts what it had begun."""
+        """Kill the process; the next publisher aborts its open transaction."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -164,32 +173,32 @@ class Publisher:
                     stdin.write(line)
                     stdin.flush()
         except BrokenPipeError:
-            pass  # the reader tells why it ended
+            pass  # the reader thread reports why the process ended
 
     def _read(self, stdout: IO[bytes]) -> None:
         decoder = msgspec.json.Decoder(Answer)
         with stdout:
             for line in stdout:
                 with self._changed:
-                    self._heard(decoder.decode(line))
+                    self._receive(decoder.decode(line))
                     self._changed.notify_all()
         assert self._process is not None
         status = self._process.wait()
         with self._changed:
             if self._failure is None and not (self._stopping and status == 0):
                 reason = f"the publisher process ended with status {status}"
-                self._failure = Fatal("died", reason, "its last words are in the log")
+                self._failure = Fatal("died", reason, "see the end of the job's log")
             self._ended = True
             self._changed.notify_all()
         self._outgoing.put(None)
 
-    def _heard(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         if answer.fatal is not None:
             self._failure = answer.fatal
         elif answer.ready is not None:
             self._ready = answer.ready
             at = answer.ready
-            # Of an epoch that is only partly out the one before it is complete.
+            # If an epoch is partly published, the epoch before it is complete.
             self._published = at.epoch if at.complete or at.epoch is None else at.epoch - 1
         elif answer.published is not None:
             self._published = answer.published

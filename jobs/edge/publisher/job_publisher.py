@@ -1,43 +1,42 @@
-"""Publishing: the job's side of its publisher; what the publisher missed is read from the table.
+"""Send a job's committed epochs to its publisher, and missed epochs from the table.
 
-start ─► publisher fences its predecessor, reads the progress ─► epochs after it, from the table
-commit ─► send ─► published, while the next epoch is computed
+start ─► publisher fences its predecessor, reads the progress ─► send later epochs of the table
+commit ─► send ─► publish, while the driver computes the next epoch
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Self
 
 from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.publish.protocol import Configuration, EpochToPublish, Ready, ResultColumns
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.handle import Publisher
-from jobs.edge.table.delta_epochs import (
-    EpochTable,
-    Fenced,
-    epoch_rows,
-    live_files,
-    newest_epoch,
-    opened,
-)
-from jobs.edge.table.epoch_files import CHANGELOG
+from jobs.edge.table.delta_epochs import EpochTable, Fenced
+from jobs.table.epoch_rows import epoch_rows, newest_epoch
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import CHANGELOG
 from schemas.spec.connections import Connection, librdkafka_options
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, TopicIdentity
 
 
 class HistoryMissing(Exception):
-    """What the topic lacks is no longer in the table; going on would leave a hole in it."""
+    """The table no longer has epochs that the topic lacks; going on would leave a gap."""
 
 
 class SinkAhead(Exception):
-    """The topic has epochs that the table does not; those that come would be other ones."""
+    """The topic has epochs that the table lacks; new epochs would contradict them."""
 
 
-class Publishing:
-    """Starts beside Spark, which takes longer; epochs committed meanwhile wait their turn."""
+class JobPublisher:
+    """The publisher of one job.
+
+    It starts in parallel with Spark, which takes longer. Epochs that the driver commits meanwhile
+    wait until the publisher is ready.
+    """
 
     def __init__(
         self,
@@ -71,11 +70,15 @@ class Publishing:
         )
         self._ready: Ready | None = None
         self._failure: BaseException | None = None
-        self._started = threading.Thread(target=self._start, args=[newest.epoch], daemon=True)
-        self._started.start()
+        self._starting = threading.Thread(target=self._start, args=[newest.epoch], daemon=True)
+
+    def start(self) -> Self:
+        """Start the process in a thread, which then sends the epochs that the topic lacks."""
+        self._starting.start()
+        return self
 
     def identity(self) -> TopicIdentity:
-        """The sink topic as the publisher found or made it."""
+        """Return the identity of the sink topic, which the publisher found or created."""
         self._wait_until_ready()
         assert self._ready is not None
         return TopicIdentity(self._ready.topic_id, self._ready.partitions)
@@ -83,7 +86,7 @@ class Publishing:
     def send(self, row: EpochRow, names: Sequence[str]) -> None:
         """Hand over a committed epoch."""
         self._wait_until_ready()
-        self._publisher.send(self._to_publish(row, names))
+        self._publisher.send(self._build_message(row, names))
         failpoint("epoch_sent")
 
     def check(self) -> None:
@@ -94,21 +97,23 @@ class Publishing:
             self._publisher.flush(0)
 
     def drain(self) -> None:
-        """Wait until everything committed is published."""
+        """Wait until the publisher has published all sent epochs."""
         self._wait_until_ready()
         self._publisher.flush()
 
     @property
     def published(self) -> int | None:
+        """The newest epoch that is completely published."""
         return self._publisher.published
 
     def last(self) -> tuple[int | None, float | None]:
-        """The newest epoch in the topic, and the seconds from its hand-over until it was there."""
+        """Return the newest published epoch, and the seconds from `send` to its commit."""
         answer = self._publisher.last_answer
         return self._publisher.published, None if answer is None else answer.seconds
 
     def close(self) -> None:
-        self._started.join()
+        """Stop the process after it has published all sent epochs."""
+        self._starting.join()
         self._publisher.stop()
 
     def _start(self, newest: int) -> None:
@@ -123,86 +128,71 @@ class Publishing:
             self._failure = failure
 
     def _send_missed(self, after: int, newest: int, uuid: str) -> None:
-        """Send the epochs that the topic lacks; its newest one, `after`, has this uuid."""
+        """Send the epochs after `after`, the newest epoch of the topic, which has this uuid."""
         if after > newest:
-            standing = newest_epoch(self._table.root, opened(self._table.root))
-            if standing is not None and standing.epoch > newest:
+            current = newest_epoch(self._table.root, live_files(open_table(self._table.root)))
+            if current is not None and current.epoch > newest:
                 raise Fenced(
-                    f"the table {self._table.root} stands at epoch {standing.epoch} by now, but "
-                    f"this job began at epoch {newest}; another writer is here, so this one stops"
+                    f"the table {self._table.root} is now at epoch {current.epoch}, but this job "
+                    f"started at epoch {newest}; another writer has committed, so this job stops"
                 )
             raise SinkAhead(
-                f"topic {self.topic!r} has epoch {after}, but the table stands at epoch {newest}: "
-                "it was restored, or the topic belongs to a job in another directory. Give "
-                "sink.topic another name"
+                f"topic {self.topic!r} has epoch {after}, but the table is at epoch {newest}: it "
+                "was restored, or the topic belongs to a job in another directory; give sink.topic "
+                "another name"
             )
         handle = self._table.reader()
-        rows = epoch_rows(self._table.root, handle, since=after - 1)
-        there = [row for row in rows if row.epoch == after]
-        if there and uuid and there[0].uuid != uuid:
+        rows = epoch_rows(self._table.root, live_files(handle), since=after - 1)
+        same = [row for row in rows if row.epoch == after]
+        if same and uuid and same[0].uuid != uuid:
             raise SinkAhead(
-                f"epoch {after} of topic {self.topic!r} is another one than the table's: one of "
-                "them was restored and went on. Give sink.topic another name"
+                f"epoch {after} of topic {self.topic!r} differs from the table's epoch {after}: "
+                "one of them was restored and went on; give sink.topic another name"
             )
         rows = [row for row in rows if row.epoch > after]
         if not rows:
             return
-        begun = [row.epoch for row in rows if row.begins]
-        if begun and after == -1:  # a topic that has nothing yet begins where history does
-            after = begun[-1] - 1
+        starts = [row.epoch for row in rows if row.begins]
+        if starts and after == -1:  # an empty topic starts with the history of these columns
+            after = starts[-1] - 1
             rows = [row for row in rows if row.epoch > after]
-        elif begun:
+        elif starts:
             raise HistoryMissing(
-                f"groups have other columns since epoch {begun[-1]}, and topic {self.topic!r} has "
-                "the changelog of before; give sink.topic another name"
+                f"the columns of groups changed in epoch {starts[-1]}, and topic {self.topic!r} "
+                "has an older changelog; give sink.topic another name"
             )
         oldest = rows[0].epoch if rows else newest
         if oldest > after + 1:
             raise HistoryMissing(
-                f"topic {self.topic!r} needs the epochs from {after + 1} on, but the table's "
-                f"history begins at {oldest}: retention has removed what lies between, and a "
-                "changelog that begins in the middle is none. Give the job a new name, so that it "
-                "begins anew"
+                f"topic {self.topic!r} needs the epochs from {after + 1} on, but retention has "
+                f"removed the table's epochs before {oldest}; give the job a new name to recompute "
+                "it from its source"
             )
         changelog = [file for file in live_files(handle) if file.part == CHANGELOG]
         for row in rows:
             names = [f.path for f in changelog if f.epoch_min <= row.epoch <= f.epoch_max]
-            self._publisher.send(self._to_publish(row, names))
+            self._publisher.send(self._build_message(row, names))
 
-    def _to_publish(self, row: EpochRow, names: Sequence[str]) -> EpochToPublish:
+    def _build_message(self, row: EpochRow, names: Sequence[str]) -> EpochToPublish:
         return EpochToPublish(
             epoch=row.epoch,
             uuid=row.uuid,
             files=[str(self._table.root / name) for name in names],
-            rows=int(row.counters.get("changelog_rows", 0)),
-            watermark=told_watermark(row.watermarks),
-            status=row.watermarks.get("status", "active"),
+            rows=row.counts.changelog_rows,
+            watermark=row.time.published_watermark,
+            status=row.time.status,
             offsets=row.offsets,
             committed_ms=row.committed_at // 1_000,
         )
 
     def _wait_until_ready(self) -> None:
-        self._started.join()
+        self._starting.join()
         if self._failure is not None:
             raise self._failure
 
 
-def told_watermark(watermarks: Mapping[str, Any]) -> int | None:
-    """What an epoch lets readers of the topic know: results come first, so under the event clock
-    the watermark up to which nothing is withheld any more, and with windows the one that they are
-    told up to."""
-    agenda = watermarks.get("agenda", {})
-    told = [watermarks.get("combined")]
-    if "assigner" in agenda:
-        told.append(agenda.get("released"))
-    if "emits" in agenda:
-        told.append(agenda.get("passed"))
-    known = [watermark for watermark in told if watermark is not None]
-    return min(known) if len(known) == len(told) else None
-
-
 def result_columns(plan: Plan) -> ResultColumns:
-    """The key's columns, and the row's in SELECT order."""
+    """Return the columns of the key, and of the row in SELECT order."""
     types = {named.name: str(named.type) for named in plan.group}
     types.update({name: str(kind) for name, kind in plan.results})
     return ResultColumns(

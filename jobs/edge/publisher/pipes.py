@@ -1,4 +1,4 @@
-"""The publisher's pipes: epochs come in by one, answers go out by the other, a line each.
+"""Read epochs from and write answers to the driver, one JSON line each.
 
 driver ─► stdin ─► Inbox        Outbox ─► stdout ─► driver        log ─► stderr
 """
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import IO
+from typing import IO, Self
 
 import msgspec
 
@@ -21,27 +21,36 @@ _WATCH_SECONDS = 0.5
 
 
 class ParentGone(Exception):
-    """The driver is no more; what is not committed stays uncommitted."""
+    """The driver has ended; the publisher commits nothing more."""
 
 
 class Inbox:
-    """Epochs as they come in. A thread reads, so that the driver never waits for a full pipe, and
-    so that its end is noticed while the main thread is inside a library."""
+    """Receives epochs from the driver.
+
+    A thread reads the pipe. So the driver never waits for a full pipe, and the publisher notices
+    the driver's end while its main thread is inside a library. The methods are for the main thread.
+    """
 
     def __init__(self, lines: IO[bytes]) -> None:
         self._lines = lines
         self._changed = threading.Condition()
         self._waiting: deque[tuple[EpochToPublish, float]] = deque()
         self._stopped = False
-        self._gone = False
+        self._parent_gone = False
         self.configuration = msgspec.json.decode(lines.readline(), type=Configuration)
+
+    def start(self) -> Self:
+        """Start the threads that read lines and watch the parent."""
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
         threading.Thread(target=self._watch, args=[os.getppid()], daemon=True).start()
+        return self
 
     def take(self, *, wait: bool) -> list[tuple[EpochToPublish, float]]:
-        """All that waits, with the time it came; with `wait` at least one, unless all is done."""
+        """Return the waiting epochs with their arrival times; with `wait`, at least one if any."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopped or self._gone or not wait)
+            self._changed.wait_for(
+                lambda: self._waiting or self._stopped or self._parent_gone or not wait
+            )
             self.require_parent()
             taken = list(self._waiting)
             self._waiting.clear()
@@ -49,16 +58,19 @@ class Inbox:
 
     @property
     def exhausted(self) -> bool:
+        """Whether the driver has stopped sending and no epoch waits."""
         with self._changed:
             return self._stopped and not self._waiting
 
     def require_parent(self) -> None:
-        if self._gone:
+        """Raise ParentGone if the driver has ended."""
+        if self._parent_gone:
             raise ParentGone
 
     def pause(self, seconds: float) -> None:
+        """Wait; raise ParentGone if the driver ends meanwhile."""
         with self._changed:
-            self._changed.wait_for(lambda: self._gone, seconds)
+            self._changed.wait_for(lambda: self._parent_gone, seconds)
         self.require_parent()
 
     def _read(self) -> None:
@@ -74,26 +86,28 @@ class Inbox:
             self._leave()
 
     def _watch(self, parent: int) -> None:
-        """A second way to notice: someone else may hold the other end of the pipe open."""
+        """Poll the parent, too, because another process may keep the pipe open."""
         while os.getppid() == parent:
             time.sleep(_WATCH_SECONDS)
         self._leave()
 
     def _leave(self) -> None:
+        """Let the main thread end by itself, and end the process if that takes too long."""
         with self._changed:
-            self._gone = True
+            self._parent_gone = True
             self._changed.notify_all()
         time.sleep(limits.PUBLISHER_ORPHAN_SECONDS_MAX)
         os._exit(1)
 
 
 class Outbox:
-    """Answers to the driver; nothing else is ever written to standard output."""
+    """Sends answers to the driver; nothing else writes to standard output."""
 
     def __init__(self, lines: IO[bytes]) -> None:
         self._lines = lines
 
-    def say(self, answer: Answer) -> None:
+    def write_answer(self, answer: Answer) -> None:
+        """Write an answer; raise ParentGone if the driver has ended."""
         try:
             self._lines.write(msgspec.json.encode(answer) + b"\n")
             self._lines.flush()
@@ -102,4 +116,5 @@ class Outbox:
 
 
 def log(text: str) -> None:
+    """Write a line to the job's log."""
     print(f"publisher: {text}", file=sys.stderr, flush=True)

@@ -1,25 +1,26 @@
-"""The publisher: copies a job's committed epochs to its changelog topic, in order, exactly once.
+"""Publish a job's committed epochs to its changelog topic, in order and exactly once.
 
-    stdin: epochs ──► Inbox ──► files read ──► records ──► Session: one producer
+    stdin: epochs ──► Inbox ──► read files ──► records ──► Session: one producer
                                                               │
                       changelog topic  ◄── records ───────────┤ the same
                       <topic>-progress ◄── epoch and seq ─────┤ transaction
     stdout: published ◄─────────────────── committed ─────────┘
 
-The way of an epoch:
-  1. Rows in seq order, those above the progress's seq only; a text for each (changelog_records).
-  2. Begin a transaction; produce; never more records in one than `transaction_records`.
-  3. See that the topic is still the one it was (id, partition count).
+The publisher publishes an epoch in these steps:
+  1. Read the rows in seq order, only above the progress's seq, and build a record of each.
+  2. Begin a transaction and produce at most `transaction_records` records in it.
+  3. Require that the topic is the same as before (id, partition count).
   4. Produce the progress record, commit, answer.
-Small epochs that wait together share a transaction; a large one spans several, each with its own
-progress record, so that a restart goes on inside the epoch.
+Small epochs that wait together share a transaction. A large epoch spans several, each with its own
+progress record, so that a restart continues inside the epoch.
 
-A start is: read the progress, which refuses a topic of another table before anybody is fenced;
-`init_transactions` (fences a predecessor and ends its transaction); read the progress again, then
-leave a claim: the progress with our generation and our writer id. Any error whose outcome is
-not certain throws the producer away and starts over like this, because a late message of an
-unsettled transaction may land in the next one. With `at_least_once` there are no transactions:
-records are flushed before their progress, and what a crash repeats has the same epoch and seq.
+The publisher starts in these steps: read the progress, and refuse a topic of another table before
+fencing anyone; call `init_transactions`, which fences a predecessor and ends its transaction; read
+the progress again; commit a claim, which is the progress with our generation and writer id. After
+an error with an unknown outcome the publisher drops the producer and starts again like this,
+because a late message of the old transaction may land in the next one. `at_least_once` uses no
+transactions: it flushes records before their progress, and records repeated after a crash have the
+same epoch and seq.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ from jobs.core.publish.protocol import Answer, EpochToPublish, Fatal, Progress, 
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
-from jobs.edge.publisher.records import BrokenChangelog, RecordWriter, chunks, read_epoch
-from jobs.edge.publisher.session import Hopeless, Session, Unsettled, awake_seconds, read_progress
+from jobs.edge.publisher.records import BrokenChangelog, RecordWriter, read_epoch, split_rows
+from jobs.edge.publisher.session import (
+    OutcomeUnknown,
+    PublishFailed,
+    Session,
+    awake_seconds,
+    read_progress,
+)
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
 from schemas.table.changelog import progress_topic
@@ -51,6 +58,8 @@ _PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 
 
 
 class PublisherProcess:
+    """Publishes the epochs of an Inbox and writes answers to an Outbox."""
+
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
         self._outbox = outbox
@@ -63,11 +72,14 @@ class PublisherProcess:
         self._key_columns = tuple(name for name, _ in group)
         end = configuration.columns.window_end
         self._writer = RecordWriter(
-            self._format, group, output, configuration.partitions,
+            self._format,
+            group,
+            output,
+            configuration.partitions,
             None if end is None else (end[0], SqlType.parse(end[1])),
-        )  # fmt: skip
+        )
         self._waiting: deque[tuple[EpochToPublish, float]] = deque()
-        self._records: dict[int, int] = {}  # of epochs not yet answered for
+        self._records: dict[int, int] = {}  # produced records of unanswered epochs
         self._admin: KafkaAdmin | None = None
         self._session: Session | None = None
         self._identity: TopicIdentity | None = None
@@ -77,66 +89,72 @@ class PublisherProcess:
         self._last_success = awake_seconds()
 
     def run(self) -> None:
+        """Publish until the driver stops sending."""
         self.begin()
         while self._waiting or not self._inbox.exhausted:
-            self.turn(wait=not self._waiting)
+            self.publish_next(wait=not self._waiting)
 
     def begin(self) -> None:
-        """Take the topic over, and say how far it goes."""
+        """Take over the topic and answer with its progress."""
         self._start_over()
         assert self._identity is not None
         at = self._progress
         topic = self._identity
         ready = Ready(at.epoch, at.seq, at.complete, topic.id, topic.partitions, at.uuid)
-        self._outbox.say(Answer(ready=ready))
+        self._outbox.write_answer(Answer(ready=ready))
 
-    def turn(self, *, wait: bool) -> None:
-        """What has come in, and one transaction."""
+    def publish_next(self, *, wait: bool) -> None:
+        """Take the waiting epochs and publish one transaction."""
         self._waiting.extend(self._inbox.take(wait=wait))
         self._answer_for_published()
         if not self._waiting:
             return
         try:
             self._publish(self._next_epochs())
-        except (Unsettled, KafkaError) as doubt:
-            log(f"starting over: {doubt}")
+        except (OutcomeUnknown, KafkaError) as doubt:
+            log(f"starts over with a new producer: {doubt}")
             self._start_over()
-        except Hopeless as hopeless:
-            if hopeless.fatal.code == "fenced" and not self._succeeded():
-                raise Hopeless(
+        except PublishFailed as failure:
+            if failure.fatal.code == "fenced" and not self._has_successor():
+                raise PublishFailed(
                     "displaced",
                     f"another producer took the transactional id of {self._configuration.topic!r} "
-                    "and has published nothing",
-                    "the next start takes it back",
+                    "but published nothing",
+                    "start the job again to take it back",
                 ) from None
             raise
 
     def close(self) -> None:
+        """Drop the producer."""
         session, self._session = self._session, None
         if session is not None:
             session.abandon()
 
-    # Starting, and starting over.
+    # Starting and starting over.
 
     def _start_over(self) -> None:
         pause = 0.1
         while True:
-            self._forget()
+            self._reset()
             try:
                 self._take_over()
                 self._last_success = awake_seconds()
                 return
             except AddressRefused as refused:
-                raise Hopeless("address_refused", str(refused)) from None
-            except (Unsettled, KafkaError, TopicMissing) as doubt:
+                raise PublishFailed("address_refused", str(refused)) from None
+            except (OutcomeUnknown, KafkaError, TopicMissing) as doubt:
                 if awake_seconds() - self._last_success > limits.PUBLISH_GIVE_UP_SECONDS:
-                    reason = f"Kafka could not be written to for too long: {doubt}"
-                    raise Hopeless("unreachable", reason, "see that the brokers run") from None
-                log(f"trying again in {pause:.1f} s: {doubt}")
+                    reason = (
+                        f"cannot write to Kafka for {limits.PUBLISH_GIVE_UP_SECONDS:g} s: {doubt}"
+                    )
+                    raise PublishFailed(
+                        "unreachable", reason, "check that the brokers run"
+                    ) from None
+                log(f"tries again in {pause:.1f} s: {doubt}")
             self._inbox.pause(pause)
             pause = min(2 * pause, limits.PUBLISH_PAUSE_SECONDS_MAX)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.close()
         if self._admin is not None:
             self._admin.close()
@@ -144,28 +162,30 @@ class PublisherProcess:
         self._records.clear()
 
     def _take_over(self) -> None:
-        """See that the topic is ours, fence, read how far the predecessor got, claim the topic."""
+        """Check the topic, fence the predecessor, read its progress, claim the topic."""
         configuration = self._configuration
         self._admin = KafkaAdmin(kafka_python_options(configuration.connection))
         self._require_topics(self._admin)
-        before = self._progress_of_ours()
+        before = self._read_own_progress()
         if self._first and before.epoch is not None and before.epoch > configuration.newest >= 0:
-            self._progress = before  # the driver refuses to go on, and nobody was fenced
+            self._progress = before  # the driver will stop, so fence nobody
             return
         of_older_version = before.generation > 0 and not before.table
         session = self._session = Session(
             configuration, self._inbox, succeeds_older_version=of_older_version
         )
-        self._progress = self._progress_of_ours()
+        self._progress = self._read_own_progress()
         claim = msgspec.structs.replace(
             self._progress,
-            generation=configuration.generation, table=configuration.table, writer=self._writer_id,
-        )  # fmt: skip
+            generation=configuration.generation,
+            table=configuration.table,
+            writer=self._writer_id,
+        )
         session.commit(claim)
         self._first = False
 
-    def _progress_of_ours(self) -> Progress:
-        """Return how far the topic goes, unless it is another table's or a newer generation's."""
+    def _read_own_progress(self) -> Progress:
+        """Return our progress; raise PublishFailed if another table or generation publishes."""
         configuration = self._configuration
         own, others = self._read_progress()
         strangers = [
@@ -176,15 +196,15 @@ class PublisherProcess:
         if own is not None and own.table and own.table != configuration.table:
             strangers.insert(0, configuration.job)
         if strangers:
-            raise Hopeless(
+            raise PublishFailed(
                 "sink_taken",
                 f"topic {configuration.topic!r} has the changelog of job {strangers[0]!r}, which "
                 "has another table",
-                "a topic has one writer: give sink.topic another name",
+                "give sink.topic another name, because a topic has one writer",
             )
         own = own or Progress()
         if own.generation > configuration.generation:
-            raise Hopeless(
+            raise PublishFailed(
                 "fenced",
                 f"generation {own.generation} of the job publishes to "
                 f"{configuration.topic!r}; this is generation {configuration.generation}",
@@ -192,11 +212,11 @@ class PublisherProcess:
             )
         return own
 
-    def _succeeded(self) -> bool:
-        """Whether another publisher has claimed the topic since; if in doubt it has."""
+    def _has_successor(self) -> bool:
+        """Return whether another publisher has claimed the topic since; True if unknown."""
         try:
             own, _ = self._read_progress()
-        except (Unsettled, KafkaError):
+        except (OutcomeUnknown, KafkaError):
             return True
         return own is None or own.writer != self._writer_id
 
@@ -214,37 +234,39 @@ class PublisherProcess:
         admin.ensure_topic(progress_topic(configuration.topic), 1, _PROGRESS_CONFIGURATION)
 
     def _require_same_topic(self, admin: KafkaAdmin) -> None:
-        """A topic that was deleted and made again, or has other partitions, is another topic."""
+        """Raise PublishFailed if the topic was deleted, recreated, or has other partitions."""
         configuration = self._configuration
         found = admin.topic(configuration.topic)
         expected = configuration.topic_id if self._identity is None else self._identity.id
         hint = "publish to a new topic, or clone the job and let it publish from the start"
         if found is None:
-            reason = f"topic {configuration.topic!r} has been deleted"
-            raise Hopeless("sink_changed", reason, hint)
+            reason = f"topic {configuration.topic!r} does not exist any more: it was deleted"
+            raise PublishFailed("sink_changed", reason, hint)
         if expected is not None and found.id != expected:
-            reason = f"topic {configuration.topic!r} is not the one it was: it has been made again"
-            raise Hopeless("sink_changed", reason, hint)
+            reason = f"topic {configuration.topic!r} was deleted and created again"
+            raise PublishFailed("sink_changed", reason, hint)
         if found.partitions != configuration.partitions:
             reason = (
                 f"topic {configuration.topic!r} has {found.partitions} partitions; the job "
-                f"publishes to {configuration.partitions}, and keys would change their partition"
+                f"publishes to {configuration.partitions}, and keys would move to other partitions"
             )
-            raise Hopeless("sink_changed", reason, hint)
+            raise PublishFailed("sink_changed", reason, hint)
         self._identity = found
 
     # Publishing.
 
     def _answer_for_published(self) -> None:
-        """Say so for each waiting epoch that the progress covers."""
+        """Answer each waiting epoch that the progress covers."""
         while self._waiting and self._progress.covers(self._waiting[0][0].epoch):
             order, came_at = self._waiting.popleft()
             records = self._records.pop(order.epoch, 0)
             seconds = round(time.monotonic() - came_at, 6)
-            self._outbox.say(Answer(published=order.epoch, records=records, seconds=seconds))
+            self._outbox.write_answer(
+                Answer(published=order.epoch, records=records, seconds=seconds)
+            )
 
     def _next_epochs(self) -> list[EpochToPublish]:
-        """The epochs of the next transaction: small ones together, a large one alone."""
+        """Return the epochs of the next transaction: small ones together, a large one alone."""
         epochs: list[EpochToPublish] = []
         rows = 0
         expected = self._progress.next_epoch
@@ -253,8 +275,10 @@ class PublisherProcess:
             if epochs and rows > self._configuration.transaction_records:
                 break
             if expected is not None and order.epoch != expected:
-                reason = f"epoch {order.epoch} was sent; the topic needs epoch {expected} next"
-                raise Hopeless("gap", reason, "publish from the table, starting there")
+                reason = (
+                    f"the driver sent epoch {order.epoch}, but the topic needs epoch {expected}"
+                )
+                raise PublishFailed("gap", reason, "start the job again to publish from the table")
             epochs.append(order)
             expected = order.epoch + 1
         return epochs
@@ -267,15 +291,15 @@ class PublisherProcess:
             reached = self._progress.seq_reached(order.epoch)
             self._records[order.epoch] = 0
             table = read_epoch(order.files, order.epoch, self._writer.columns, reached)
-            facts = self._facts(order)
-            for batch in chunks(table, self._configuration.transaction_records):
+            facts = self._epoch_facts(order)
+            for batch in split_rows(table, self._configuration.transaction_records):
                 self._inbox.require_parent()
                 records = self._writer.write(batch, facts)
                 count = len(records.keys)
                 if in_transaction and (
                     in_transaction + count > self._configuration.transaction_records
                 ):
-                    self._commit(self._inside(order.epoch, reached))
+                    self._commit(self._progress_inside(order.epoch, reached))
                     in_transaction = 0
                 session.begin()
                 failpoint("publish_begun")
@@ -283,7 +307,7 @@ class PublisherProcess:
                 in_transaction += count
                 self._records[order.epoch] += count
                 reached = records.last_seq
-        self._commit(self._end_of(epochs[-1], reached))
+        self._commit(self._progress_after(epochs[-1], reached))
         self._answer_for_published()
 
     def _commit(self, progress: Progress) -> None:
@@ -296,7 +320,7 @@ class PublisherProcess:
         self._progress = progress
         self._last_success = awake_seconds()
 
-    def _facts(self, order: EpochToPublish) -> EpochFacts:
+    def _epoch_facts(self, order: EpochToPublish) -> EpochFacts:
         committed = order.committed_ms
         return EpochFacts(
             job=self._configuration.job,
@@ -307,10 +331,10 @@ class PublisherProcess:
             key_columns=self._key_columns,
         )
 
-    def _inside(self, epoch: int, seq: int) -> Progress:
+    def _progress_inside(self, epoch: int, seq: int) -> Progress:
         return msgspec.structs.replace(self._progress, epoch=epoch, seq=seq, complete=False)
 
-    def _end_of(self, order: EpochToPublish, seq: int) -> Progress:
+    def _progress_after(self, order: EpochToPublish, seq: int) -> Progress:
         return Progress(
             epoch=order.epoch,
             seq=max(seq, 0),
@@ -326,22 +350,26 @@ class PublisherProcess:
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver gets Ctrl-C, and stops the publisher
     outbox = Outbox(sys.stdout.buffer)
     process: PublisherProcess | None = None
     status = 1
     try:
-        process = PublisherProcess(Inbox(sys.stdin.buffer), outbox)
+        process = PublisherProcess(Inbox(sys.stdin.buffer).start(), outbox)
         process.run()
         status = 0
     except ParentGone:
-        log("the driver is gone; nothing more is committed")
-    except Hopeless as hopeless:
-        outbox.say(Answer(fatal=hopeless.fatal))
+        log("stops without a commit, because the driver has ended")
+    except PublishFailed as failure:
+        outbox.write_answer(Answer(fatal=failure.fatal))
     except BrokenChangelog as error:
-        outbox.say(Answer(fatal=Fatal("broken_changelog", str(error), "audit the job's table")))
+        outbox.write_answer(
+            Answer(fatal=Fatal("broken_changelog", str(error), "audit the job's table"))
+        )
     except Exception as error:
-        outbox.say(Answer(fatal=Fatal("crashed", f"{type(error).__name__}: {error}", "a bug")))
+        outbox.write_answer(
+            Answer(fatal=Fatal("crashed", f"{type(error).__name__}: {error}", "a bug"))
+        )
         sys.excepthook(type(error), error, error.__traceback__)
     if process is not None:
         process.close()
@@ -351,4 +379,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # librdkafka's threads may outlive their use; nothing is left to be said
+    os._exit(code)  # librdkafka's threads may still run, but all answers are written

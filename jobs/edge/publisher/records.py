@@ -1,11 +1,11 @@
-"""Changelog rows as Kafka records: whole Arrow columns become JSON text at once.
+"""Turn changelog rows into Kafka records, by whole Arrow columns at once.
 
     Parquet files of an epoch ─► one table in seq order ─► chunks ─► columns as JSON fragments
                                                              │
         keys, values, seqs, partitions (lists of bytes) ◄── join into the format's template
 
-Hot path: a record costs about a microsecond here, against 2.6 for a loop that builds and encodes
-a dict per row. The text of a value is exactly what `json_values.renderer` would give.
+Hot path: a record costs about a microsecond, against 2.6 for a loop that encodes a dict per row.
+`jobs.table.json_columns` renders the values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,40 +23,33 @@ import pyarrow.compute as pc
 from jobs.core.publish.formats import EpochFacts, PublishFormat, Slot, member, object_template
 from jobs.core.publish.kafka_partition import MULTIPLIER, SEED
 from jobs.core.values.change import Op
-from jobs.core.values.json_values import renderer
+from jobs.table.json_columns import PUBLISHED, PUBLISHED_STRINGS, JsonStyle, render_column
 from schemas import limits
 from schemas.table.object_path import table_path
 from schemas.table.parquet_file import rows_in
-from schemas.types.arrow_values import from_arrow, listed
-from schemas.types.sql_types import FLOATING, Kind, SqlType
+from schemas.types.sql_types import Kind, SqlType
 
 NamedType = tuple[str, SqlType]
 
 _OP, _EPOCH, _SEQ = "op", "epoch", "seq"
 _NULL = "null"
-_ESCAPED = r'["\\\x00-\x1f]'
-_BARE = (
-    Kind.BOOLEAN, Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, *FLOATING, Kind.ARRAY,
-)  # fmt: skip
-_STAMPS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
-_PLAIN_DECIMAL_SCALE_MAX = 6  # Arrow turns to exponents beyond it, as Java does
 _SEED, _MULTIPLIER = np.uint32(SEED), np.uint32(MULTIPLIER)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
 class BrokenChangelog(ValueError):
-    """An epoch's files do not hold a changelog: a bug of ours or a damaged file."""
+    """The files of an epoch have no valid changelog: a bug or a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one epoch, ready to be produced, in order; lists of the same length."""
+    """Records of one epoch in order; the lists have the same length."""
 
     keys: list[bytes]
     values: list[bytes | None]
     seqs: list[bytes]
     partitions: list[int]
-    rows: int  # of the changelog, from which they are made
+    rows: int  # changelog rows of these records
     last_seq: int
 
 
@@ -65,14 +57,14 @@ class Records:
 
 
 def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: int) -> pa.Table:
-    """The epoch's rows with a seq above `after`, in seq order whatever files they lie in."""
+    """Return the epoch's rows with a seq above `after`, in seq order across files."""
     wanted = list(dict.fromkeys((_OP, _EPOCH, _SEQ, *columns)))
     tables = [rows_in(table_path(file), wanted, threads=False) for file in files]
     if not tables:
         return pa.table({_OP: pa.array([], pa.string()), _SEQ: pa.array([], pa.int64())})
     table = pa.concat_tables(tables)
     epochs, seqs = table[_EPOCH].to_numpy(), table[_SEQ].to_numpy()
-    # Compaction may have put several epochs into a file.
+    # Compaction may have merged several epochs into a file.
     kept = (epochs == epoch) & (seqs > after)
     if not kept.all():
         table, seqs = table.filter(pa.array(kept)), seqs[kept]
@@ -84,15 +76,17 @@ def read_epoch(files: Sequence[str], epoch: int, columns: Sequence[str], after: 
     return table.combine_chunks()
 
 
-def chunks(table: pa.Table, rows_max: int = limits.PUBLISH_CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-    """The table in pieces of bounded size that never part a -U from its +U."""
+def split_rows(
+    table: pa.Table, rows_max: int = limits.PUBLISH_CHUNK_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the table in pieces of bounded size that keep a -U and its +U together."""
     if table.num_rows == 0:
         return
     ops = table[_OP]
     before = pc.equal(ops, Op.UPDATE_BEFORE.value).to_numpy(zero_copy_only=False)
     after = pc.equal(ops, Op.UPDATE_AFTER.value).to_numpy(zero_copy_only=False)
     if after[0] or before[-1] or not np.array_equal(before[:-1], after[1:]):
-        raise BrokenChangelog("a -U of the changelog is not directly followed by its +U")
+        raise BrokenChangelog("a -U of the changelog has no +U directly after it")
     batch = table.to_batches()[0]
     rows_max = min(rows_max, limits.PUBLISH_CHUNK_ROWS)
     start = 0
@@ -129,21 +123,23 @@ class RecordWriter:
         self._slots = self._format.slots()
         self._key = object_template(tuple(name for name, _ in group))
         self._row = object_template(tuple(name for name, _ in output))
-        asked = [*group, *output] if window_end is None else [*group, *output, window_end]
-        self.columns = tuple(dict.fromkeys(name for name, _ in asked))
+        used = [*group, *output] if window_end is None else [*group, *output, window_end]
+        self.columns = tuple(dict.fromkeys(name for name, _ in used))
 
     def write(self, batch: pa.RecordBatch, facts: EpochFacts) -> Records:
-        typed = {name: _fragments(batch[name], kind, False) for name, kind in self._group}
+        """Return the records of a chunk of rows."""
+        style = PUBLISHED_STRINGS if self._format.textual else PUBLISHED
+        typed = {name: _render(batch[name], kind, PUBLISHED) for name, kind in self._group}
         shown = {
             name: typed[name]
-            if name in typed and not self._format.textual
-            else _fragments(batch[name], kind, self._format.textual)
+            if name in typed and style is PUBLISHED
+            else _render(batch[name], kind, style)
             for name, kind in self._output
         }
         size = batch.num_rows
-        keys = _joined(self._key, [typed[name] for name, _ in self._group], size)
+        keys = _join(self._key, [typed[name] for name, _ in self._group], size)
         cells = [shown[name] for name, _ in self._output]
-        rows = _joined(self._row, cells, size)
+        rows = _join(self._row, cells, size)
         ops = batch[_OP]
         seqs = pc.cast(batch[_SEQ], pa.string())
         at = None
@@ -157,9 +153,9 @@ class RecordWriter:
             slots[Slot.TIME] = self._times(batch)
         values = self._values(slots, cells, ops, at, facts)
         return Records(
-            keys=_cut(keys),
-            values=self._entombed(values, ops),
-            seqs=_cut(seqs),
+            keys=_slice_texts(keys),
+            values=self._with_tombstones(values, ops),
+            seqs=_slice_texts(seqs),
             partitions=partitions_of(keys, self._partitions),
             rows=size,
             last_seq=batch[_SEQ][-1].as_py(),
@@ -174,14 +170,14 @@ class RecordWriter:
         facts: EpochFacts,
     ) -> pa.Array:
         if Slot.WORD in self._slots:
-            slots[Slot.WORD] = _words(ops, self._format)
+            slots[Slot.WORD] = _op_words(ops, self._format)
         if at is not None:
             slots |= self._images(slots[Slot.ROW], cells, ops, at)
-        template = self._format.filled(facts)
-        return _joined(template, slots, len(ops))
+        template = self._format.fill(facts)
+        return _join(template, slots, len(ops))
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
-        """The last millisecond of each row's window."""
+        """Return the last millisecond of each row's window."""
         assert self._window_end is not None
         name, kind = self._window_end
         ends = batch[name].view(pa.int64()).to_numpy()
@@ -196,7 +192,7 @@ class RecordWriter:
         ops: pa.Array,
         at: npt.NDArray[np.intp],
     ) -> dict[Slot, pa.Array]:
-        """What pairs need: the row before a +U is its -U, which stands directly before it."""
+        """Return the before and after images of updates; a +U has its -U in the row before."""
         here, former = pa.array(at), pa.array(np.maximum(at - 1, 0))
         row = rows.take(here)
         images = {Slot.ROW: row}
@@ -208,12 +204,12 @@ class RecordWriter:
         if Slot.AFTER in self._slots:
             images[Slot.AFTER] = pc.if_else(delete, _NULL, row)
         if Slot.OLD in self._slots:
-            changed = self._changed(cells, here, former)
+            changed = self._format_old(cells, here, former)
             images[Slot.OLD] = pc.if_else(update, changed, _NULL)
         return images
 
-    def _changed(self, cells: list[pa.Array], here: pa.Array, former: pa.Array) -> pa.Array:
-        """`[{..}]` with the former value of each column that is another now; text tells."""
+    def _format_old(self, cells: list[pa.Array], here: pa.Array, former: pa.Array) -> pa.Array:
+        """Return `[{..}]` with the former value of each column whose text changed."""
         # Each member brings its comma, and the first comma goes: joining with nulls left out would
         # lose every row whose members are all null (Arrow 25 does).
         members = []
@@ -224,8 +220,8 @@ class RecordWriter:
         inner = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*members, ""), 1)
         return pc.binary_join_element_wise("[{", inner, "}]", "")
 
-    def _entombed(self, values: pa.Array, ops: pa.Array) -> list[bytes | None]:
-        texts: list[bytes | None] = list(_cut(values))
+    def _with_tombstones(self, values: pa.Array, ops: pa.Array) -> list[bytes | None]:
+        texts: list[bytes | None] = list(_slice_texts(values))
         if self._format.tombstone:
             deleted = pc.equal(ops, Op.DELETE.value).to_numpy(zero_copy_only=False)
             for at in np.flatnonzero(deleted):
@@ -233,22 +229,28 @@ class RecordWriter:
         return texts
 
 
-def _words(ops: pa.Array, publish_format: PublishFormat) -> pa.Array:
+def _render(column: pa.Array, sql_type: SqlType, style: JsonStyle) -> pa.Array:
+    """Return each value as JSON text, also NULL."""
+    text = render_column(column, sql_type, style)
+    return pc.fill_null(text, _NULL) if text.null_count else text
+
+
+def _op_words(ops: pa.Array, publish_format: PublishFormat) -> pa.Array:
     known = pa.array([op.value for op in publish_format.words])
     words = pa.array(list(publish_format.words.values()))
     return words.take(pc.index_in(ops, value_set=known))
 
 
-def _joined(template: Sequence[Any], parts: Any, size: int) -> pa.Array:
-    """The template with an array in each slot; all of it literal is the same text `size` times."""
+def _join(template: Sequence[Any], parts: Any, size: int) -> pa.Array:
+    """Fill the template with an array per slot; repeat a literal template `size` times."""
     pieces = [part if type(part) is str else parts[part] for part in template]
     if all(isinstance(piece, str) for piece in pieces):
         return pa.array(["".join(pieces)] * size, pa.string())
     return pc.binary_join_element_wise(*pieces, "")
 
 
-def _cut(texts: pa.Array) -> list[bytes]:
-    """The texts as bytes; slicing one buffer is five times faster than Arrow's own list."""
+def _slice_texts(texts: pa.Array) -> list[bytes]:
+    """Return the texts as bytes; slicing one buffer is five times faster than to_pylist."""
     if len(texts) == 0:
         return []
     _, offsets, data = texts.buffers()
@@ -257,91 +259,14 @@ def _cut(texts: pa.Array) -> list[bytes]:
     return [whole[start:end] for start, end in pairwise(ends)]
 
 
-# --- JSON fragments ---------------------------------------------------------------------------
-
-
-def _fragments(column: pa.Array, sql_type: SqlType, textual: bool) -> pa.Array:
-    """Each value as JSON text; with `textual` every value but NULL is a JSON string."""
-    text = _contents(column, sql_type)
-    if textual and sql_type.kind is Kind.ARRAY:
-        text = _escaped(text)
-    if textual or sql_type.kind not in _BARE:
-        text = pc.binary_join_element_wise('"', text, '"', "")
-    elif sql_type.floating:
-        finite = pc.is_finite(column)
-        if not pc.all(finite).as_py():
-            quoted = pc.binary_join_element_wise('"', text, '"', "")
-            text = pc.if_else(finite, text, quoted)
-    return pc.fill_null(text, _NULL) if text.null_count else text
-
-
-def _contents(column: pa.Array, sql_type: SqlType) -> pa.Array:
-    """What stands between the quotes, or the bare number or word; NULL stays NULL."""
-    kind = sql_type.kind
-    if kind in FLOATING:
-        return _float_texts(column)
-    if kind in _STAMPS:
-        return _stamps(column, "Z" if kind is Kind.TIMESTAMP_LTZ else "")
-    if kind is Kind.STRING:
-        return _escaped(column)
-    if kind is Kind.ARRAY:
-        return _array_texts(column, sql_type)
-    if kind is Kind.BINARY or (
-        kind is Kind.DECIMAL and (sql_type.scale or 0) > _PLAIN_DECIMAL_SCALE_MAX
-    ):
-        render = renderer(sql_type)
-        return pa.array([render(value) for value in from_arrow(column, sql_type)], pa.string())
-    return column if kind is Kind.TIME else pc.cast(column, pa.string())
-
-
-def _array_texts(column: pa.Array, sql_type: SqlType) -> pa.Array:
-    """Arrays as JSON, made a row at a time: they are few, and long."""
-    render, encode = renderer(sql_type), msgspec.json.Encoder().encode
-    return pa.array(
-        [
-            None if value is None else encode(render(value)).decode()
-            for value in from_arrow(column, sql_type)
-        ],
-        pa.string(),
-    )
-
-
-def _float_texts(column: pa.Array) -> pa.Array:
-    text = pc.cast(column, pa.string())
-    whole = pc.invert(pc.match_substring_regex(text, "[.en]"))  # 1 is 1.0, as other floats are
-    text = pc.if_else(whole, pc.binary_join_element_wise(text, ".0", ""), text)
-    if pc.all(pc.is_finite(column)).as_py() is not False:
-        return text
-    word = pc.if_else(pc.greater(column, 0.0), "Infinity", "-Infinity")
-    word = pc.if_else(pc.is_nan(column), "NaN", word)
-    return pc.if_else(pc.is_finite(column), text, word)
-
-
-def _stamps(column: pa.Array, zone: str) -> pa.Array:
-    """Timestamps with as many fraction digits as they need; the longer ones are text already."""
-    if pa.types.is_timestamp(column.type):
-        column = pc.cast(pc.cast(column, pa.timestamp("us")), pa.string())
-    text = pc.utf8_rtrim(pc.utf8_rtrim(column, "0"), ".")
-    return pc.binary_join_element_wise(text, zone, "") if zone else text
-
-
-def _escaped(column: pa.Array) -> pa.Array:
-    """Text inside a JSON string; most columns need no escape at all, and one scan tells."""
-    if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
-        return column
-    encode = msgspec.json.Encoder().encode
-    return pa.array(
-        [None if text is None else encode(text)[1:-1].decode() for text in listed(column)],
-        pa.string(),
-    )
-
-
 # --- partitions -------------------------------------------------------------------------------
 
 
 def partitions_of(keys: pa.Array, partitions: int) -> list[int]:
-    """jobs.core.publish.kafka_partition for many keys at once: murmur2 goes word by word over all
-    keys that are long enough."""
+    """Return the partition of each key, as jobs.core.publish.kafka_partition does for one key.
+
+    It computes murmur2 word by word over all keys that are long enough.
+    """
     if len(keys) == 0:
         return []
     _, offsets, data = keys.buffers()

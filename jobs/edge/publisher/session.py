@@ -1,7 +1,7 @@
-"""One producer of the publisher: its transactions, its errors, and the progress that it left.
+"""Publish with one producer: transactions, errors, and the stored progress.
 
-fenced ─► begin ─► records ─► records and progress committed ─► begin ...
-                                    └─ an outcome that nobody knows: Unsettled, a new producer
+fence ─► begin ─► records ─► commit records and progress ─► begin ...
+                                    └─ outcome unknown: OutcomeUnknown, a new producer
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOM_SECONDS = 0.01
 _ABORT_SECONDS = 1
 _NOW = 0  # a record's timestamp, to librdkafka
 _FENCED = (Code._FENCED, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH)
-# What no new producer would change.
+# Errors that a new producer would get again.
 _REFUSED = (
     Code.CLUSTER_AUTHORIZATION_FAILED,
     Code.INVALID_CONFIG,
@@ -46,22 +46,22 @@ _REFUSED = (
 _PRODUCER_OPTIONS: dict[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
-    # 463-byte records become a tenth; it costs less than sending what it saves.
+    # 463-byte records become a tenth; compressing costs less than sending the rest.
     "compression.type": "lz4",
     "linger.ms": 5,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": limits.PUBLISH_BUFFER_KIBIBYTES,
-    "log_level": 0,  # what matters reaches us as an error of a call
+    "log_level": 0,  # calls report the errors that matter
 }
 
 
-class Unsettled(Exception):
-    """Nobody knows how the last call ended: start over with a new producer."""
+class OutcomeUnknown(Exception):
+    """The outcome of the last call is unknown; start over with a new producer."""
 
 
-class Hopeless(Exception):
-    """Trying again would not help."""
+class PublishFailed(Exception):
+    """A retry would not help; `fatal` has the reason."""
 
     def __init__(self, code: str, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -69,7 +69,7 @@ class Hopeless(Exception):
 
 
 class Session:
-    """From the fencing of a predecessor to the first doubt."""
+    """One producer, from fencing its predecessor to the first unknown outcome."""
 
     def __init__(
         self, configuration: Configuration, inbox: Inbox, *, succeeds_older_version: bool = False
@@ -80,7 +80,7 @@ class Session:
         self._progress_topic = progress_topic(configuration.topic)
         self._transactional = configuration.delivery == "exactly_once"
         self._failed: list[Code] = []
-        self._begun_at: float | None = None
+        self._started_at: float | None = None
         options = {**configuration.connection, **_PRODUCER_OPTIONS}
         if self._transactional:
             if succeeds_older_version:
@@ -88,66 +88,70 @@ class Session:
             options["transactional.id"] = configuration.transactional_id
             options["transaction.timeout.ms"] = limits.TRANSACTION_TIMEOUT_MS
         else:
-            # A transaction's commit reports failed records; without one each has to.
-            options["on_delivery"] = self._delivered
+            # A transaction's commit reports failed records; otherwise each record must report.
+            options["on_delivery"] = self._on_delivery
         try:
             self._producer = Producer(options)
             if self._transactional:
                 self._producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
                 failpoint("publisher_fenced")
         except KafkaException as error:
-            raise self._consequence(error) from None
+            raise self._classify_error(error) from None
 
     def begin(self) -> None:
-        if self._begun_at is None:
+        """Begin a transaction, unless one is open."""
+        if self._started_at is None:
             if self._transactional:
                 try:
                     self._producer.begin_transaction()
                 except KafkaException as error:
-                    raise self._consequence(error) from None
-            self._begun_at = awake_seconds()
+                    raise self._classify_error(error) from None
+            self._started_at = awake_seconds()
 
     def produce(self, records: Records, epoch: int) -> None:
-        """Hot path: about a microsecond and a half a record, two thirds of it in librdkafka."""
+        """Produce the records of an epoch.
+
+        Hot path: about 1.5 microseconds per record, two thirds of it in librdkafka.
+        """
         produce, topic = self._producer.produce, self._topic
         of_epoch = (EPOCH_HEADER, str(epoch).encode())
         columns = zip(records.keys, records.values, records.seqs, records.partitions, strict=True)
         try:
             for key, value, seq, partition in columns:
                 headers: Headers = [of_epoch, (SEQ_HEADER, seq)]
-                try:  # by position: naming them costs a third of the call
+                try:  # positional: keyword arguments cost a third of the call
                     produce(topic, value, key, partition, None, None, _NOW, headers)
                 except BufferError:
-                    self._produce_patiently(topic, value, key, partition, headers)
+                    self._produce_when_room(topic, value, key, partition, headers)
         except KafkaException as error:
-            raise self._consequence(error) from None
+            raise self._classify_error(error) from None
 
     def commit(self, progress: Progress) -> None:
-        """The records since `begin`, and `progress` with them."""
+        """Commit the records since `begin` together with `progress`."""
         self.begin()
         if not self._transactional:
             self._flush()
             failpoint("publish_flushed")
         key, value = self._configuration.job.encode(), msgspec.json.encode(progress)
         try:
-            self._produce_patiently(self._progress_topic, value, key, 0, [])
+            self._produce_when_room(self._progress_topic, value, key, 0, [])
         except KafkaException as error:
-            raise self._consequence(error) from None
+            raise self._classify_error(error) from None
         if self._transactional:
             self._commit()
         else:
             self._flush()
-        self._begun_at = None
+        self._started_at = None
 
     def abandon(self) -> None:
-        """Throw the producer away; what it had not committed is aborted, by us or by the next."""
+        """Drop the producer; its open transaction is aborted now or by the next producer."""
         try:
             self._producer.purge()
-            if self._transactional and self._begun_at is not None:
+            if self._transactional and self._started_at is not None:
                 self._producer.abort_transaction(_ABORT_SECONDS)
         except KafkaException:
-            pass  # it is why we are here; the next init_transactions aborts
-        del self._producer  # and not close(), which waits for a broker without an end
+            pass  # the producer is broken; the next init_transactions aborts
+        del self._producer  # not close(), which may wait for a broker forever
 
     def _commit(self) -> None:
         while True:
@@ -157,23 +161,23 @@ class Session:
                 return
             except KafkaException as error:
                 if not error.args[0].retriable() or self._overdue():
-                    raise self._consequence(error) from None
+                    raise self._classify_error(error) from None
 
     def _flush(self) -> None:
         try:
             while self._producer.flush(_WATCH_SECONDS):
                 self._inbox.require_parent()
                 if self._overdue():
-                    raise Unsettled("the broker has not taken all records in time")
+                    raise OutcomeUnknown("the broker did not acknowledge all records in time")
             if self._failed:
                 raise KafkaException(self._failed[0])
         except KafkaException as error:
-            raise self._consequence(error) from None
+            raise self._classify_error(error) from None
 
-    def _produce_patiently(
+    def _produce_when_room(
         self, topic: str, value: bytes | None, key: bytes, partition: int, headers: Headers
     ) -> None:
-        """Wait for room in the producer's buffer: the broker is slower than we are."""
+        """Wait for room in the producer's buffer, because the broker is slower."""
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, headers=headers)
@@ -181,27 +185,30 @@ class Session:
             except BufferError:
                 self._inbox.require_parent()
                 if self._overdue():
-                    raise Unsettled("the broker has taken no records for too long") from None
+                    raise OutcomeUnknown("the broker acknowledged no records in time") from None
                 self._producer.poll(_ROOM_SECONDS)
 
-    def _delivered(self, error: Code | None, _: object) -> None:
+    def _on_delivery(self, error: Code | None, _: object) -> None:
         if error is not None:
             self._failed.append(error)
 
     def _overdue(self) -> bool:
-        open_ms = 0.0 if self._begun_at is None else (awake_seconds() - self._begun_at) * 1_000
+        open_ms = 0.0 if self._started_at is None else (awake_seconds() - self._started_at) * 1_000
         return open_ms >= limits.TRANSACTION_TIMEOUT_MS
 
-    def _consequence(self, error: KafkaException) -> Exception:
-        """What an error means. A producer is fenced by a successor; or by the broker, once its
-        transaction had been open too long (a machine that slept), and then it may come back:
-        the claims in the progress tell whether there is a successor."""
+    def _classify_error(self, error: KafkaException) -> Exception:
+        """Return PublishFailed or OutcomeUnknown for an error.
+
+        A successor fences a producer. The broker fences it, too, after its transaction was open for
+        too long (the machine slept), and then it may come back. The writer id in the progress shows
+        whether there is a successor.
+        """
         cause = error.args[0]
-        if cause.code() == Code._FATAL:  # it happened elsewhere; poll tells what it was
+        if cause.code() == Code._FATAL:  # an earlier error; poll returns it
             cause = self._fatal_error() or cause
         code, text = cause.code(), cause.str()
         if code in _FENCED and not self._overdue():
-            return Hopeless(
+            return PublishFailed(
                 "fenced",
                 f"another publisher took over {self._configuration.transactional_id!r}: {text}",
                 "one job is running twice; leave the newer one alone",
@@ -210,21 +217,23 @@ class Session:
             hint = "check the connection's rights and the limits of broker and topic"
             if code in (Code.MSG_SIZE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
                 hint = f"raise max.message.bytes of topic {self._topic!r}"
-            return Hopeless("refused", f"Kafka refuses to be written to: {text}", hint)
-        return Unsettled(text)
+            return PublishFailed("refused", f"Kafka refuses the records: {text}", hint)
+        return OutcomeUnknown(text)
 
     def _fatal_error(self) -> Code | None:
         try:
             self._producer.poll(_WATCH_SECONDS)
         except KafkaException as error:
-            told: Code = error.args[0]
-            return told
+            code: Code = error.args[0]
+            return code
         return None
 
 
 def _fence_older_version(configuration: Configuration) -> None:
-    """End the transaction of a publisher from before transactional ids named the table. Its last
-    progress names no table either; ours does, so this is done once."""
+    """Fence a publisher of a version whose transactional id did not name the table.
+
+    Its progress does not name the table either. Ours does, so this happens once.
+    """
     producer = Producer(
         {
             **configuration.connection,
@@ -237,7 +246,7 @@ def _fence_older_version(configuration: Configuration) -> None:
 
 
 def awake_seconds() -> float:
-    """Seconds that go on while the machine sleeps, as the broker's do."""
+    """Return a monotonic time in seconds that includes the sleep of the machine."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -245,11 +254,13 @@ def awake_seconds() -> float:
 def read_progress(
     connection: dict[str, str], topic: str, job: str
 ) -> tuple[Progress | None, dict[str, Progress]]:
-    """Return the newest committed progress of the job, and that of other jobs beside it, from the
-    end of the topic; of a job that has none yet the whole topic is read."""
+    """Return the newest committed progress of the job, and that of other jobs by name.
+
+    It reads the end of the topic, and more of it until it finds the job. Raises OutcomeUnknown.
+    """
     options = {
         **connection,
-        "group.id": f"{job}-progress",  # librdkafka wants one; nothing is committed under it
+        "group.id": f"{job}-progress",  # librdkafka requires a group; nothing is committed
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 10,  # the end is reached at once; half a second is the default
@@ -258,27 +269,27 @@ def read_progress(
     }
     consumer = Consumer(options)
     try:
-        place = TopicPartition(topic, 0)
-        low, high = consumer.get_watermark_offsets(place, limits.PUBLISH_CALL_SECONDS_MAX)
+        partition = TopicPartition(topic, 0)
+        low, high = consumer.get_watermark_offsets(partition, limits.PUBLISH_CALL_SECONDS_MAX)
         tail = limits.PROGRESS_TAIL_RECORDS
         while True:
             start = max(low, high - tail)
             values = _last_values(consumer, TopicPartition(topic, 0, start))
-            found = {
+            progresses = {
                 key.decode(errors="replace"): msgspec.json.decode(value, type=Progress)
                 for key, value in values.items()
             }
-            if job in found or start == low:
-                return found.pop(job, None), found
+            if job in progresses or start == low:
+                return progresses.pop(job, None), progresses
             tail *= 10
     except KafkaException as error:
-        raise Unsettled(f"the progress cannot be read: {error.args[0].str()}") from None
+        raise OutcomeUnknown(f"cannot read the progress: {error.args[0].str()}") from None
     finally:
         consumer.close()
 
 
 def _last_values(consumer: Consumer, start: TopicPartition) -> dict[bytes, bytes]:
-    """Return the newest value of each key from there on."""
+    """Return the newest value of each key from `start` to the end of the partition."""
     consumer.assign([start])
     last: dict[bytes, bytes] = {}
     deadline = time.monotonic() + limits.PUBLISH_CALL_SECONDS_MAX
@@ -295,4 +306,4 @@ def _last_values(consumer: Consumer, start: TopicPartition) -> dict[bytes, bytes
             return last
         elif not error.retriable():
             raise KafkaException(error)
-    raise Unsettled("the progress cannot be read to its end in time")
+    raise OutcomeUnknown("cannot read the progress topic to its end in time")

@@ -1,10 +1,10 @@
-"""Columns: our Python values to Arrow arrays, without a detour over slow objects.
+"""Convert Python values to Arrow arrays, without slow objects in between.
 
     list of int, str, ...  ──to_arrow──►  Arrow array of the SQL type
 
-The way back is schemas.types.arrow_values. Dates, timestamps and decimals are integers in memory
-(see schemas.types.sql_types) and in Arrow's buffers too. So they are copied as numbers, and no
-object of a date or a Decimal is built.
+schemas.types.arrow_values converts back. Dates, timestamps and decimals are integers in memory (see
+schemas.types.sql_types) and in Arrow's buffers. So they are copied as numbers, without building a
+date or a Decimal.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from jobs.core.aggregates import Cell, Storage
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import decimal_units, listed
+from schemas.types.arrow_values import decimal_units, to_list
 from schemas.types.sql_types import COMPOSITE, Kind, SqlType
 
 WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
 
 
 def cell_type(cell: Cell) -> pa.DataType:
+    """Return the Arrow type of an accumulator's cell."""
     if cell.storage is Storage.BIGINT:
         return pa.int64()
     if cell.storage is Storage.TEXT:
@@ -33,11 +34,12 @@ def cell_type(cell: Cell) -> pa.DataType:
 
 
 def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
+    """Return values as an array of a SQL type."""
     target = arrow_type(sql_type)
     if sql_type.kind in COMPOSITE:
-        return _composites(values, sql_type, target)
+        return _to_composites(values, sql_type, target)
     if sql_type.kind is Kind.DECIMAL:
-        return _decimals(values, target)
+        return _to_decimals(values, target)
     if sql_type.kind is Kind.DATE:
         return pa.array(values, pa.int32()).view(target)
     if pa.types.is_timestamp(target):
@@ -46,49 +48,57 @@ def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
 
 def numbered(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A number for each row, from 0 without gaps; equal rows have equal ones."""
+    """Return a number for each row, from 0 without gaps; equal rows get the same number."""
     numbers = np.zeros(rows, np.int64)
     for place, column in enumerate(columns):
         encoded = column.dictionary_encode(null_encoding="encode")
         numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
-        if place:  # number anew what occurs, so that the numbers stay small with many columns
+        if place:  # renumber the combinations that occur, so that numbers stay small
             numbers = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
     return numbers
 
 
 def cells_to_arrow(values: Sequence[int], cell: Cell) -> pa.Array:
+    """Return the values of an accumulator's cell as an array."""
     if cell.storage is Storage.TEXT:
         return pa.array([str(value) for value in values], pa.string())
     if cell.storage is Storage.DECIMAL:
-        return _decimals(values, cell_type(cell))
+        return _to_decimals(values, cell_type(cell))
     return pa.array(values, pa.int64())
 
 
 def cells_from_arrow(array: pa.Array | pa.ChunkedArray, cell: Cell) -> list[int]:
+    """Return the values of an accumulator's cell from an array."""
     if cell.storage is Storage.DECIMAL:
         return decimal_units(array)
-    values = listed(array)
+    values = to_list(array)
     return [int(value) for value in values] if cell.storage is Storage.TEXT else values
 
 
-def _decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
-    """Scaled integers as decimals: two 64-bit words each, the low one first."""
+def decimal_words(units: np.ndarray[Any, Any]) -> pa.Buffer:
+    """Return scaled integers of 64 bits as decimals have them: two words, the low one first."""
+    words = np.empty((len(units), 2), np.int64)
+    words[:, 0] = units
+    words[:, 1] = units >> 63
+    return pa.py_buffer(words)
+
+
+def _to_decimals(values: Sequence[int | None], target: pa.Decimal128Type) -> pa.Array:
+    """Return scaled integers as decimals: two 64-bit words each, the low word first."""
     if target.precision <= WORD_DIGITS_MAX:
-        low = np.asarray(pa.array(values, pa.int64()).fill_null(0))
-        words = np.empty((len(values), 2), np.int64)
-        words[:, 0] = low
-        words[:, 1] = low >> 63
-        data = words.tobytes()
+        data = decimal_words(np.asarray(pa.array(values, pa.int64()).fill_null(0)))
     else:
-        data = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+        data = pa.py_buffer(
+            b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+        )
     valid = None
     if None in values:
         valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
-    return pa.Array.from_buffers(target, len(values), [valid, pa.py_buffer(data)])
+    return pa.Array.from_buffers(target, len(values), [valid, data])
 
 
-def _composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType) -> pa.Array:
-    """Tuples as a list array or a struct array; of NULL the parts are left out, or NULL."""
+def _to_composites(values: Sequence[Any], sql_type: SqlType, target: pa.DataType) -> pa.Array:
+    """Return tuples as a list array or a struct array; NULL has no items, or NULL in each field."""
     absent = pa.array([value is None for value in values], pa.bool_())
     if sql_type.kind is Kind.ARRAY:
         sizes = [0 if value is None else len(value) for value in values]

@@ -1,7 +1,7 @@
-"""File statistics: what Delta's add actions say of a file, for readers that prune by it.
+"""Compute the statistics of a file in Delta's add action, by which readers skip files.
 
-Wrong statistics silently drop rows, so they are of whole numbers only, and tested against the
-contents of files.
+Wrong statistics silently drop rows. So only integer columns have statistics, and tests compare them
+with the contents of files.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ STATISTICS = ("epoch", "seq", "bucket")  # integers only: nothing to truncate or
 
 
 class Extremes(NamedTuple):
-    """What Delta's statistics say of one column."""
+    """Least and greatest value and number of NULLs of one column."""
 
     low: int
     high: int
     nulls: int
 
-    def with_(self, other: Extremes) -> Extremes:
+    def merge(self, other: Extremes) -> Extremes:
+        """Return the extremes of the rows of both."""
         nulls = self.nulls + other.nulls
         return Extremes(min(self.low, other.low), max(self.high, other.high), nulls)
 
 
-def extremes_of(table: pa.Table) -> dict[str, Extremes]:
-    """Of each column that has statistics, what its values reach."""
+def find_extremes(table: pa.Table) -> dict[str, Extremes]:
+    """Return the extremes of each column that has statistics."""
     found = {}
     for name in STATISTICS:
         if name in table.column_names and table.num_rows:
@@ -39,13 +40,13 @@ def extremes_of(table: pa.Table) -> dict[str, Extremes]:
     return found
 
 
-def statistics(table: pa.Table) -> str:
-    """Delta's statistics of a file, for the integer columns that readers prune by."""
-    return stats_text(table.num_rows, extremes_of(table))
+def compute_statistics(table: pa.Table) -> str:
+    """Return the statistics of a file with these rows."""
+    return format_statistics(table.num_rows, find_extremes(table))
 
 
-def stats_text(rows: int, columns: Mapping[str, Extremes]) -> str:
-    """The statistics of an add action."""
+def format_statistics(rows: int, columns: Mapping[str, Extremes]) -> str:
+    """Return statistics as the JSON text of an add action."""
     return json.dumps(
         {
             "numRecords": rows,

@@ -1,10 +1,10 @@
-"""Image rows: the part `rows` of a job with dedupe, which has the last image of each row.
+"""Write and read the part `rows` of a job with dedupe, which has the last image of each row.
 
     (id,) -> (name, cnt, id)   ──►   bucket, epoch, tombstone, image_name, image_cnt, image_id
 
-The primary key is among the columns. A row that is gone is a tombstone with its key alone; of a key
-the row with the newest epoch counts. In memory an image is a Group without cells, whose result it
-is, so that it is kept in the hot state as a group is.
+The columns include the primary key. A deleted row is a tombstone with only its key. The row with
+the newest epoch of a key counts. In memory an image is the result of a Group without cells, so the
+hot state stores images like groups.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from jobs.core.fold.state import Group
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.dedupe import Key, key_places
+from jobs.core.rows.dedupe import Key, key_indexes
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow, listed
+from schemas.types.arrow_values import from_arrow, to_list
 
 
 class Images:
@@ -27,12 +27,13 @@ class Images:
 
     def __init__(self, plan: Plan) -> None:
         self._columns = plan.image if plan.primary_key else ()
-        self._places = key_places(plan)
+        self._places = key_indexes(plan)
         self.names = [f"image_{column.name}" for column in self._columns]
         self.key_names = [self.names[place] for place in self._places]
 
     @property
     def schema(self) -> pa.Schema:
+        """The schema of the part."""
         kinds = [arrow_type(column.type) for column in self._columns]
         own = [("epoch", pa.int64()), ("bucket", pa.int32()), ("tombstone", pa.bool_())]
         return pa.schema([*own, *zip(self.names, kinds, strict=True)])
@@ -40,7 +41,8 @@ class Images:
     def table(
         self, epoch: int, buckets: Sequence[int], images: Sequence[tuple[Key, Row | None]]
     ) -> pa.Table:
-        rows = [self._of_key(key) if image is None else image for key, image in images]
+        """Return images as rows of the part; None is a deleted row."""
+        rows = [self._build_tombstone(key) if image is None else image for key, image in images]
         columns = zip(*rows, strict=True) if rows else [()] * len(self._columns)
         return pa.table(
             [
@@ -56,18 +58,19 @@ class Images:
         )
 
     def read(self, table: pa.Table) -> list[tuple[Key, Group | None]]:
-        """Keys and images, in the order of the rows."""
+        """Return keys and images in the order of the rows."""
         if not self._columns:
             return []
         named = zip(self.names, self._columns, strict=True)
         columns = [from_arrow(table[name], column.type) for name, column in named]
-        gone = listed(table["tombstone"])
+        gone = to_list(table["tombstone"])
         places = self._places
         return [
             (tuple(row[place] for place in places), None if dead else Group((), row))
             for row, dead in zip(zip(*columns, strict=True), gone, strict=True)
         ]
 
-    def _of_key(self, key: Key) -> Row:
-        held = dict(zip(self._places, key, strict=True))
-        return tuple(held.get(place) for place in range(len(self._columns)))
+    def _build_tombstone(self, key: Key) -> Row:
+        """Return a row with only the columns of the key."""
+        columns = dict(zip(self._places, key, strict=True))
+        return tuple(columns.get(place) for place in range(len(self._columns)))

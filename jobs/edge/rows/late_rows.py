@@ -1,13 +1,13 @@
-"""Late rows: those whose windows had closed before they came, and the part of the table for them.
+"""Find late rows, whose windows closed before they came, for the table's part `late`.
 
     decode task   signed rows ──► in time: consolidated like all others
-                         └──────► late: one by one, each with its place in the source (LATE)
+                         └──────► late: one by one, each with its position in the source (LATE)
                                         │ projection: WHERE, failures, the group with its window
-    fold task     in time, windows that take rows ──► folded
-                  late, windows that have closed  ──► the part `late`, a row for each of them
+    fold task     in time, windows that are open   ──► fold
+                  late, windows that have closed   ──► one row per window in the part `late`
 
-So a row and a window it is in meet in exactly one of the two: of a hopping row some windows may
-take it and others not. A window is closed for all of an epoch or for nothing of it.
+So each pair of a row and its window is in exactly one of the two. A row of a hopping window may be
+in time for one window and late for another. A window does not close in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LateRow(msgspec.Struct, frozen=True, kw_only=True):
     weight: int  # 1 or -1
     time_ms: int
     row: str  # JSON
-    became: str | None  # of the before image of an update: what it became, which may be in time
-    whole: bool  # no window takes it
+    became: str | None  # for a before image: the after image, which may be in time
+    whole: bool  # late for all of its windows
 
 
 read_late = msgspec.json.Decoder(LateRow).decode
@@ -48,13 +48,13 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When the windows of an epoch closed: a watermark, and what a spec allows after it."""
+    """The watermark before an epoch, and the spec's rules by which windows close after it."""
 
     closing: Closing
     watermark: int
 
     def late(self, plan: Plan, columns: Sequence[pa.Array]) -> Late:
-        """Which rows are late; one without a time has no window to miss."""
+        """Return which rows are late; a row without a time is not, because it has no window."""
         time = columns[plan.used.index(self.closing.window.time)]
         present = ~time.is_null().to_numpy(zero_copy_only=False)
         values = time.view(pa.int64()).fill_null(0).to_numpy()
@@ -62,30 +62,31 @@ class Deadline:
         return Late(late.whole & present, late.partly & present)
 
     def takes(self, rows: pa.Table) -> Booleans:
-        """Which projected rows are in a window that takes them still."""
+        """Return which projected rows are in a window that is still open."""
         ends = rows[f"g{self.closing.place}"].combine_chunks().view(pa.int64()).to_numpy()
         taken: Booleans = ends >= self.closing.open_end(self.watermark)
         return taken
 
 
 def deadline_of(closing: Closing | None, watermark: int | None) -> Deadline | None:
-    """None while no window has closed."""
+    """Return the deadline of an epoch; None if no window has closed."""
     return None if closing is None or watermark is None else Deadline(closing, watermark)
 
 
 class Messages:
-    """Which messages the signed rows of a range came from."""
+    """The messages from which the signed rows of a range were decoded."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._ends: list[int] = [0]
 
     def add(self, offset: int, rows: int) -> None:
+        """Add the next message, which has so many rows."""
         self._offsets.append(offset)
         self._ends.append(self._ends[-1] + rows)
 
     def places(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
-        """Of some rows: the row, its message's offset, and where that message's rows end."""
+        """Yield of each row: the row, its message's offset, and the end of the message's rows."""
         found = np.searchsorted(self._ends, rows, "right") - 1
         for row, message in zip(rows.tolist(), found.tolist(), strict=True):
             yield row, self._offsets[message], self._ends[message + 1]
@@ -99,17 +100,17 @@ def late_rows(
     signs: Integers,
     late: Late,
 ) -> list[LateRow]:
-    """What is to be known of the rows of a range that are late, in their order."""
+    """Return the late rows of a range, in order."""
     rows = np.flatnonzero(late.partly)
     time, unit = plan.used.index(closing.window.time), closing.window.unit
-    read = _Rows(plan, columns, rows)
+    reader = _RowReader(plan, columns, rows)
     return [
         LateRow(
             offset=offset,
             weight=int(signs[row]),
-            time_ms=read.values(row)[time] // unit,
-            row=read.shown(row),
-            became=read.shown(row + 1) if is_update(signs, row, end) else None,
+            time_ms=reader.read(row)[time] // unit,
+            row=reader.format(row),
+            became=reader.format(row + 1) if is_update(signs, row, end) else None,
             whole=bool(late.whole[row]),
         )
         for row, offset, end in messages.places(rows)
@@ -117,12 +118,12 @@ def late_rows(
 
 
 def is_update(signs: Integers, row: int, end: int) -> bool:
-    """Whether a row is the before image of an update, whose after image follows it."""
+    """Return whether a row is the before image of an update; its after image is the next row."""
     return bool(signs[row] < 0 and row + 1 < end and signs[row + 1] > 0)
 
 
-class _Rows:
-    """Some rows of a range, and those right behind them, by their place."""
+class _RowReader:
+    """Reads some rows of a range, and the row after each of them."""
 
     def __init__(self, plan: Plan, columns: Sequence[pa.Array], rows: Integers) -> None:
         self._renderers = [(column.name, renderer(column.type)) for column in plan.used]
@@ -134,10 +135,12 @@ class _Rows:
         ]
         self._rows = dict(zip(wanted.tolist(), zip(*picked, strict=True), strict=True))
 
-    def values(self, row: int) -> tuple[Any, ...]:
+    def read(self, row: int) -> tuple[Any, ...]:
+        """Return the values of a row."""
         found: tuple[Any, ...] = self._rows[row]
         return found
 
-    def shown(self, row: int) -> str:
+    def format(self, row: int) -> str:
+        """Return a row as JSON."""
         named = zip(self._renderers, self._rows[row], strict=True)
         return _encode({name: render(value) for (name, render), value in named}).decode()

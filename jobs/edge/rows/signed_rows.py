@@ -1,9 +1,10 @@
-"""Signed rows: the used columns of a range, as Arrow has them.
+"""Collect the signed rows of a range as Arrow arrays of the used columns.
 
     changes, message by message ──► rows ─┐
-    plain messages, column by column ─────┴► arrays, batch by batch ──► joined
+    plain messages, column by column ─────┼► arrays, batch by batch ──► joined
+    scanned messages ─────────────────────┘
 
-Objects a row live no longer than their batch.
+The Python objects of a row live no longer than its batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from jobs.core.formats.canal_batch import PlainMessages
+from jobs.core.formats.canal_batch import CanalBatch
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.change import Row
@@ -21,7 +22,7 @@ from jobs.edge.rows.columns import to_arrow
 
 
 class SignedRows:
-    """In the order in which they were added."""
+    """The signed rows of a range, in the order in which they were added."""
 
     def __init__(self, used: tuple[Column, ...]) -> None:
         self._used = used
@@ -31,6 +32,7 @@ class SignedRows:
         self.bytes = 0
 
     def add(self, changes: list[tuple[int, Row]]) -> None:
+        """Add rows with their signs."""
         if not changes:
             return
         signs, rows = zip(*changes, strict=True)
@@ -41,17 +43,27 @@ class SignedRows:
         self.signs.append(np.array(signs, np.int64))
         self.count += len(signs)
 
-    def add_plain(self, messages: PlainMessages) -> None:
+    def add_plain(self, messages: CanalBatch) -> None:
+        """Add the rows of messages that were decoded as a batch."""
         if not len(messages.signs):
             return
         columns = islice(messages.columns, len(self._used))
         for arrays, found, column in zip(self._columns, columns, self._used, strict=True):
             values = to_arrow(found.after + found.before, column.type)
-            arrays.append(values.take(pa.array(messages.places(found))))
+            arrays.append(values.take(pa.array(messages.value_indexes(found))))
             self.bytes += arrays[-1].nbytes
         self.signs.append(messages.signs)
         self.count += len(messages.signs)
 
+    def add_scanned(self, columns: list[pa.Array], signs: Integers) -> None:
+        if not len(signs):
+            return
+        for arrays, column in zip(self._columns, columns, strict=True):
+            arrays.append(column)
+            self.bytes += column.nbytes
+        self.signs.append(signs)
+        self.count += len(signs)
+
     def joined(self) -> tuple[list[pa.Array], Integers]:
-        """All columns, and the signs beside them."""
+        """Return all columns, and the sign of each row."""
         return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)

@@ -1,12 +1,15 @@
-"""Time columns: what accumulators and timers say of time in the table, written and read back.
+"""Write and read the columns of time and visibility in the parts accumulators and timers.
 
-    accumulators   tombstone, and OF_GROUPS, which are NULL of most groups
+    accumulators   tombstone, and OF_GROUPS, which are NULL in most groups
     timers         tombstone, timer_clock, timer_namespace, timer_ms
 
-A group whose result is withheld and was never emitted has a tombstone as well: a reader of results
-has nothing to see of it, and need not know why. So has one that does not pass HAVING: it has a
-tombstone and is not withheld, while of one that is gone `withheld` is NULL. One of a closed window
-has its result for ever, and is no state any more.
+A group without a visible result has a tombstone, so readers of results need no other column:
+
+    deleted                                     tombstone, `withheld` is NULL
+    withheld and never emitted                  tombstone, `withheld` is true
+    does not pass HAVING                        tombstone, `withheld` is false
+
+The group of a closed window keeps its result, but it is no state any more.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.core.fold.state import CLOSED, HIDDEN, SHOWN, UNSHOWN, WITHHELD, Group, GroupTimer, Key
+from jobs.core.fold.state import Group, GroupTimer, Key
 from jobs.core.fold.timers import Clock
-from schemas.types.arrow_values import listed
+from jobs.core.fold.visibility import Visibility
+from schemas.types.arrow_values import to_list
 
 OF_GROUPS = {
     "withheld": pa.bool_(),
@@ -29,58 +33,61 @@ OF_GROUPS = {
 
 
 def time_columns(groups: Sequence[Group | None]) -> list[pa.Array]:
-    """tombstone, and OF_GROUPS."""
-    gone = pa.array(
-        [group is None or group.held in (UNSHOWN, HIDDEN) for group in groups], pa.bool_()
-    )
-    if all(group is None or (group.written is None and not group.held) for group in groups):
-        return [gone, *(pa.nulls(len(groups), kind) for kind in OF_GROUPS.values())]
-    told = [
+    """Return the column `tombstone` and the columns OF_GROUPS."""
+    is_deleted = pa.array([group is None or not group.has_row for group in groups], pa.bool_())
+    if all(group is None or (group.written is None and not group.visibility) for group in groups):
+        return [is_deleted, *(pa.nulls(len(groups), kind) for kind in OF_GROUPS.values())]
+    rows = [
         (None, None, None, None)
         if group is None
-        else (group.withheld, group.held == CLOSED, group.written, group.timer)
+        else (group.withheld, group.visibility is Visibility.CLOSED, group.written, group.timer)
         for group in groups
     ]
-    columns = zip(*told, strict=True)
+    columns = zip(*rows, strict=True)
     kinds = OF_GROUPS.values()
-    return [gone, *(pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True))]
+    return [
+        is_deleted,
+        *(pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)),
+    ]
 
 
-def groups_of(
+def read_groups(
     accumulators: pa.Table, cells: Iterable[tuple[Any, ...]], results: Iterable[tuple[Any, ...]]
 ) -> list[Group | None]:
-    """The groups of some rows; None is a group that is gone."""
-    gone = listed(accumulators["tombstone"])
-    told = [accumulators[name] for name in OF_GROUPS]
-    if all(column.null_count == accumulators.num_rows for column in told):
+    """Return the groups of some rows; None is a deleted group."""
+    is_deleted = to_list(accumulators["tombstone"])
+    of_groups = [accumulators[name] for name in OF_GROUPS]
+    if all(column.null_count == accumulators.num_rows for column in of_groups):
         return [
             None if dead else Group(cell, result)
-            for dead, cell, result in zip(gone, cells, results, strict=True)
+            for dead, cell, result in zip(is_deleted, cells, results, strict=True)
         ]
-    columns = (listed(column) for column in told)
-    return [_group(*row) for row in zip(cells, results, gone, *columns, strict=True)]
+    columns = (to_list(column) for column in of_groups)
+    return [_read_group(*row) for row in zip(cells, results, is_deleted, *columns, strict=True)]
 
 
-def _group(
+def _read_group(
     cells: tuple[Any, ...],
     result: tuple[Any, ...],
-    gone: bool,
+    is_deleted: bool,
     withheld: bool | None,
     closed: bool | None,
     written: int | None,
     timer: int | None,
 ) -> Group | None:
     if closed:
-        return Group(cells, result, CLOSED)
-    if gone and withheld is False:
-        return Group(cells, result, HIDDEN, written, timer)
-    if not withheld:
-        return None if gone else Group(cells, result, SHOWN, written, timer)
-    return Group(cells, result, UNSHOWN if gone else WITHHELD, written, timer)
+        return Group(cells, result, Visibility.CLOSED)
+    if is_deleted and withheld is None:
+        return None
+    if withheld:
+        visibility = Visibility.UNSHOWN if is_deleted else Visibility.WITHHELD
+    else:
+        visibility = Visibility.HIDDEN if is_deleted else Visibility.SHOWN
+    return Group(cells, result, visibility, written, timer)
 
 
 def timer_columns(timers: Sequence[tuple[GroupTimer, bool]]) -> list[pa.Array]:
-    """tombstone, timer_clock, timer_namespace, timer_ms."""
+    """Return the columns tombstone, timer_clock, timer_namespace and timer_ms."""
     return [
         pa.array([not is_set for _, is_set in timers], pa.bool_()),
         pa.array([str(timer.clock) for timer, _ in timers], pa.string()),
@@ -89,14 +96,14 @@ def timer_columns(timers: Sequence[tuple[GroupTimer, bool]]) -> list[pa.Array]:
     ]
 
 
-def timers_of(table: pa.Table, keys: Iterable[Key]) -> list[tuple[GroupTimer, bool]]:
-    """The timers of some rows, and whether they are set."""
+def read_timers(table: pa.Table, keys: Iterable[Key]) -> list[tuple[GroupTimer, bool]]:
+    """Return the timers of some rows, and whether each is set."""
     rows = zip(
-        listed(table["timer_clock"]),
-        listed(table["timer_ms"]),
-        listed(table["timer_namespace"]),
+        to_list(table["timer_clock"]),
+        to_list(table["timer_ms"]),
+        to_list(table["timer_namespace"]),
         keys,
-        listed(table["tombstone"]),
+        to_list(table["tombstone"]),
         strict=True,
     )
-    return [(GroupTimer(Clock(clock), *rest), not gone) for clock, *rest, gone in rows]
+    return [(GroupTimer(Clock(clock), *rest), not is_deleted) for clock, *rest, is_deleted in rows]

@@ -1,10 +1,10 @@
-"""Weighted rows on their way from the decode tasks to the fold tasks, in one of two forms.
+"""Send weighted rows from the decode tasks to the fold tasks, in one of two forms.
 
-    some expression has to be evaluated: ─► rows ─► Spark projects and shuffles them, row by row
+    some expression must be evaluated:   ─► rows ─► Spark projects and shuffles them, row by row
     group and arguments are columns:     ─► parcels: all rows for one fold task in one value
 
-A parcel is an Arrow stream, which Spark moves without looking into it: nobody takes columns apart
-into rows and puts them together again. Epochs of 5,000 are a sixth shorter for it.
+A parcel is an Arrow stream that Spark moves as bytes, so no columns are taken apart into rows and
+put together again. This makes epochs of 5,000 messages a sixth shorter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from jobs.core.plan.bucket import buckets_of
 from jobs.core.plan.tree import Column, Plan
-from jobs.core.rows.consolidate import Integers, Weighted, plain_places
+from jobs.core.rows.consolidate import Integers, WeightedRows, plain_indexes
 from schemas.limits import PARCEL_BYTES_MAX
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow
@@ -35,40 +35,40 @@ SPARK_PARCELS = (
 def rows_schema(
     columns: Sequence[Column], more: Sequence[tuple[str, pa.DataType]] = ()
 ) -> pa.Schema:
-    """Columns of rows, and behind them ours."""
+    """Return the schema of source columns, followed by our own columns."""
     own = [(POSITION, pa.int64()), (WEIGHT, pa.int64()), (REPORT, pa.binary()), *more]
     return pa.schema([*((column.name, arrow_type(column.type)) for column in columns), *own])
 
 
 @dataclass(frozen=True, slots=True)
 class Parcelling:
-    """How the rows of a plan are parcelled out among fold tasks; a value, so that it travels."""
+    """How to divide the rows of a plan among fold tasks; a value, so that Spark can send it."""
 
-    group: tuple[int, ...]  # places of its columns among the used ones
+    group: tuple[int, ...]  # places of the group's columns in the used columns
     group_types: tuple[SqlType, ...]
     arguments: tuple[int, ...]
     buckets: int
     targets: int  # fold tasks
 
     def parcels(
-        self, columns: Sequence[pa.Array], weighted: Weighted, groups: Integers
+        self, columns: Sequence[pa.Array], weighted: WeightedRows, groups: Integers
     ) -> Iterator[pa.RecordBatch]:
-        """Used columns of a range, which of its rows are sent, and which group each is of."""
-        if not len(weighted.places):
+        """Yield the parcels of a range; `groups` has the number of each row's group."""
+        if not len(weighted.indexes):
             return
-        buckets = self._buckets(columns, groups)[groups[weighted.places]]
+        buckets = self._find_buckets(columns, groups)[groups[weighted.indexes]]
         targets = buckets % self.targets
         for target in range(self.targets):
             chosen = np.flatnonzero(targets == target)
             if len(chosen):
-                rows = self._rows(columns, weighted, chosen, buckets)
-                for piece in _pieces(rows):
-                    yield _batch(target, parcel=_written(piece))
+                rows = self._project(columns, weighted, chosen, buckets)
+                for piece in _split(rows):
+                    yield _batch(target, parcel=_to_stream(piece))
 
-    def _buckets(self, columns: Sequence[pa.Array], groups: Integers) -> Integers:
-        """The bucket of each group, by its number."""
+    def _find_buckets(self, columns: Sequence[pa.Array], groups: Integers) -> Integers:
+        """Return the bucket of each group, by the group's number."""
         one_of = np.zeros(groups.max(initial=-1) + 1, np.int64)
-        one_of[groups] = np.arange(len(groups))  # any of its rows
+        one_of[groups] = np.arange(len(groups))  # any row of the group
         rows = pa.array(one_of)
         values = [
             from_arrow(columns[place].take(rows), kind)
@@ -76,11 +76,15 @@ class Parcelling:
         ]
         return np.array(buckets_of(values, self.group_types, len(rows), self.buckets), np.int64)
 
-    def _rows(
-        self, columns: Sequence[pa.Array], weighted: Weighted, chosen: Integers, buckets: Integers
+    def _project(
+        self,
+        columns: Sequence[pa.Array],
+        weighted: WeightedRows,
+        chosen: Integers,
+        buckets: Integers,
     ) -> pa.RecordBatch:
-        """As the projection would name them."""
-        taken = pa.array(weighted.places[chosen])
+        """Return the chosen rows with the column names of the projection in Spark."""
+        taken = pa.array(weighted.indexes[chosen])
         named = {f"g{i}": columns[place].take(taken) for i, place in enumerate(self.group)}
         named |= {f"a{i}": columns[place].take(taken) for i, place in enumerate(self.arguments)}
         named[POSITION] = pa.array(weighted.positions[chosen])
@@ -90,8 +94,8 @@ class Parcelling:
 
 
 def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
-    """None where a row is more than its columns before it is folded."""
-    places = plain_places(plan)
+    """Return the parcelling of a plan; None if its rows have expressions to evaluate."""
+    places = plain_indexes(plan)
     if places is None:
         return None
     group, arguments = places
@@ -100,14 +104,14 @@ def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
 
 
 def report_parcel(payload: bytes) -> pa.RecordBatch:
-    """A report goes to any fold task."""
+    """Return a report as a parcel; it goes to the first fold task, but any would do."""
     return _batch(0, report=payload)
 
 
-def arrived(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.RecordBatch] | None:
+def take_batches(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.RecordBatch] | None:
     """Return the batches that have rows, or None if together they have too many bytes.
 
-    All are taken from Spark in any case: its writer waits until they are.
+    All batches are taken from Spark in either case, because its writer waits for that.
     """
     found: list[pa.RecordBatch] = []
     size = 0
@@ -120,8 +124,8 @@ def arrived(batches: Iterable[pa.RecordBatch], bytes_max: int) -> list[pa.Record
     return found if size <= bytes_max else None
 
 
-def unpacked(parcels: pa.Table) -> pa.Table:
-    """The rows of all parcels together; of none, none."""
+def unpack_parcels(parcels: pa.Table) -> pa.Table:
+    """Return the rows of all parcels; an empty table if there are no parcels."""
     found = [
         pa.ipc.open_stream(parcel.as_buffer()).read_all()
         for chunk in parcels[PARCEL].chunks
@@ -130,25 +134,25 @@ def unpacked(parcels: pa.Table) -> pa.Table:
     return pa.concat_tables(found) if found else pa.table({})
 
 
-def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Small enough for one value each, where a row alone is."""
+def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split rows into pieces of at most PARCEL_BYTES_MAX; a large row is a piece of its own."""
     if rows.nbytes <= PARCEL_BYTES_MAX or rows.num_rows == 1:
         yield rows
         return
     half = rows.num_rows // 2
-    yield from _pieces(rows.slice(0, half))
-    yield from _pieces(rows.slice(half))
+    yield from _split(rows.slice(0, half))
+    yield from _split(rows.slice(half))
 
 
-def _written(rows: pa.RecordBatch) -> pa.Buffer:
+def _to_stream(rows: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
     return sink.getvalue()
 
 
-def _value(parcel: pa.Buffer | None) -> pa.Array:
-    """A column of this one value; its bytes stay where they are."""
+def _to_column(parcel: pa.Buffer | None) -> pa.Array:
+    """Return a column with this one value, without copying its bytes."""
     if parcel is None:
         return pa.nulls(1, pa.binary())
     ends = pa.array([0, parcel.size], pa.int32()).buffers()[1]
@@ -158,5 +162,5 @@ def _value(parcel: pa.Buffer | None) -> pa.Array:
 def _batch(
     target: int, *, report: bytes | None = None, parcel: pa.Buffer | None = None
 ) -> pa.RecordBatch:
-    arrays = [pa.array([target], pa.int32()), pa.array([report], pa.binary()), _value(parcel)]
+    arrays = [pa.array([target], pa.int32()), pa.array([report], pa.binary()), _to_column(parcel)]
     return pa.RecordBatch.from_arrays(arrays, schema=PARCELS)

@@ -1,4 +1,4 @@
-"""Buckets as Spark Columns, of groups and of rows: the numbers of `jobs.core.plan.bucket`."""
+"""Compute buckets of groups and rows with Spark Columns, as `jobs.core.plan.bucket` does."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from schemas.types.sql_types import Kind, SqlType
 
 
 def bucket_column(plan: Plan, buckets: int) -> Column:
-    """The bucket from the projected group columns g0, g1, ..."""
+    """Return the bucket of a group from the projected columns g0, g1, ..."""
     if not plan.group:
         return F.lit(_EMPTY_CRC % buckets).cast("int")
     parts = [
         F.lit(b"\x00")
-        if plan.instants is not None and isinstance(named.expression, WindowBound)
-        else _encoded(F.col(f"g{i}"), named.type)
+        if plan.instants_argument is not None and isinstance(named.expression, WindowBound)
+        else _encode(F.col(f"g{i}"), named.type)
         for i, named in enumerate(plan.group)
     ]
-    return _hashed(parts, buckets)
+    return _hash(parts, buckets)
 
 
 def row_bucket_column(plan: Plan, buckets: int) -> Column:
-    """The bucket of a row from the columns of its primary key."""
-    return _hashed([_encoded(F.col(each.name), each.type) for each in plan.primary_key], buckets)
+    """Return the bucket of a row from the columns of its primary key."""
+    return _hash([_encode(F.col(each.name), each.type) for each in plan.primary_key], buckets)
 
 
-def _hashed(parts: list[Column], buckets: int) -> Column:
+def _hash(parts: list[Column], buckets: int) -> Column:
     return F.pmod(F.crc32(F.concat(*parts)), F.lit(buckets)).cast("int")
 
 
 _EMPTY_CRC = 0
 
 
-def _encoded(column: Column, sql_type: SqlType) -> Column:
+def _encode(column: Column, sql_type: SqlType) -> Column:
     present = F.concat(F.lit(b"\x01"), _text(column, sql_type))
     return F.when(column.isNull(), F.lit(b"\x00")).otherwise(present)
 

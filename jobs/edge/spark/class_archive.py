@@ -1,11 +1,11 @@
-"""Spark's classes as a JVM has them in memory, so that a job's start maps them into its own.
+"""Write the JVM's archive of Spark's classes, which a job's start maps into memory.
 
     make setup ─► python -m jobs.edge.spark.class_archive: a session does what a job does, and ends
                         └─► .jars/spark.jsa ─► every later start
 
-A start loads some 15,000 classes, and to read, check and link them out of jars takes seconds. The
-archive is good for the very Java and the very class path that it was made with; with any other one
-the JVM passes it over, and starts as it would without. So nothing depends on it.
+A start loads about 15,000 classes. To read, check and link them from jars takes seconds. The
+archive fits only the Java build and class path that wrote it. Another JVM ignores it and starts as
+it would without an archive, so nothing depends on it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WRITE_SECONDS_MAX = 180
-_NOWHERE = "127.0.0.1:1"  # the classes of a Kafka client are loaded before it knows that
+_NO_BROKER = "127.0.0.1:1"  # a Kafka client loads its classes before it connects
 
 
-def make() -> None:
-    """Make the archive, in place of an older one."""
+def write_archive() -> None:
+    """Write the archive, in place of an older one."""
     found = class_archive()
     partial = found.with_suffix(".partial")
     found.unlink(missing_ok=True)
     os.environ["RETALLY_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={partial} -Xlog:cds*=off"
     spark = session("classes")
-    _batch(spark)
-    _stream(spark)
+    _run_batch(spark)
+    _run_streams(spark)
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
-    gateway.proc.stdin.close()  # which ends the JVM, in its own time
+    gateway.proc.stdin.close()  # the JVM ends when its input ends
     gateway.proc.wait(WRITE_SECONDS_MAX)
     partial.rename(found)
 
@@ -48,8 +48,8 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _batch(spark: SparkSession) -> None:
-    """What an epoch has Spark do: two rounds of Python tasks, with expressions and a shuffle."""
+def _run_batch(spark: SparkSession) -> None:
+    """Run what an epoch runs: two stages of Python tasks, with expressions and a shuffle."""
     from pyspark.sql import functions as F
 
     rows = spark.range(0, 8, 1, 4).mapInArrow(_same, "id long")
@@ -59,18 +59,18 @@ def _batch(spark: SparkSession) -> None:
     shuffled.mapInArrow(_same, "id long, name string").collect()
 
 
-def _stream(spark: SparkSession) -> None:
-    """Micro-batches, and Kafka's source as far as it comes without a broker."""
+def _run_streams(spark: SparkSession) -> None:
+    """Run micro-batches, and Kafka's source as far as it gets without a broker."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
-    def counted(rows: DataFrame, _: int) -> None:
+    def count_rows(rows: DataFrame, _: int) -> None:
         rows.count()
 
-    one = rate.writeStream.foreachBatch(counted).trigger(availableNow=True).start()
+    one = rate.writeStream.foreachBatch(count_rows).trigger(availableNow=True).start()
     one.awaitTermination(10)
     kafka = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", _NOWHERE)
+        .option("kafka.bootstrap.servers", _NO_BROKER)
         .option("kafka.default.api.timeout.ms", "1000")
         .option("kafka.request.timeout.ms", "900")
         .option("fetchOffset.numRetries", "1")
@@ -79,11 +79,11 @@ def _stream(spark: SparkSession) -> None:
         .load()
     )
     with suppress(Exception):
-        kafka.writeStream.foreachBatch(counted).start().awaitTermination(10)
+        kafka.writeStream.foreachBatch(count_rows).start().awaitTermination(10)
 
 
 if __name__ == "__main__":
     try:
-        make()
+        write_archive()
     except (OSError, subprocess.TimeoutExpired) as problem:
-        sys.exit(f"no archive of classes: {problem}; jobs start without it")
+        sys.exit(f"cannot write the archive of Spark's classes: {problem}; jobs start without it")

@@ -1,7 +1,7 @@
-"""What the operations of row expressions give as Spark Columns, and NULL where they fail.
+"""Build the values of casts, arithmetic and constants as Spark Columns; a failure is NULL.
 
-Every operation is one of Spark's try forms, so that nothing here throws while Spark runs;
-`expressions` says beside the value why it failed.
+Each operation uses a try form of Spark, so that nothing here throws while Spark runs. The module
+`expressions` adds why a value failed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SPARK_TYPES: dict[Kind, T.DataType] = {
     Kind.BINARY: T.BinaryType(),
 }
 
-# What a text must look like before Spark reads it as a date or a time. Spark also knows the year 0,
-# zones, and for constants words such as `now`, with which a query gives other results tomorrow.
+# Spark reads a text as a date or a time only if it matches these. Spark also accepts the year 0,
+# zones, and for constants words such as `now`, which would make results depend on the day.
 _DATE_TEXT = r"^\s*(?!0000)\d{4}(-\d{1,2}(-\d{1,2}(\s.*)?)?)?$"
 _TIMESTAMP_TEXT = (
     r"^\s*(?!0000)\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,9})?)?)?\s*$"
@@ -53,7 +53,7 @@ _FRACTION_TEXT = r"^\s*[+-]?(\d+\.\d*|\.\d+)\s*$"
 
 
 def spark_type(sql_type: SqlType) -> T.DataType:
-    """The Spark type of a column of a SQL type."""
+    """Return the Spark type of a SQL type."""
     if sql_type.kind is Kind.ROW:
         fields = zip(sql_type.item_names, sql_type.items, strict=True)
         return T.StructType([T.StructField(name, spark_type(item)) for name, item in fields])
@@ -63,14 +63,16 @@ def spark_type(sql_type: SqlType) -> T.DataType:
 
 
 def named_column(name: str) -> SparkColumn:
+    """Return the column of this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def constant_value(constant: Constant) -> SparkColumn:
+    """Return a constant with its declared type."""
     value, target = constant.value, spark_type(constant.type)
     if isinstance(value, int) and not isinstance(value, bool):
         if constant.type.kind is Kind.DECIMAL:
-            # Built from its digits: Decimal's arithmetic would round to 28 of them.
+            # Build it from its digits, because Decimal's arithmetic rounds to 28 digits.
             sign, digits = int(value < 0), tuple(map(int, str(abs(value))))
             return F.lit(Decimal((sign, digits, -(constant.type.scale or 0)))).try_cast(target)
         if constant.type.kind is Kind.DATE:
@@ -82,19 +84,19 @@ def constant_value(constant: Constant) -> SparkColumn:
     return F.lit(value).try_cast(target)
 
 
-def converted(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColumn:
-    """CAST as Flink does it, with NULL for what cannot be cast."""
+def convert(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColumn:
+    """Return CAST(value AS target) as in Flink; NULL if the value cannot be cast."""
     plain = value.try_cast(spark_type(target))
     if target == STRING:
         return _as_text(value, source)
     if source == STRING and target.integer:
-        # Flink drops the fraction of '12.5'; Spark's CAST does not read it at all.
+        # Flink drops the fraction of '12.5'; Spark's CAST gives NULL.
         whole = F.regexp_replace(value, r"(\d*)\.\d*\s*$", "0$1").try_cast(spark_type(target))
         return F.coalesce(plain, F.when(value.rlike(_FRACTION_TEXT), whole))
     if source == STRING and target.kind is Kind.DATE:
         return F.when(value.rlike(_DATE_TEXT), plain)
     if target.floating and source in (STRING, DOUBLE):
-        # Not infinite, unless it was: a text of digits that is too large is no number.
+        # Only an infinite value stays infinite: a text of digits that is too large is not a number.
         was = ~value.rlike("[0-9]") if source == STRING else F.abs(value) == F.lit(math.inf)
         return F.when(was | (F.abs(plain) < F.lit(math.inf)) | F.isnan(plain), plain)
     if target.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
@@ -102,7 +104,7 @@ def converted(value: SparkColumn, source: SqlType, target: SqlType) -> SparkColu
             plain = F.when(value.rlike(_TIMESTAMP_TEXT), plain)
         stamped = source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
         finer = source == STRING or (stamped and (source.precision or 0) > (target.precision or 0))
-        return _truncated(plain, target) if finer else plain
+        return _truncate(plain, target) if finer else plain
     return plain
 
 
@@ -117,8 +119,8 @@ def _as_text(value: SparkColumn, source: SqlType) -> SparkColumn:
     return value.try_cast("string")
 
 
-def _truncated(value: SparkColumn, target: SqlType) -> SparkColumn:
-    """A timestamp without the digits that its type does not have."""
+def _truncate(value: SparkColumn, target: SqlType) -> SparkColumn:
+    """Return a timestamp without the digits that the target type does not have."""
     unit = 10 ** (6 - (target.precision or 0))
     if unit == 1:
         return value
@@ -126,7 +128,8 @@ def _truncated(value: SparkColumn, target: SqlType) -> SparkColumn:
     return F.timestamp_micros(micros - F.pmod(micros, F.lit(unit))).try_cast(spark_type(target))
 
 
-def calculated(arithmetic: Arithmetic, left: SparkColumn, right: SparkColumn) -> SparkColumn:
+def calculate(arithmetic: Arithmetic, left: SparkColumn, right: SparkColumn) -> SparkColumn:
+    """Return the result; NULL if it is out of the range of its type, or the divisor is 0."""
     target = spark_type(arithmetic.type)
     match arithmetic.op:
         case "+":
@@ -139,13 +142,13 @@ def calculated(arithmetic: Arithmetic, left: SparkColumn, right: SparkColumn) ->
             value = F.try_mod(left, right)
         case "/":
             if arithmetic.type.integer:
-                return _divided(arithmetic.type, left, right).try_cast(target)
+                return _divide_whole(arithmetic.type, left, right).try_cast(target)
             value = F.try_divide(left, right)
     return value.try_cast(target)
 
 
-def _divided(sql_type: SqlType, left: SparkColumn, right: SparkColumn) -> SparkColumn:
-    """Whole division, which has no try form: it is only reached where it cannot fail."""
+def _divide_whole(sql_type: SqlType, left: SparkColumn, right: SparkColumn) -> SparkColumn:
+    """Return the whole quotient; `div` has no try form, so it runs only if it cannot fail."""
     possible = right != F.lit(0)
     if sql_type == BIGINT:
         overflows = (left == F.lit(integer_range(BIGINT)[0])) & (right == F.lit(-1))
@@ -153,12 +156,12 @@ def _divided(sql_type: SqlType, left: SparkColumn, right: SparkColumn) -> SparkC
     return F.when(possible, F.call_function("div", left, right))
 
 
-def negated(value: SparkColumn, sql_type: SqlType) -> SparkColumn:
-    """0 - x, which also has no -0.0; Spark's own minus rounds a DECIMAL to 34 digits."""
+def negate(value: SparkColumn, sql_type: SqlType) -> SparkColumn:
+    """Return 0 - x, which is never -0.0; Spark's unary minus rounds a DECIMAL to 34 digits."""
     target = spark_type(sql_type)
     precision, scale = sql_type.precision or 0, sql_type.scale or 0
     if precision == DECIMAL_PRECISION_MAX and scale > DECIMAL_SCALE_KEPT:
-        # The difference of such decimals has one fraction digit less: change the sign as text.
+        # The difference of such decimals has one fraction digit less, so change the sign as text.
         text = value.try_cast("string")
         turned = F.when(value < F.lit(0), F.substr(text, F.lit(2))).otherwise(
             F.concat(F.lit("-"), text)

@@ -1,13 +1,13 @@
-"""Expressions: the plan's row expressions as Spark Columns, with the failures of rows beside them.
+"""Build the plan's row expressions as Spark Columns: a value and a failure for each row.
 
-    plan Expression ──build──► value: the Column, NULL where something failed
-                           └─► failure: why the row fails, NULL where it does not; None: never
+    plan Expression ──build──► value: the Column; NULL if the row fails
+                           └─► failure: why the row fails, or NULL; None if no row can fail
 
-Nothing here throws while Spark runs: every operation that can fail is one of Spark's try forms, and
-a failure is a text of its own beside the value, so that one bad row goes to quarantine and the
-others go on. A part that SQL would not evaluate (an untaken branch, the right side of a false AND)
-reports no failure. Only typed values and names of columns reach Spark; no text of a user is ever
-parsed by it. The session's time zone is UTC.
+Nothing here throws while Spark runs: each operation that can fail uses a try form of Spark, and its
+failure is a text beside the value. So one bad row goes to quarantine and the other rows are
+folded. A part that SQL does not evaluate (an untaken branch, the right side of a false AND) reports
+no failure. Spark gets typed values and column names only; it never parses a user's text. The
+session's time zone is UTC.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from jobs.core.plan.tree import (
     WindowBound,
 )
 from jobs.core.plan.typing_rules import like_pattern
-from jobs.core.plan.walk import fails_itself, plan_fails
-from jobs.core.sql.grouping_sets import SET, in_sets
+from jobs.core.plan.walk import node_can_fail
+from jobs.core.sql.grouping_sets import SET_COLUMN, split_set_key
 from jobs.core.sql.printer import expression_sql
 from jobs.edge.spark.expression_values import (
-    calculated,
+    calculate,
     constant_value,
-    converted,
+    convert,
     named_column,
-    negated,
+    negate,
     spark_type,
 )
 from jobs.edge.spark.scalar_functions import FUNCTIONS
-from jobs.edge.spark.window_columns import bound_column, with_windows
+from jobs.edge.spark.window_columns import add_windows, build_bound
 from schemas.types.sql_types import DOUBLE, STRING, Kind
 
 SHOWN_SQL_CHARACTERS_MAX = 200
@@ -66,32 +66,28 @@ SHOWN_VALUE_CHARACTERS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A row expression in Spark: what it gives, and why a row fails (None: it cannot)."""
+    """A row expression in Spark: its value, and why a row fails; None if no row can fail."""
 
     value: SparkColumn
     failure: SparkColumn | None = None
 
 
-def fallible(plan: Plan) -> bool:
-    """Whether `project` gives a failure column."""
-    return plan_fails(plan)
-
-
 def project(
     frame: DataFrame, plan: Plan, carry: Sequence[str] = (), keep: SparkColumn | None = None
 ) -> DataFrame:
-    """Source rows to the rows that are folded: carried columns, g0.., a0.., and `failure` where
-    the plan is fallible. Rows that fail pass the WHERE, so that they are seen; so do rows that
-    `keep` is true for, which are no rows of the source. Of windows that hop and of grouping sets a
-    row becomes several."""
+    """Return the rows to fold: carried columns, g0.., a0.., and `failure` if the plan can fail.
+
+    A source row becomes one row per window and grouping set. Rows that fail pass the WHERE, so that
+    the fold task sees them. So do rows for which `keep` is true: these are not source rows.
+    """
     application = frame.sparkSession.sparkContext.applicationId
     passes, columns = _projection(plan, tuple(carry), application)
     if passes is not None:
         frame = frame.where(passes if keep is None else keep | passes)
     if plan.grouping_sets > 1:
-        frame = with_sets(frame, plan.grouping_sets, keep)
+        frame = repeat_per_set(frame, plan.grouping_sets, keep)
     if plan.window is not None:
-        frame = with_windows(frame, plan.window)
+        frame = add_windows(frame, plan.window)
     return frame.select(*columns)
 
 
@@ -99,8 +95,11 @@ def project(
 def _projection(
     plan: Plan, carry: tuple[str, ...], application: str
 ) -> tuple[SparkColumn | None, list[SparkColumn]]:
-    """Columns belong to no frame: they are built once for a plan and a Spark application, because
-    each of their nodes is a call to the JVM (0.3 s for a dozen expressions, every epoch)."""
+    """Return the WHERE and the columns of `project`, built once per plan and Spark application.
+
+    Columns belong to no frame. Each of their nodes is a call to the JVM: a dozen expressions would
+    cost 0.3 s in each epoch.
+    """
     failures = []
     passes = None
     if plan.where is not None:
@@ -116,17 +115,17 @@ def _projection(
             failures.append(evaluated.failure)
             value = evaluated.value
             if not isinstance(each.expression, Column):
-                # Spark's typing and ours agree; where they ever do not, ours is what is declared.
+                # Spark's types and ours agree; if they ever differ, the plan declares ours.
                 value = value.try_cast(spark_type(each.type))
             columns.append(value.alias(f"{letter}{index}"))
-    failure = _first(*failures)
+    failure = _coalesce(*failures)
     if failure is not None:
         columns.append(failure.alias("failure"))
     return passes, columns
 
 
 def build(expression: Expression) -> Evaluated:
-    """An expression as Columns; recursion ends at the depth that the query parser allows."""
+    """Return an expression as Columns; the query parser limits the depth of the recursion."""
     match expression:
         case Column():
             return Evaluated(named_column(expression.name))
@@ -141,7 +140,7 @@ def build(expression: Expression) -> Evaluated:
         case Compare():
             left, right = build(expression.left), build(expression.right)
             value = _COMPARE[expression.op](left.value, right.value)
-            return Evaluated(value, _first(left.failure, right.failure))
+            return Evaluated(value, _coalesce(left.failure, right.failure))
         case Logical():
             return _build_logical(expression)
         case Not():
@@ -154,7 +153,7 @@ def build(expression: Expression) -> Evaluated:
             return _build_in(expression)
         case Like():
             operand = build(expression.operand)
-            # Spark's own LIKE tries every way to place the parts between two %.
+            # Spark's LIKE tries all positions of the parts between two %.
             pattern = like_pattern(expression.pattern, expression.escape)
             return Evaluated(operand.value.rlike(rf"(?s)\A{pattern}\z"), operand.failure)
         case Case():
@@ -164,11 +163,11 @@ def build(expression: Expression) -> Evaluated:
         case Composite():
             return _build_composite(expression)
         case WindowBound():
-            return Evaluated(*bound_column(expression))
+            return Evaluated(*build_bound(expression))
         case SetNumber():
-            return Evaluated(named_column(SET))
+            return Evaluated(named_column(SET_COLUMN))
         case KeyValue() | AggregateValue():
-            raise AssertionError("results of a group are evaluated where it is folded")
+            raise AssertionError("the fold task evaluates the results of a group")
 
 
 def _build_composite(composite: Composite) -> Evaluated:
@@ -183,7 +182,7 @@ def _build_composite(composite: Composite) -> Evaluated:
     needed = {"last": parts[-1:], "any": parts, "never": []}[composite.null_where]
     for part in needed:
         value = F.when(part.value.isNotNull(), value)
-    return Evaluated(value, _first(*(part.failure for part in parts)))
+    return Evaluated(value, _coalesce(*(part.failure for part in parts)))
 
 
 _COMPARE: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
@@ -200,16 +199,16 @@ def _no_failure() -> SparkColumn:
     return F.lit(None).cast(T.StringType())
 
 
-def _first(*failures: SparkColumn | None) -> SparkColumn | None:
-    """The first failure of several that are all evaluated."""
+def _coalesce(*failures: SparkColumn | None) -> SparkColumn | None:
+    """Return the first failure of parts that are all evaluated."""
     real = [failure for failure in failures if failure is not None]
     return F.coalesce(*real) if len(real) > 1 else real[0] if real else None
 
 
-def _in_turn(steps: Sequence[tuple[SparkColumn, SparkColumn | None]]) -> SparkColumn | None:
-    """The failure of parts evaluated in turn: each step is (this is where it ends, failure then).
+def _first_in_order(steps: Sequence[tuple[SparkColumn, SparkColumn | None]]) -> SparkColumn | None:
+    """Return the failure of steps evaluated in order: (condition that ends them, failure then).
 
-    A step whose failure is its own condition is a part that has to be evaluated on the way.
+    A part that may fail is a step of its own, which ends the evaluation if the part fails.
     """
     if all(failure is None for _, failure in steps):
         return None
@@ -220,11 +219,13 @@ def _in_turn(steps: Sequence[tuple[SparkColumn, SparkColumn | None]]) -> SparkCo
     return chosen
 
 
-def _evaluated_on_the_way(part: Evaluated) -> list[tuple[SparkColumn, SparkColumn | None]]:
+def _steps_of(part: Evaluated) -> list[tuple[SparkColumn, SparkColumn | None]]:
+    """Return the step of a part that may fail, or no step."""
     return [] if part.failure is None else [(part.failure.isNotNull(), part.failure)]
 
 
-def _text(expression: Expression) -> str:
+def _shorten_sql(expression: Expression) -> str:
+    """Return the SQL of an expression for a message."""
     text = expression_sql(expression)
     if len(text) <= SHOWN_SQL_CHARACTERS_MAX:
         return text
@@ -237,65 +238,65 @@ def _text(expression: Expression) -> str:
 def _build_cast(cast: Cast) -> Evaluated:
     operand = build(cast.operand)
     source, target = cast.operand.type, cast.type
-    value = converted(operand.value, source, target)
-    if not fails_itself(cast):
+    value = convert(operand.value, source, target)
+    if not node_can_fail(cast):
         return Evaluated(value, operand.failure)
     if source.kind is Kind.BINARY:
-        reason = F.lit(f"{_text(cast)}: the bytes are no UTF-8 text")
+        reason = F.lit(f"{_shorten_sql(cast)}: the bytes are not UTF-8")
     else:
         shown = F.substring(operand.value.try_cast("string"), 1, SHOWN_VALUE_CHARACTERS_MAX)
         wrong = f"is no {target}" if source == STRING else f"does not fit {target}"
-        reason = F.concat(F.lit(f"{_text(cast)}: '"), shown, F.lit(f"' {wrong}"))
+        reason = F.concat(F.lit(f"{_shorten_sql(cast)}: '"), shown, F.lit(f"' {wrong}"))
     own = F.when(operand.value.isNotNull() & value.isNull(), reason)
-    return Evaluated(value, _first(operand.failure, own))
+    return Evaluated(value, _coalesce(operand.failure, own))
 
 
 def _build_arithmetic(arithmetic: Arithmetic) -> Evaluated:
     left, right = build(arithmetic.left), build(arithmetic.right)
-    value = calculated(arithmetic, left.value, right.value)
-    failure = _first(left.failure, right.failure)
-    if fails_itself(arithmetic):
-        reason = F.lit(f"{_text(arithmetic)}: out of the range of {arithmetic.type}")
+    value = calculate(arithmetic, left.value, right.value)
+    failure = _coalesce(left.failure, right.failure)
+    if node_can_fail(arithmetic):
+        reason = F.lit(f"{_shorten_sql(arithmetic)}: out of the range of {arithmetic.type}")
         if arithmetic.op in ("/", "%"):
-            zero = F.lit(f"{_text(arithmetic)}: division by zero")
+            zero = F.lit(f"{_shorten_sql(arithmetic)}: division by zero")
             reason = F.when(right.value == F.lit(0), zero).otherwise(reason)
         given = left.value.isNotNull() & right.value.isNotNull()
-        failure = _first(failure, F.when(given & value.isNull(), reason))
+        failure = _coalesce(failure, F.when(given & value.isNull(), reason))
     return Evaluated(value, failure)
 
 
 def _build_negation(negation: Negate) -> Evaluated:
     operand = build(negation.operand)
-    value = negated(operand.value, negation.type)
-    return Evaluated(value, _first(operand.failure, _overflow(negation, [operand.value], value)))
+    value = negate(operand.value, negation.type)
+    return Evaluated(value, _coalesce(operand.failure, _overflow(negation, [operand.value], value)))
 
 
 def _overflow(
     expression: Expression, operands: Sequence[SparkColumn], value: SparkColumn
 ) -> SparkColumn | None:
-    """The failure of a node that has no value although it has all of its operands."""
-    if not fails_itself(expression):
+    """Return the failure of a node that has all of its operands but no value."""
+    if not node_can_fail(expression):
         return None
     what = f"out of the range of {expression.type}"
-    if isinstance(expression, Call) and FUNCTIONS_OF_CORE[expression.function].fails:
+    if isinstance(expression, Call) and FUNCTIONS_OF_CORE[expression.function].can_fail:
         what = (
             "there is no such value" if expression.type != DOUBLE else "not defined, or too large"
         )
     missing = value.isNull()
     for operand in operands:
         missing = missing & operand.isNotNull()
-    return F.when(missing, F.lit(f"{_text(expression)}: {what}"))
+    return F.when(missing, F.lit(f"{_shorten_sql(expression)}: {what}"))
 
 
 def _build_logical(logical: Logical) -> Evaluated:
-    """AND and OR look at the right side only where the left one does not decide."""
+    """Build AND or OR, which evaluate the right side only if the left side does not decide."""
     left, right = build(logical.left), build(logical.right)
     if logical.op == "AND":
         value, open_still = left.value & right.value, left.value.isNull() | left.value
     else:
         value, open_still = left.value | right.value, left.value.isNull() | ~left.value
     later = None if right.failure is None else F.when(open_still, right.failure)
-    return Evaluated(value, _first(left.failure, later))
+    return Evaluated(value, _coalesce(left.failure, later))
 
 
 def _build_in(contained: In) -> Evaluated:
@@ -304,11 +305,11 @@ def _build_in(contained: In) -> Evaluated:
     value = operand.value.isin(*(choice.value for choice in choices))
     if all(choice.failure is None for choice in choices):
         return Evaluated(value, operand.failure)
-    steps = _evaluated_on_the_way(operand)
+    steps = _steps_of(operand)
     for choice in choices:
-        steps += _evaluated_on_the_way(choice)
+        steps += _steps_of(choice)
         steps.append((operand.value == choice.value, None))
-    return Evaluated(value, _in_turn(steps))
+    return Evaluated(value, _first_in_order(steps))
 
 
 def _build_case(case: Case) -> Evaluated:
@@ -320,30 +321,30 @@ def _build_case(case: Case) -> Evaluated:
             value = F.when(condition.value, result.value)
         else:
             value = value.when(condition.value, result.value)
-        steps += _evaluated_on_the_way(condition)
+        steps += _steps_of(condition)
         steps.append((condition.value, result.failure))
     assert value is not None
     if case.otherwise is not None:
         otherwise = build(case.otherwise)
         value = value.otherwise(otherwise.value)
-        steps += _evaluated_on_the_way(otherwise)
-    return Evaluated(value, _in_turn(steps))
+        steps += _steps_of(otherwise)
+    return Evaluated(value, _first_in_order(steps))
 
 
-def with_sets(frame: DataFrame, count: int, keep: SparkColumn | None) -> DataFrame:
-    """The frame's rows once for each grouping set, with its number; what is no row stays one."""
+def repeat_per_set(frame: DataFrame, count: int, keep: SparkColumn | None) -> DataFrame:
+    """Repeat each row for each grouping set, with the set's number; rows in `keep` stay single."""
     numbers = F.array(*(F.lit(number) for number in range(count)))
     if keep is not None:
         numbers = F.when(keep, F.array(F.lit(None).cast("int"))).otherwise(numbers)
-    return frame.withColumn(SET, F.explode(numbers))
+    return frame.withColumn(SET_COLUMN, F.explode(numbers))
 
 
 def _grouping(call: Call) -> SparkColumn:
-    """A bit for each column of the key, 1 where the row's set is without it."""
+    """Return a number with a bit per key column; the bit is 1 if the row's set lacks the column."""
     value = F.lit(0).cast("long")
     for argument in call.arguments:
         bit = F.lit(0)
-        if (found := in_sets(argument)) is not None:
+        if (found := split_set_key(argument)) is not None:
             bit = F.when(build(found[0]).value, F.lit(0)).otherwise(F.lit(1))
         value = value * F.lit(2) + bit
     return value
@@ -357,12 +358,12 @@ def _build_call(call: Call) -> Evaluated:
     if call.function == "COALESCE":
         steps: list[tuple[SparkColumn, SparkColumn | None]] = []
         for argument in arguments:
-            steps += _evaluated_on_the_way(argument)
+            steps += _steps_of(argument)
             steps.append((argument.value.isNotNull(), None))
-        return Evaluated(F.coalesce(*values), _in_turn(steps))
+        return Evaluated(F.coalesce(*values), _first_in_order(steps))
     value = FUNCTIONS[call.function](call, values)
-    failure = _first(*(argument.failure for argument in arguments))
-    return Evaluated(value, _first(failure, _overflow(call, values, value)))
+    failure = _coalesce(*(argument.failure for argument in arguments))
+    return Evaluated(value, _coalesce(failure, _overflow(call, values, value)))
 
 
-__all__ = ["Evaluated", "build", "fallible", "project", "spark_type"]
+__all__ = ["Evaluated", "build", "project", "spark_type"]

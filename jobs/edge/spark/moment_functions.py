@@ -1,10 +1,10 @@
-"""The functions of moments (DATE, TIMESTAMP) as Spark Columns.
+"""Build the functions of moments (DATE, TIMESTAMP) as Spark Columns.
 
-TIMESTAMPADD(unit, n, t)   days or microseconds are added, or months to the day
-TO_DATE, TO_TIMESTAMP      text by a pattern, and TO_TIMESTAMP_LTZ of a number
-DATE_TRUNC, TIMESTAMPDIFF  units of fixed length by division, months by the calendar
+TIMESTAMPADD(unit, n, t)   add days or microseconds, or add months to the day
+TO_DATE, TO_TIMESTAMP      read a text by a pattern; TO_TIMESTAMP_LTZ reads a number
+DATE_TRUNC, TIMESTAMPDIFF  divide by units of fixed length; use the calendar for months
 
-What is outside the years 1 to 9999 is NULL, and fails the row.
+A result outside of the years 1 to 9999 is NULL and fails the row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _add(call: Call, values: list[SparkColumn]) -> SparkColumn:
 
 
 def _add_months(call: Call, months: SparkColumn, moment: SparkColumn) -> SparkColumn:
-    """Months are added to the day; the time of the day stays."""
+    """Add months to the day and keep the time of day."""
     few = months.between(-_MONTHS_MAX, _MONTHS_MAX)
     day = moment.cast(T.DateType())
     moved = F.unix_date(F.add_months(day, F.when(few, months).try_cast(T.IntegerType())))
@@ -69,7 +69,7 @@ def _stamp(call: Call, micros: SparkColumn) -> SparkColumn:
 
 
 def _difference(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    """From the first to the second, in whole units, toward zero."""
+    """Return the whole units from the first to the second moment, rounded toward zero."""
     unit = _constant(call, 0)
     first, second = (value.try_cast(T.TimestampType()) for value in values[1:])
     if unit in UNITS_MONTHS:
@@ -84,15 +84,17 @@ def _truncate(call: Call, values: list[SparkColumn]) -> SparkColumn:
 
 
 def _from_text(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    """Only text with the digits of the format gets to Spark: it would also read years of more than
-    four digits, and throw at those that overflow its microseconds."""
+    """Read a text that has the digits of the format.
+
+    Spark would also read years of more than four digits, and throw if the microseconds overflow.
+    """
     form = _constant(call, 1)
     text = F.when(values[0].rlike(_text_pattern(form)), values[0])
     return _stamp(call, F.unix_micros(F.try_to_timestamp(text, F.lit(form))))
 
 
 def _text_pattern(form: str) -> str:
-    """The text that a format takes: all digits of a part, of a fraction at least one."""
+    """Return a pattern for texts of a format: all digits of a part, at least one of a fraction."""
     return "^" + "".join(map(_part_pattern, TIME_FORMAT_PART.findall(form))) + "$"
 
 

@@ -1,4 +1,4 @@
-"""The scalar functions of `jobs.core.plan.scalar_functions` as Spark Columns."""
+"""Build the scalar functions of `jobs.core.plan.scalar_functions` as Spark Columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.core.plan.tree import Call, Constant
-from jobs.edge.spark.expression_values import negated, spark_type
+from jobs.edge.spark.expression_values import negate, spark_type
 from jobs.edge.spark.moment_functions import MOMENT_FUNCTIONS
 from schemas.types.sql_types import Kind
 
@@ -22,7 +22,7 @@ _Function = Callable[[Call, list[SparkColumn]], SparkColumn]
 def _abs(call: Call, values: list[SparkColumn]) -> SparkColumn:
     if call.type.floating:
         return F.abs(values[0])
-    return F.when(values[0] < F.lit(0), negated(values[0], call.type)).otherwise(values[0])
+    return F.when(values[0] < F.lit(0), negate(values[0], call.type)).otherwise(values[0])
 
 
 def _sign(call: Call, values: list[SparkColumn]) -> SparkColumn:
@@ -41,7 +41,7 @@ def _whole(toward: Callable[[SparkColumn], SparkColumn]) -> _Function:
             return values[0]
         if call.type.kind is Kind.DECIMAL:
             return toward(values[0]).try_cast(target)
-        # Spark's FLOOR of a DOUBLE is a BIGINT; beyond 2^53 there is nothing to take off.
+        # Spark's FLOOR of a DOUBLE is a BIGINT; beyond 2^53 a DOUBLE has no fraction.
         small = F.abs(values[0]) < F.lit(EXACT_DOUBLE_MAX)
         return F.when(small, toward(values[0]).try_cast(target)).otherwise(values[0])
 
@@ -56,7 +56,7 @@ def _round(call: Call, values: list[SparkColumn]) -> SparkColumn:
         return F.round(values[0], digits).try_cast(target)
     if digits >= 0:
         return values[0]
-    # Through DECIMAL, where rounding up beyond the integer's range is no error yet.
+    # Through DECIMAL, which can round up beyond the integer's range without an error.
     return F.round(values[0].try_cast(T.DecimalType(19, 0)), digits).try_cast(target)
 
 
@@ -67,7 +67,7 @@ def _extreme(of: Callable[..., SparkColumn]) -> _Function:
         complete = values[0].isNotNull()
         for value in values[1:]:
             complete = complete & value.isNotNull()
-        return F.when(complete, of(*values))  # Spark's own skips NULLs, SQL's and Flink's do not
+        return F.when(complete, of(*values))  # Spark's function skips NULLs, Flink's does not
 
     return extreme
 
@@ -87,21 +87,21 @@ def _repeat(call: Call, values: list[SparkColumn]) -> SparkColumn:
     return F.repeat(values[0], _whole_constant(call, 1))
 
 
-def _padded(pad: Callable[..., SparkColumn]) -> _Function:
-    def padded(call: Call, values: list[SparkColumn]) -> SparkColumn:
+def _padding(pad: Callable[..., SparkColumn]) -> _Function:
+    def apply(call: Call, values: list[SparkColumn]) -> SparkColumn:
         return pad(values[0], _whole_constant(call, 1), _text_constant(call, 2))
 
-    return padded
+    return apply
 
 
 def _split_index(call: Call, values: list[SparkColumn]) -> SparkColumn:
-    """The part at an index from 0, NULL where there is none; the delimiter is no pattern."""
+    """Return the part at an index from 0, or NULL; the delimiter is text, not a pattern."""
     parts = F.split(values[0], re.escape(_text_constant(call, 1)), -1)
     return F.when(values[2] >= F.lit(0), F.get(parts, values[2]))
 
 
 def _end(of: Callable[[SparkColumn, SparkColumn], SparkColumn]) -> _Function:
-    """LEFT and RIGHT, with nothing for a length of nothing."""
+    """Build LEFT or RIGHT, which return '' for a length of 0 or less."""
 
     def end(call: Call, values: list[SparkColumn]) -> SparkColumn:
         text, length = values
@@ -111,17 +111,17 @@ def _end(of: Callable[[SparkColumn, SparkColumn], SparkColumn]) -> _Function:
     return end
 
 
-# --- mathematics: NULL where there is no value, which fails the row ------------------------------
+# --- mathematics: NULL if there is no value, which fails the row ---------------------------------
 
 
 def _where(possible: Callable[[SparkColumn], SparkColumn], of: _Function) -> _Function:
-    """A function of one number, where it is defined and its result is a number."""
+    """Build a function of one number that is NULL where the function is not defined."""
 
-    def guarded(call: Call, values: list[SparkColumn]) -> SparkColumn:
+    def apply(call: Call, values: list[SparkColumn]) -> SparkColumn:
         number = values[-1]
         return F.when(F.isnan(number), number).when(possible(number), of(call, values))
 
-    return guarded
+    return apply
 
 
 def _power(call: Call, values: list[SparkColumn]) -> SparkColumn:
@@ -162,7 +162,7 @@ _POSITIVE: Callable[[SparkColumn], SparkColumn] = lambda number: number > F.lit(
 
 
 def _json(call: Call, values: list[SparkColumn]) -> tuple[SparkColumn, SparkColumn]:
-    """What is at the path, and whether it is an object or an array; NULL where nothing is."""
+    """Return the value at the path, or NULL, and whether it is an object or an array."""
     part = F.try_variant_get(F.try_parse_json(values[0]), _text_constant(call, 1), "variant")
     kind = F.schema_of_variant(part)
     return part, kind.startswith("OBJECT") | kind.startswith("ARRAY")
@@ -199,7 +199,7 @@ FUNCTIONS: dict[str, _Function] = {
     "UPPER": _plain(F.upper),
     "LOWER": _plain(F.lower),
     "TRIM": _plain(F.trim),
-    "LTRIM": _plain(F.ltrim),  # of spaces, or of the characters of a second argument
+    "LTRIM": _plain(F.ltrim),  # of spaces, or of the characters in a second argument
     "RTRIM": _plain(F.rtrim),
     "REPLACE": _plain(F.replace),
     "SUBSTRING": _plain(F.substr),
@@ -227,8 +227,8 @@ FUNCTIONS: dict[str, _Function] = {
     "BTRIM": _plain(F.trim),
     "REVERSE": _plain(F.reverse),
     "REPEAT": _repeat,
-    "LPAD": _padded(F.lpad),
-    "RPAD": _padded(F.rpad),
+    "LPAD": _padding(F.lpad),
+    "RPAD": _padding(F.rpad),
     "TRANSLATE": lambda call, values: F.translate(
         values[0], _text_constant(call, 1), _text_constant(call, 2)
     ),

@@ -1,51 +1,47 @@
-"""Spark: the session of a job, with the settings that the pipeline relies on."""
+"""Start a job's Spark session, with the settings that the pipeline relies on."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
-from jobs.core.fold.laws import BrokenLaw
-from jobs.edge.process.disk import room_in
+from jobs.edge.process.disk import free_bytes
 from jobs.edge.process.jars import class_archive_option, spark_jars
-from jobs.edge.process.java import use_own
-from jobs.edge.state.hot_state import ZombieTask
+from jobs.edge.process.java import use_own_java
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
-from schemas.table.parquet_file import TableDamaged, TableFileGone
 
 log = logging.getLogger(__name__)
 
-# JVM flags: one collector that suits two cores and short tasks, no shared-memory perf files.
+# JVM options: a collector for few cores and short tasks, no shared-memory perf files.
 _JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
-# What Java's serialization may make objects of; Spark's own messages need no more.
+# The classes that Java's serialization may read; Spark's own messages need no others.
 _SERIAL_FILTER = (
     "-Djdk.serialFilter=maxdepth=2000;java.**;sun.util.calendar.**;scala.**;org.apache.**;"
     "io.delta.**;!*"
 )
-# More of them, from whoever runs it; see docs/operations.md.
+# More JVM options, from the operator; see docs/operations.md.
 _MORE = "RETALLY_JAVA_OPTIONS"
 # On a cluster, the secret that master, workers and drivers share.
-_SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of it
-_MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it is made by mkdtemp
+_SECRET = "RETALLY_SPARK_SECRET"  # noqa: S105 - the name of the variable
+_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates the directories in it
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
-    # Rules of the protocol: a task runs once unless it failed, and a plan is not changed under us.
+    # Rules of the protocol: a task runs once unless it fails, and Spark does not change a plan.
     "spark.speculation": "false",
     "spark.sql.adaptive.enabled": "false",
-    # Semantics: errors are errors, and time is UTC, always.
+    # Semantics: errors raise, and the time zone is UTC.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # User text never reaches Spark as SQL; this is the second wall.
+    # Spark never gets a user's text as SQL; this is a second safeguard.
     "spark.sql.runSQLOnFiles": "false",
     "spark.redaction.regex": SPARK_REDACTION,
     # Speed of small epochs.
@@ -65,7 +61,7 @@ SETTINGS = {
 }
 
 
-# Only the mirror's MERGE needs Delta inside Spark; without them a session starts faster.
+# Only the mirror's MERGE needs Delta inside Spark; without these settings a session starts faster.
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -75,22 +71,22 @@ DELTA_SETTINGS = {
 def session(
     name: str, master: str = "local[2]", memory: str = "1g", *, delta: bool = False
 ) -> SparkSession:
-    """The process's Spark session; a second call gives the same one."""
+    """Return this process's Spark session; a second call returns the same one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    use_own()
+    use_own_java()
     builder = SparkSession.builder.appName(f"retally-{name}").master(master)
-    if master.startswith("local"):  # nobody else has to reach it
+    if master.startswith("local"):  # no other host connects to it
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    # Executors come to the driver by the address that Spark finds, or that SPARK_LOCAL_IP names.
-    # They have our files where the driver has them; Spark's own logging writes 20 lines an epoch.
+    # Executors connect to the address that Spark finds, or that SPARK_LOCAL_IP names. They have our
+    # files at the driver's paths. With its own settings, Spark would log 20 lines per epoch.
     more = os.environ.get(_MORE, "")
     options = f"{_JVM} {_SERIAL_FILTER} -Dlog4j2.configurationFile=file:{_LOGGING} {more}".strip()
     of_driver = f"{options} {class_archive_option()}".strip()
     builder = builder.config("spark.driver.extraJavaOptions", of_driver)
     builder = builder.config("spark.executor.extraJavaOptions", options)
-    # Only what is on the class path itself can be archived; executors ask the driver for jars.
+    # The archive has only classes of the class path; executors get the jars from the driver.
     jars = [str(jar.resolve()) for jar in spark_jars()]
     builder = builder.config("spark.driver.extraClassPath", os.pathsep.join(jars))
     if not master.startswith("local"):
@@ -98,20 +94,24 @@ def session(
     builder = builder.config("spark.driver.memory", memory)
     for key, value in {**SETTINGS, **(DELTA_SETTINGS if delta else {})}.items():
         builder = builder.config(key, value)
-    with _authenticated(builder, master):
+    with _require_secret(builder, master):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _authenticated(builder: SparkSession.Builder, master: str) -> Iterator[None]:
-    """Have Spark's processes refuse whoever does not know their secret.
+def _require_secret(builder: SparkSession.Builder, master: str) -> Iterator[None]:
+    """Make Spark's processes refuse clients that do not know their secret.
 
-    In one process Spark makes the secret itself. That of a cluster goes by a private file: what
-    is configured in Python is in the arguments of the JVM, which every user of the host can read.
+    In a local session Spark creates the secret. A cluster's secret goes to the JVM in a private
+    file, because settings from Python become arguments of the JVM, which all users of the host can
+    read.
     """
     secret = os.environ.get(_SECRET)
     if not master.startswith("local") and not secret:
-        log.warning("%s is not set: whoever reaches the Spark cluster's ports may use it", _SECRET)
+        log.warning(
+            "%s is not set, so every client that reaches the Spark cluster's ports can use it",
+            _SECRET,
+        )
         yield
         return
     builder.config("spark.authenticate", "true")
@@ -134,33 +134,13 @@ def _authenticated(builder: SparkSession.Builder, master: str) -> Iterator[None]
                 os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
-def fast_directory(cache: Path) -> Path:
-    """Where a throw-away checkpoint goes: memory where there is some with room in it, else the
-    cache."""
-    able = os.access(_MEMORY, os.W_OK) and room_in(_MEMORY) >= SCRATCH_BYTES_MIN
+def choose_scratch(cache: Path) -> Path:
+    """Return the directory for the checkpoint: in memory if it has room, or else the cache."""
+    able = os.access(_MEMORY, os.W_OK) and free_bytes(_MEMORY) >= SCRATCH_BYTES_MIN
     return _MEMORY if able else cache
 
 
-def written_places() -> list[Path]:
-    """Where Spark writes to on the driver's host: what it shuffles, and the checkpoint."""
+def spark_directories() -> list[Path]:
+    """Return the directories in which Spark writes shuffle files and the checkpoint."""
     local = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     return [*map(Path, local.split(",")), *([_MEMORY] if _MEMORY.is_dir() else [])]
-
-
-# What a task may say that is more than a failed task, as the end of its traceback has it.
-_SAID: dict[str, type[Exception]] = {
-    each.__name__: each for each in (TableDamaged, TableFileGone, BrokenLaw, ZombieTask)
-}
-_LAST_WORDS = re.compile(rf"^[\w.]*\b({'|'.join(_SAID)}): (.+)$", re.MULTILINE)
-
-
-def collected(frame: DataFrame) -> list[Row]:
-    """The rows of a frame. What our own code in a task has refused is raised here as there; of
-    everything else that can befall a task, Spark's own exception tells."""
-    try:
-        return frame.collect()
-    except Exception as error:
-        said = _LAST_WORDS.search(str(error))
-        if said is None:
-            raise
-        raise _SAID[said[1]](said[2]) from error

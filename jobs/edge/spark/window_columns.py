@@ -1,10 +1,10 @@
-"""The windows of a row as Spark Columns: the same as `jobs.core.rows.windows` gives.
+"""Assign rows to windows with Spark Columns, exactly like `jobs.core.rows.windows`.
 
     row, t = 7 ──► explode ──► row, window start = 0  ──► bounds 0 and 10
                                row, window start = 5  ──► bounds 5 and 15
 
-Positions and weights are columns of the row and go along. A row without a window, whose time is
-NULL or out of range, stays one row without a start; its bound says why it fails.
+Each copy keeps the row's position and weight. A row whose time is NULL or out of range has no
+window: it stays one row with start NULL, and its bound has the reason why it fails.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.core.plan.tree import Window, WindowBound
-from jobs.core.rows.windows import START, WINDOWS_FROM_MS, WINDOWS_TO_MS, no_window
+from jobs.core.rows.windows import START, WINDOWS_FROM_MS, WINDOWS_TO_MS, no_window_reasons
 from schemas.types.sql_types import Kind
 
 
-def with_windows(frame: DataFrame, window: Window) -> DataFrame:
-    """The frame's rows once for each of their windows, with its start in epoch milliseconds."""
+def add_windows(frame: DataFrame, window: Window) -> DataFrame:
+    """Repeat each row for each of its windows, with the window's start in epoch milliseconds."""
     return frame.withColumn(START, _starts(window, frame.sparkSession.sparkContext.applicationId))
 
 
-def bound_column(bound: WindowBound) -> tuple[Column, Column | None]:
-    """A bound of the window that a row carries, and why there is none; the start tells."""
+def build_bound(bound: WindowBound) -> tuple[Column, Column | None]:
+    """Return a bound of a row's window; for a start, also why the row has no window."""
     start = F.col(f"`{START}`")
     if bound.end:
         return _moment(start + F.lit(bound.window.size_ms), bound.window), None
-    is_null, out_of_range = map(F.lit, no_window(bound.window))
+    is_null, out_of_range = map(F.lit, no_window_reasons(bound.window))
     reason = F.when(_time(bound.window).isNull(), is_null).otherwise(out_of_range)
     return _moment(start, bound.window), F.when(start.isNull(), reason)
 
 
 @lru_cache(maxsize=16)
 def _starts(window: Window, application: str) -> Column:
-    """Where the row's windows begin, a row for each; NULL where there is none."""
+    """Return the start of each of a row's windows, exploded; NULL if the row has none."""
     size, slide = F.lit(window.size_ms).cast("long"), F.lit(window.slide_ms).cast("long")
     time, step = _milliseconds(window), F.lit(window.step_ms).cast("long")
-    # Only where the bounds cannot overflow are they computed at all.
+    # Compute the bounds only if they cannot overflow.
     last = F.when(time.between(WINDOWS_FROM_MS, WINDOWS_TO_MS), time - F.pmod(time, step))
     first = last + slide - size
     exists = (first >= WINDOWS_FROM_MS) & (last + size <= WINDOWS_TO_MS)
-    if window.of_a_row == 1:
+    if window.windows_per_row == 1:
         return F.when(exists, last)
     return F.explode_outer(F.when(exists, F.sequence(first, last, slide)))
 
@@ -53,7 +53,7 @@ def _time(window: Window) -> Column:
 
 
 def _milliseconds(window: Window) -> Column:
-    """The time of a row, rounded down."""
+    """Return the time of a row in milliseconds, rounded down."""
     if window.time.type.kind is Kind.BIGINT:
         return _time(window)
     return F.unix_millis(_time(window).cast("timestamp"))

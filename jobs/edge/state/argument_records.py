@@ -1,6 +1,6 @@
-"""Argument records: how the values of one argument are written in the hot state, and read back.
+"""Encode the values of one argument for the hot state, and decode them.
 
-values with multiplicities ──► one small record, or order keys with an entry each (and marks)
+values with multiplicities ──► one small record, or an entry per order key (and marks)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from schemas import limits
 from schemas.types.sql_types import BIGINT, Kind, SqlType
 
 
-def checked(sql_type: SqlType) -> ValueDecoder:
-    """A decoder that calls what it cannot read damage."""
+def make_decoder(sql_type: SqlType) -> ValueDecoder:
+    """Return a decoder that raises lmdb.CorruptedError for bytes that it cannot decode."""
     decode = value_decoder(sql_type)
 
     def value(key: bytes) -> Value:
@@ -34,22 +34,25 @@ def checked(sql_type: SqlType) -> ValueDecoder:
 
 
 class _Memo(dict[Any, Any]):
-    """What a function has made of its arguments: most columns have few distinct values."""
+    """Caches the results of a function; most columns have few distinct values."""
 
     def __init__(self, make: Callable[[Any], Any], entries_max: int) -> None:
         self._make = make
         self._entries_max = entries_max
 
-    def __missing__(self, given: Any) -> Any:
+    def __missing__(self, argument: Any) -> Any:
         if len(self) >= self._entries_max:
             self.clear()
-        made = self[given] = self._make(given)
-        return made
+        result = self[argument] = self._make(argument)
+        return result
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is known of a large multiset: of some places how many values are there before them, and
-    the place that is there most often, with how often."""
+    """Known facts about a large multiset.
+
+    `places` has the number of values before some places, and `top` the most frequent place with its
+    multiplicity.
+    """
 
     places: tuple[tuple[bytes, int], ...] = ()
     top: tuple[bytes, int] | None = None
@@ -59,50 +62,50 @@ _WORDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
 
 
 class Argument:
-    """How the values of one argument are written.
+    """Encodes the values of one argument.
 
-    In a small multiset they stand as they are where msgspec reads back what it wrote, and as
-    their order keys where it does not (NaN, wide decimals).
+    A small multiset stores plain values if msgspec decodes them unchanged, and otherwise their
+    order keys (NaN, wide decimals).
     """
 
     def __init__(self, number: int, sql_type: SqlType) -> None:
         self.prefix = value_encoder(BIGINT)(number)
         rows = sql_type.kind is Kind.ROW
-        remembered = limits.ROW_MEMO_ENTRIES_MAX if rows else limits.MEMO_ENTRIES_MAX
-        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type), remembered)
-        self.value = checked(sql_type)
+        entries_max = limits.ROW_MEMO_ENTRIES_MAX if rows else limits.MEMO_ENTRIES_MAX
+        self.orders: Mapping[Value, bytes] = _Memo(value_encoder(sql_type), entries_max)
+        self.value = make_decoder(sql_type)
         self._values: Mapping[bytes, Value] = _Memo(self.value, limits.ROW_MEMO_ENTRIES_MAX)
-        as_it_is = _form(sql_type)
-        self.plain = as_it_is is not None
-        kind: Any = bytes if as_it_is is None else as_it_is | None
+        plain_type = _plain_type(sql_type)
+        self.plain = plain_type is not None
+        kind: Any = bytes if plain_type is None else plain_type | None
         self.multiset = msgspec.msgpack.Decoder(dict[kind, int] | Marks).decode
 
-    def written(self, counts: Mapping[Value, int]) -> Mapping[Any, int]:
-        """Multiplicities under what stands for their values in a small multiset."""
+    def encode_small(self, counts: Mapping[Value, int]) -> Mapping[Any, int]:
+        """Return multiplicities by values as a small multiset stores them."""
         if self.plain:
             return counts
         orders = self.orders
         return {orders[value]: count for value, count in counts.items()}
 
-    def ordered(self, small: Mapping[Any, int]) -> Iterator[tuple[bytes, int]]:
-        """A small multiset under the order keys of its values."""
-        for written, count in small.items():
-            yield (self.orders[written] if self.plain else written), count
+    def order_keys(self, small: Mapping[Any, int]) -> Iterator[tuple[bytes, int]]:
+        """Yield the entries of a small multiset by the order keys of their values."""
+        for stored, count in small.items():
+            yield (self.orders[stored] if self.plain else stored), count
 
-    def read(self, written: Any) -> Value:
-        """The value that something stands for in a small multiset."""
-        return written if self.plain else self._values[written]
+    def decode_small(self, stored: Any) -> Value:
+        """Return the value for its form in a small multiset."""
+        return stored if self.plain else self._values[stored]
 
-    def asked(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
-        """The multiplicities of these values at least."""
+    def select(self, small: dict[Any, int], values: Iterable[Value]) -> Counts:
+        """Return the multiplicities of these values, and possibly of others."""
         if self.plain:
             return small
         orders = self.orders
         return {value: small.get(orders[value], 0) for value in values}
 
 
-def _form(sql_type: SqlType) -> type[int] | type[str] | None:
-    """What a value is that MessagePack gives back as it was; None where it might not."""
+def _plain_type(sql_type: SqlType) -> type[int] | type[str] | None:
+    """Return the type of values that MessagePack decodes unchanged; None if it may not."""
     if sql_type.kind is Kind.STRING or sql_type.textual_time:
         return str
     if sql_type.kind is Kind.DECIMAL:

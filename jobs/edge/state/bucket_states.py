@@ -1,11 +1,11 @@
-"""Bucket states: the hot state of each bucket of a task, brought to the task's base.
+"""Bring the hot state of each bucket of a task to the task's base.
 
-    at base                         as it is
-    on the committed line           + what each later epoch changed: remembered here, or its files
-    anything else, or nothing       the live state files of the table, oldest first
+    at base                         use it
+    on the committed line           apply each later epoch: records stored on this host, or files
+    elsewhere, or empty             apply the live state files of the table, oldest first
 
-Tasks have no state of their own: what they are told is the base, the table's version there, and
-the recent epochs. Groups and images are kept alike, each under a name and a layout of its own.
+A task gets the base, the table's version at the base, and the recent epochs; it has no other state.
+Groups and images are stored alike, each with a directory name and a layout.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs.core.fold.state import Stamp, Upserts
+from jobs.edge.state.catch_up import catch_up
 from jobs.edge.state.hot_records import Layout
-from jobs.edge.state.hot_state import HotState, Steps, catch_up, opened
-from jobs.edge.table.delta_epochs import EpochTable, epoch_rows, live_files
-from jobs.edge.table.delta_epochs import opened as opened_table
-from jobs.edge.table.epoch_files import STATE, TableLayout
-from schemas.limits import LINE_EPOCHS
+from jobs.edge.state.hot_state import HotState, Steps, open_shared
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import TableLayout
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import STATE
+from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
@@ -36,7 +39,7 @@ from schemas.table.places import JobDirectory, on_this_host
 
 @dataclass(frozen=True, slots=True)
 class CommittedEpoch:
-    """A recent epoch of the committed line and its state files."""
+    """A recent epoch on the committed line, with its state files."""
 
     stamp: Stamp
     files: tuple[tuple[str, str], ...]  # (part, name)
@@ -48,30 +51,33 @@ class CommittedEpoch:
 
 
 def stamp_of(row: EpochRow) -> Stamp:
+    """Return the stamp of an epoch row."""
     return Stamp(row.epoch, row.uuid, row.generation)
 
 
 def hot_state_of(place: JobDirectory, handle: DeltaTable) -> Path:
-    """Return where this host keeps the hot state of this table of the job."""
+    """Return the directory of the hot state of a job's table on this host."""
     return place.hot_state(str(handle.metadata().id))
 
 
 def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
-    """The recent epochs whose state files are all still there, up to the newest: with them a
-    hot state that was left some epochs ago catches up instead of being built anew."""
-    rows = epoch_rows(table.root, table.handle, since=newest.epoch - LINE_EPOCHS)
+    """Return the recent epochs up to the newest whose state files all exist.
+
+    With them an older hot state catches up instead of being rebuilt.
+    """
+    rows = epoch_rows(table.root, live_files(table.handle), since=newest.epoch - RECENT_EPOCHS_MAX)
     line = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
-    gone = [
+    incomplete = [
         index
         for index, epoch in enumerate(line)
         if any(not (table.root / name).exists() for _, name in epoch.files)
     ]
-    # From a stamp on the line all later files are needed; the base itself needs none.
-    return line[gone[-1] :] if gone else line
+    # A catch-up from an epoch needs the files of later epochs only.
+    return line[incomplete[-1] :] if incomplete else line
 
 
-class Told(Protocol):
-    """What a task is told of the committed state."""
+class TaskBase(Protocol):
+    """The committed state that a task starts from."""
 
     @property
     def root(self) -> TablePath: ...
@@ -90,62 +96,67 @@ class Told(Protocol):
 
 
 class BucketStates:
-    """The buckets of one kind of state, as a task sees them."""
+    """The hot states of one kind (groups or images) for the buckets of a task."""
 
     def __init__(
         self,
-        told: Told,
+        task: TaskBase,
         layout: TableLayout,
         hot_layout: Layout,
         parts: Collection[str],
         name: str,  # of the directories
     ) -> None:
-        self._told = told
+        self._task = task
         self._hot_layout = hot_layout
         self._parts = parts
         self._name = name
-        self._files = StateFiles(told.root, layout, parts)
-        self._stamps = [epoch.stamp for epoch in told.line]
+        self._files = StateFiles(task.root, layout, parts)
+        self._stamps = [epoch.stamp for epoch in task.line]
 
-    def caught_up(self, bucket: int) -> HotState:
-        """The state of a bucket, at base."""
-        cache = on_this_host(self._told.cache)
-        state = opened(cache / f"{self._name}-{bucket:04d}", self._hot_layout)
+    def catch_up(self, bucket: int) -> HotState:
+        """Bring the state of a bucket to the task's base and return it."""
+        cache = on_this_host(self._task.cache)
+        state = open_shared(cache / f"{self._name}-{bucket:04d}", self._hot_layout)
         catch_up(
-            state, self._told.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)
+            state, self._task.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)
         )
         return state
 
     def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
-        """What the bucket lacks since `stamp`: recent epochs as this host remembers them or from
-        the line's files; else the whole table."""
-        told = self._told
-        recent = [epoch for epoch in told.line if stamp is not None and epoch.stamp > stamp]
-        known = stamp is not None and any(epoch.stamp == stamp for epoch in told.line)
+        """Yield the bucket's changes since `stamp`: recent epochs, or else the whole table.
+
+        A recent epoch comes from the records that this host stored, or from its files.
+        """
+        task = self._task
+        recent = [epoch for epoch in task.line if stamp is not None and epoch.stamp > stamp]
+        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.line)
         if known:
             for epoch in recent:
-                remembered = state.recalled(epoch.stamp)
-                if remembered is not None:
-                    yield epoch.stamp, remembered
+                records = state.recall(epoch.stamp)
+                if records is not None:
+                    yield epoch.stamp, records
                 else:
                     yield epoch.stamp, self._files.of_bucket(bucket, epoch.files)
             return
-        for part_file in self._live:  # oldest first, so that the newest row of a key wins
-            yield told.base, self._files.of_bucket(bucket, [part_file])
+        for part_file in self._live_files:  # oldest first, so that the newest row of a key wins
+            yield task.base, self._files.of_bucket(bucket, [part_file])
 
     @cached_property
-    def _live(self) -> list[tuple[str, str]]:
-        """The state files of the table at base; looked up once a task, and only for a rebuild."""
+    def _live_files(self) -> list[tuple[str, str]]:
+        """The state files of the table at base; a task reads the list once, for a rebuild."""
         return [
             (file.part, file.path)
-            for file in live_files(opened_table(self._told.root, self._told.version))
+            for file in live_files(open_table(self._task.root, self._task.version))
             if file.part in self._parts
         ]
 
 
 class StateFiles:
-    """State files read back bucket by bucket. They are sorted by it; of large ones, whose row
-    groups hold whole buckets, only the row groups of the bucket are read, each once in a row."""
+    """Reads state files bucket by bucket.
+
+    Files are sorted by bucket. Row groups of large files hold whole buckets, so only the row groups
+    of a bucket are read, and once for consecutive buckets.
+    """
 
     def __init__(self, root: TablePath, layout: TableLayout, parts: Collection[str]) -> None:
         self.root = root
@@ -155,16 +166,17 @@ class StateFiles:
         self._read: dict[str, tuple[list[int], pa.Table, np.ndarray[Any, Any]]] = {}
 
     def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
+        """Return the upserts of a bucket in these (part, name) files."""
         found = Upserts([], [], [])
         for part, name in files:
             if part in self.parts:
-                upserts = self.layout.read_upserts(**{part: self._rows(bucket, name)})
+                upserts = self.layout.read_upserts(**{part: self._read_rows(bucket, name)})
                 found.groups += upserts.groups
                 found.multisets += upserts.multisets
                 found.timers += upserts.timers
         return found
 
-    def _rows(self, bucket: int, name: str) -> pa.Table:
+    def _read_rows(self, bucket: int, name: str) -> pa.Table:
         if name not in self._files:
             metadata = table_file(self.root / name).metadata
             self._files[name] = (metadata, _bucket_ranges(metadata))
@@ -181,7 +193,7 @@ class StateFiles:
 
 
 def _bucket_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
-    """Of each row group its first and its last bucket."""
+    """Return the first and the last bucket of each row group."""
     column = metadata.schema.names.index("bucket")
     found = []
     for number in range(metadata.num_row_groups):

@@ -1,12 +1,12 @@
-"""Records: how the hot state writes groups, multisets and timers, and reads them for a fold.
+"""Encode groups, multisets and timers as records of the hot state, and read them for a fold.
 
-Upserts ──Snapshot.after──► Records: what LMDB holds under its keys once they are in the state
-keys    ──Snapshot────────► Groups, multiplicities, present values of the state at one stamp
+Upserts ──Snapshot.to_records──► Records: new values of LMDB's keys, None to delete a key
+keys    ──Snapshot─────────────► groups, multiplicities, present values at one stamp
 
 groups    order key of the group     -> packed Group
 entries   argument, group, value     -> multisets: see multiset_records
-timers    clock, time, namespace, group -> namespace and group in full: what is due comes first
-withheld  order key of the group     -> the group in full, where its changes are withheld
+timers    clock, time, namespace, group -> namespace and full group; due timers come first
+withheld  order key of the group     -> the full group, if its changes are withheld
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ import lmdb
 import msgspec
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.state import CLOSED, Counts, Group, GroupTimer, Key, Stamp, Upserts
+from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Stamp, Upserts
 from jobs.core.fold.timers import Clock
 from jobs.core.values.change import Value
 from jobs.core.values.exact_numbers import NAN
-from jobs.core.values.order_key import bounded, encoder, value_encoder
+from jobs.core.values.order_key import encoder, shorten_key, value_encoder
 from jobs.edge.state import timer_records
-from jobs.edge.state.argument_records import Argument, Marks, checked
+from jobs.edge.state.argument_records import Argument, Marks, make_decoder
 from jobs.edge.state.multiset_records import (
     KEY_BYTES_MAX,
     LargeMultiset,
     LargeValues,
     SmallValues,
+    decode_multiplicity,
     entry_key,
-    multiplicity,
 )
 from schemas.types.sql_types import SqlType
 
 LAYOUT_VERSION = 5
 
-# Of an entry's key the group may take so much; the rest of the prefix is left for the value.
+# The bytes of the group in an entry's key; the rest of the key is for the value.
 GROUP_PREFIX_BYTES_MAX = 200
 
 # LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
@@ -48,71 +48,71 @@ ONLY_GROUP = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the bytes of a state mean; another layout is another state."""
+    """The meaning of the bytes of a state; another layout needs another state."""
 
     plan: str  # fingerprint of the query's plan
     group_types: tuple[SqlType, ...]
     argument_types: tuple[SqlType, ...]
-    array_results: bool = False  # MessagePack gives tuples back as lists
+    array_results: bool = False  # MessagePack decodes tuples as lists
     version: int = LAYOUT_VERSION
 
     @property
     def fingerprint(self) -> str:
+        """A hash of the layout."""
         types = "|".join(map(str, (*self.group_types, "", *self.argument_types)))
         text = f"{self.version}\n{self.plan}\n{types}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-# Integers beyond 64 bits (sums of doubles are such) travel as an extension of MessagePack.
+# A MessagePack extension for integers beyond 64 bits, such as sums of doubles.
 WIDE_INTEGER = 1
 
 
-def _wide(value: Any) -> Any:
+def _pack_wide(value: Any) -> Any:
     if type(value) is tuple:
-        return tuple(map(_wide, value))
+        return tuple(map(_pack_wide, value))
     if type(value) is not int or -(1 << 63) <= value < 1 << 64:
         return value
     size = (value.bit_length() >> 3) + 1
     return msgspec.msgpack.Ext(WIDE_INTEGER, value.to_bytes(size, "big", signed=True))
 
 
-def _integer(code: int, data: memoryview) -> int:
+def _unpack_integer(code: int, data: memoryview) -> int:
     if code != WIDE_INTEGER:
         raise ValueError(f"extension {code} is not an integer")
     return int.from_bytes(data, "big", signed=True)
 
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-_decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_integer).decode
-_decode_written = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_group = msgspec.msgpack.Decoder(Group, ext_hook=_unpack_integer).decode
+_decode_list = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def _with_arrays(data: bytes) -> Group:
-    """A Group whose results may be arrays, with the one NaN in them."""
+def _decode_with_arrays(data: bytes) -> Group:
+    """Decode a Group whose results may be arrays, with the canonical NaN in them."""
     group = _decode_group(data)
-    result = tuple(_array(each) if type(each) is list else each for each in group.result)
+    result = tuple(_to_array(each) if type(each) is list else each for each in group.result)
     return msgspec.structs.replace(group, result=result)
 
 
-def _array(items: list[Any]) -> tuple[Any, ...]:
+def _to_array(items: list[Any]) -> tuple[Any, ...]:
     return tuple(NAN if item != item else item for item in items)
 
 
-def packed(group: Group) -> bytes:
-    """A Group as bytes; most say nothing but their first two fields."""
+def pack_group(group: Group) -> bytes:
+    """Encode a Group; most groups need only their first two fields."""
     try:
-        if group.written is None and not group.held:
+        if group.written is None and not group.visibility:
             return encode((group.cells, group.result))
         return encode(group)
     except OverflowError:
-        cells = tuple(_wide(cell) for cell in group.cells)
-        result = tuple(_wide(value) for value in group.result)
+        cells = tuple(_pack_wide(cell) for cell in group.cells)
+        result = tuple(_pack_wide(value) for value in group.result)
         return encode(msgspec.structs.replace(group, cells=cells, result=result))
 
 
 class Records(msgspec.Struct, array_like=True):
-    """What LMDB is to hold under its keys, None where a record goes: upserts as they are once the
-    state before them is known."""
+    """The new values of LMDB's keys, None to delete a key: upserts applied to a known state."""
 
     groups: dict[bytes, bytes | None] = {}
     entries: dict[bytes, bytes | None] = {}
@@ -121,7 +121,7 @@ class Records(msgspec.Struct, array_like=True):
 
     @property
     def kinds(self) -> tuple[dict[bytes, bytes | None], ...]:
-        """In the order of `Databases`."""
+        """The records of each kind, in the order of `Databases`."""
         return self.groups, self.entries, self.timers, self.withheld
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ decode_records = msgspec.msgpack.Decoder(Records).decode
 
 
 class Keys:
-    """The keys of a layout."""
+    """Encodes and decodes the keys of a layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._encode_group = encoder(layout.group_types)
@@ -150,29 +150,30 @@ class Keys:
         )
 
         self._values = tuple(map(value_encoder, layout.group_types))
-        self._decoders = tuple(map(checked, layout.group_types))
-        self.decode_group = _with_arrays if layout.array_results else _decode_group
+        self._decoders = tuple(map(make_decoder, layout.group_types))
+        self.decode_group = _decode_with_arrays if layout.array_results else _decode_group
 
-    def timer(self, timer: GroupTimer) -> bytes:
-        return timer_records.key(timer, self.group(timer.key))
+    def timer_key(self, timer: GroupTimer) -> bytes:
+        return timer_records.encode_key(timer, self.group_key(timer.key))
 
-    def written(self, key: Key) -> list[bytes]:
-        """A group's values in full, for records whose keys may be cut."""
+    def encode_values(self, key: Key) -> list[bytes]:
+        """Return a group's full values, for records whose keys may be cut."""
         return [encode(value) for encode, value in zip(self._values, key, strict=True)]
 
-    def read(self, written: Sequence[bytes]) -> Key:
-        return tuple(decode(value) for decode, value in zip(self._decoders, written, strict=True))
+    def decode_values(self, values: Sequence[bytes]) -> Key:
+        """Return the group with these full values."""
+        return tuple(decode(value) for decode, value in zip(self._decoders, values, strict=True))
 
-    def group(self, key: Key) -> bytes:
-        return bounded(self._encode_group(key) or ONLY_GROUP, KEY_BYTES_MAX)
+    def group_key(self, key: Key) -> bytes:
+        return shorten_key(self._encode_group(key) or ONLY_GROUP, KEY_BYTES_MAX)
 
-    def part(self, key: Key) -> bytes:
-        """What stands for a group in the keys of its entries."""
-        return bounded(self._encode_group(key), GROUP_PREFIX_BYTES_MAX)
+    def entry_prefix(self, key: Key) -> bytes:
+        """Return the part of an entry's key that identifies the group."""
+        return shorten_key(self._encode_group(key), GROUP_PREFIX_BYTES_MAX)
 
 
 class Snapshot:
-    """The state at one stamp (a read transaction): an implementation of core's State."""
+    """Implements core's State by a read transaction: the state at one stamp."""
 
     def __init__(
         self,
@@ -188,146 +189,152 @@ class Snapshot:
         self._groups = txn.cursor(databases.groups)
         self._entries = txn.cursor(databases.entries)
         self._parts: dict[Key, bytes] = {}
-        self._multisets: dict[bytes, dict[Any, int] | Marks] = {}  # small ones, marks of large ones
-        self._asked: dict[bytes, Counts] = {}  # of large ones: multiplicities that were read
-        # As the fold has asked for them; what it has found out is written with its changes.
+        self._multisets: dict[
+            bytes, dict[Any, int] | Marks
+        ] = {}  # values of small ones, marks of large ones
+        self._counts_read: dict[bytes, Counts] = {}  # multiplicities read from large ones
+        # The values that the fold has read; their new marks are written with its changes.
         self._values: dict[bytes, SmallValues | LargeValues] = {}
 
     def groups(self, keys: Sequence[Key]) -> list[Group | None]:
-        asked = list(map(self._keys.group, keys))
-        found = dict(self._groups.getmulti(sorted(asked)))
+        group_keys = list(map(self._keys.group_key, keys))
+        stored = dict(self._groups.getmulti(sorted(group_keys)))
         decode = self._keys.decode_group
-        return [None if (data := found.get(key)) is None else decode(data) for key in asked]
+        return [None if (data := stored.get(key)) is None else decode(data) for key in group_keys]
 
     def multisets(
-        self, argument: int, asked: Sequence[tuple[Key, Mapping[Value, Any]]]
+        self, argument: int, wanted: Sequence[tuple[Key, Mapping[Value, Any]]]
     ) -> list[Counts]:
         of = self._keys.arguments[argument]
-        starts = [self._start(of, key) for key, _ in asked]
-        self._read(of, starts)
+        starts = [self._entry_prefix(of, key) for key, _ in wanted]
+        self._read_multisets(of, starts)
         found: list[Counts] = []
         large: list[tuple[Counts, Value, bytes]] = []
-        for (_, values), start in zip(asked, starts, strict=True):
+        for (_, values), start in zip(wanted, starts, strict=True):
             multiset = self._multisets[start]
             if not isinstance(multiset, Marks):
-                found.append(of.asked(multiset, values))
+                found.append(of.select(multiset, values))
                 continue
-            counts = self._asked[start] = {}
+            counts = self._counts_read[start] = {}
             found.append(counts)
             large += ((counts, value, entry_key(start, of.orders[value])) for value in values)
         if large:
             stored = dict(self._entries.getmulti(sorted(entry for _, _, entry in large)))
             for counts, value, entry in large:
                 data = stored.get(entry)
-                counts[value] = 0 if data is None else multiplicity(entry, data)
+                counts[value] = 0 if data is None else decode_multiplicity(entry, data)
         return found
 
-    def _start(self, argument: Argument, key: Key) -> bytes:
-        """The beginning of the keys of all entries of a group; asked for several times."""
+    def _entry_prefix(self, argument: Argument, key: Key) -> bytes:
+        """Return the prefix of the keys of a group's entries, from a cache."""
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = self._keys.part(key)
+            part = self._parts[key] = self._keys.entry_prefix(key)
         return argument.prefix + part
 
     def _multiset(self, argument: Argument, start: bytes) -> dict[Any, int] | Marks:
         if start not in self._multisets:
-            self._read(argument, [start])
+            self._read_multisets(argument, [start])
         return self._multisets[start]
 
-    def _read(self, argument: Argument, starts: Iterable[bytes]) -> None:
-        """Read the multisets that are one record each, and the marks of the others."""
+    def _read_multisets(self, argument: Argument, starts: Iterable[bytes]) -> None:
+        """Read the small multisets, which are one record each, and the marks of large ones."""
         missing = sorted(set(starts).difference(self._multisets))
         stored = dict(self._entries.getmulti(missing))
         for start in missing:
             data = stored.get(start)
             self._multisets[start] = {} if data is None else argument.multiset(data)
 
-    def after(self, upserts: Upserts) -> Records:
-        """The records of the state once these upserts are in it.
+    def to_records(self, upserts: Upserts) -> Records:
+        """Return the records that apply these upserts to the state.
 
-        A multiset is one record while it is small, and an entry a value once it has grown: most
-        have a few values, and those few are read and written at once.
+        A small multiset is one record, and a large one has an entry per value. Most multisets have
+        a few values, which are then read and written at once.
         """
         groups = {
-            self._keys.group(key): None if group is None or group.held == CLOSED else packed(group)
+            self._keys.group_key(key): pack_group(group)
+            if group is not None and group.has_state
+            else None
             for key, group in upserts.groups
         }
         changed: dict[bytes, tuple[Argument, Counts]] = {}
         for argument, key, counts in upserts.multisets:
             of = self._keys.arguments[argument]
-            start = self._start(of, key)
-            if start in changed:  # one that came in several parts
+            start = self._entry_prefix(of, key)
+            if start in changed:  # the multiset came in several parts
                 counts = changed[start][1] | counts
             changed[start] = (of, counts)
         for each in self._keys.arguments:
-            self._read(each, (at for at, (of, _) in changed.items() if of is each))
+            self._read_multisets(each, (at for at, (of, _) in changed.items() if of is each))
         entries: dict[bytes, bytes | None] = {}
         for start, (of, counts) in changed.items():
             values = self._values.get(start)
-            if values is None or values.overlay is not counts:  # folded elsewhere
-                values = self._values_under(of, start, counts)
-            entries.update(values.records())
+            if values is None or values.overlay is not counts:  # another process folded it
+                values = self._overlay_values(of, start, counts)
+            entries.update(values.to_records())
         timers = {
-            self._keys.timer(timer): timer_records.encode(timer, self._keys.written(timer.key))
+            self._keys.timer_key(timer): timer_records.encode(
+                timer, self._keys.encode_values(timer.key)
+            )
             if is_set
             else None
             for timer, is_set in upserts.timers
         }
-        return Records(groups, entries, timers, self._withheld_after(upserts))
+        return Records(groups, entries, timers, self._index_withheld(upserts))
 
-    def _withheld_after(self, upserts: Upserts) -> dict[bytes, bytes | None]:
-        """The index of the withheld groups; most jobs have none, and pay nothing for it."""
+    def _index_withheld(self, upserts: Upserts) -> dict[bytes, bytes | None]:
+        """Return the changes of the index of withheld groups; cheap for jobs that have none."""
         any_stored = self._txn.stat(self._databases.withheld)["entries"] > 0
         withheld: dict[bytes, bytes | None] = {}
         for key, group in upserts.groups:
             if group is not None and group.withheld:
-                withheld[self._keys.group(key)] = encode(self._keys.written(key))
+                withheld[self._keys.group_key(key)] = encode(self._keys.encode_values(key))
             elif any_stored or withheld:
-                withheld[self._keys.group(key)] = None
+                withheld[self._keys.group_key(key)] = None
         return withheld
 
     def withheld(self) -> list[Key]:
         with self._txn.cursor(self._databases.withheld) as cursor:
-            return [self._keys.read(_decode_written(data)) for _, data in cursor]
+            return [self._keys.decode_values(_decode_list(data)) for _, data in cursor]
 
     def due(self, clock: Clock, time: int) -> list[GroupTimer]:
         timers = []
-        for at, data in self._timers(clock):
+        for at, data in self._read_timers(clock):
             if at > time:
                 break
-            namespace, written = timer_records.decode(data)
-            timers.append(GroupTimer(clock, at, namespace, self._keys.read(written)))
+            namespace, values = timer_records.decode(data)
+            timers.append(GroupTimer(clock, at, namespace, self._keys.decode_values(values)))
         return timers
 
     def next_timer(self, clock: Clock, after: int | None = None) -> int | None:
-        return next((at for at, _ in self._timers(clock, after)), None)
+        return next((at for at, _ in self._read_timers(clock, after)), None)
 
-    def _timers(self, clock: Clock, after: int | None = None) -> Iterator[tuple[int, bytes]]:
+    def _read_timers(self, clock: Clock, after: int | None = None) -> Iterator[tuple[int, bytes]]:
         with self._txn.cursor(self._databases.timers) as cursor:
-            yield from timer_records.walk(cursor, clock, after)
+            yield from timer_records.read_timers(cursor, clock, after)
 
     def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Any]:
         of = self._keys.arguments[argument]
-        start = self._start(of, key)
-        values = self._values[start] = self._values_under(of, start, overlay)
+        start = self._entry_prefix(of, key)
+        values = self._values[start] = self._overlay_values(of, start, overlay)
         return values
 
-    def _values_under(
+    def _overlay_values(
         self, argument: Argument, start: bytes, overlay: Mapping[Value, int]
     ) -> SmallValues | LargeValues:
         multiset = self._multiset(argument, start)
         if not isinstance(multiset, Marks):
             return SmallValues(argument, start, multiset, overlay)
         stored = LargeMultiset(argument, start, self._entries)
-        return LargeValues(stored, multiset, overlay, self._asked.get(start, {}))
+        return LargeValues(stored, multiset, overlay, self._counts_read.get(start, {}))
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:
         of = self._keys.arguments[argument]
-        start = self._start(of, key)
+        start = self._entry_prefix(of, key)
         multiset = self._multiset(of, start)
         places: Iterable[tuple[bytes, int]]
         if isinstance(multiset, Marks):
-            places = LargeMultiset(of, start, self._entries).places()
+            places = LargeMultiset(of, start, self._entries).read_places()
         else:
-            places = sorted(of.ordered(multiset))
+            places = sorted(of.order_keys(multiset))
         return [(of.value(place), times) for place, times in places]

@@ -1,26 +1,25 @@
-"""The hot state: the committed state of one bucket, in an LMDB environment on local disk.
+"""Keep the committed state of one bucket in an LMDB environment on local disk.
 
     <directory>/            mode 0700
-      identity              layout and boot for which the rest was written; read before the rest
-      bucket.lock           an OS lock: one writer, waited for with a limit
+      identity              layout and boot of the other files; read before them
+      bucket.lock           an OS lock for the one writer; others wait for it with a limit
       data.mdb, lock.mdb    LMDB:  stamp    -> epoch, uuid, generation, identity
                                    groups, entries, timers, withheld: see hot_records
 
-It is a cache of the table: it holds committed epochs only, it is brought forward by applying what
-later epochs committed (`catch_up`), and whatever looks wrong is deleted and built again. So
-nothing is synced to disk; the boot id in the identity stands for "no power was lost since".
-Damage inside a page whose frame is sound is not detected: there are no checksums.
+It is a cache of the table and holds committed epochs only. The module `catch_up` applies later
+epochs and rebuilds a damaged state, so nothing is synced to disk: another boot id in the identity
+means that power may have been lost. There are no checksums, so damage inside a page with a sound
+frame is not detected.
 
-LMDB allows one open environment per process and file, and none across a fork: `opened` keeps them.
+LMDB allows one open environment per process and file, and none across a fork (`open_shared`).
 """
 
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from jobs.edge.state.hot_records import (
     decode_records,
     encode,
 )
-from jobs.edge.state.lmdb_frame import make_room, sound
+from jobs.edge.state.lmdb_frame import is_sound, make_room
 from schemas import limits
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -50,36 +49,37 @@ _REDO = "redo-"
 READAHEAD = True
 
 LOCK_POLL_SECONDS = 0.005
-LOOKS_MAX = 5  # how often a task looks again at a state that other processes keep moving
 
 DAMAGE = (
-    lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.VersionMismatchError,
-    lmdb.PanicError, lmdb.IncompatibleError, lmdb.BadTxnError, lmdb.NotFoundError,
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+    lmdb.PanicError,
+    lmdb.IncompatibleError,
+    lmdb.BadTxnError,
+    lmdb.NotFoundError,
     msgspec.DecodeError,
-)  # fmt: skip
+)
 
-# What an epoch changed, as upserts or as the records that `remember` made of them.
+# The changes of epochs, as upserts or as the records that `remember` made of them.
 Steps = Iterable[tuple[Stamp, "Upserts | Records"]]
 
 
 class HotStateError(Exception):
-    """The hot state cannot be used; the message says why and what to do."""
+    """The hot state cannot be used."""
 
 
 class HotStateDamaged(HotStateError):
-    """It was damaged and has been deleted; the next `catch_up` builds it again."""
+    """The state was damaged and has been deleted; the next `catch_up` rebuilds it."""
 
 
 class BucketLocked(HotStateError):
-    """Another process kept the bucket for longer than a task waits."""
+    """Another process has locked the bucket for longer than a task waits."""
 
 
 class StampMoved(HotStateError):
-    """Another process has changed the state since it was looked at."""
-
-
-class ZombieTask(Exception):
-    """The state is ahead of this task's base: a successor is at work, nothing may be written."""
+    """Another process has changed the state since its stamp was read."""
 
 
 class _StampRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +93,7 @@ _decode_stamp = msgspec.msgpack.Decoder(_StampRecord).decode
 
 
 class HotState:
-    """The hot state of one bucket. Open it with `opened`, or once in a process with `open`."""
+    """The hot state of one bucket. Open it with `open_shared`, or with `open` once per process."""
 
     def __init__(
         self, directory: Path, layout: Layout, *, map_bytes: int, lock_seconds: float
@@ -118,11 +118,11 @@ class HotState:
         map_bytes: int = limits.HOT_STATE_MAP_BYTES,
         lock_seconds: float = limits.BUCKET_LOCK_SECONDS_MAX,
     ) -> HotState:
-        """Open what is there if it is sound and of this layout and boot; else start empty."""
+        """Open the state if it is sound and of this layout and boot; else start empty."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
         state = cls(directory, layout, map_bytes=map_bytes, lock_seconds=lock_seconds)
-        with state._locked():
+        with state._hold_lock():
             state._open()
         return state
 
@@ -131,23 +131,21 @@ class HotState:
             self._env.close()
             self._env = None
 
-    @property
-    def stamp(self) -> Stamp | None:
-        """Where the state is now; None while it is empty or half built."""
+    def read_stamp(self) -> Stamp | None:
+        """Return the state's stamp; None if it is empty or half built. Reset a damaged state."""
         if not self.in_place:
-            with self._locked():  # opens what is in place
+            with self._hold_lock():  # opens the files in the directory
                 pass
         try:
             with self._transaction() as txn:
-                return self._read_stamp(txn)
+                return self._load_stamp(txn)
         except DAMAGE:
             self.reset()
             return None
 
     @property
     def in_place(self) -> bool:
-        """Whether the open files are still those of the directory: another process that found
-        damage, or a person, may have deleted them."""
+        """Whether the open files are still in the directory; another process may delete them."""
         try:
             return self._env is not None and self._data.stat().st_ino == self._inode
         except FileNotFoundError:
@@ -155,40 +153,39 @@ class HotState:
 
     @contextmanager
     def view(self, base: Stamp | None = None) -> Iterator[Snapshot]:
-        """A snapshot to fold on; with `base`, only if it is exactly that.
+        """Open a snapshot for a fold; raise StampMoved unless it is at `base`, if that is given.
 
-        The process must not advance the state meanwhile: a growing map ends its snapshots.
+        The process must not advance the state meanwhile: growing the map ends its snapshots.
         """
-        with self._watched(), self._transaction() as txn:
-            stamp = self._read_stamp(txn)
+        with self._translate_errors(), self._transaction() as txn:
+            stamp = self._load_stamp(txn)
             if base is not None and stamp != base:
                 raise StampMoved(f"{self.directory}: the state is at {stamp}, not at {base}")
             yield Snapshot(self._keys, txn, self._databases, stamp)
 
     def advance(self, steps: Steps, *, since: Stamp | None) -> None:
-        """Apply committed epochs in order and take the last one's stamp.
+        """Apply committed epochs in order and set the stamp of the last one.
 
-        `since` is the stamp that the steps follow; a state that is elsewhere by now raises
-        StampMoved and stays as it is. None builds from nothing: then there is no stamp until all
-        is in, because the parts of a rebuild are no epochs.
+        `since` is the stamp before the steps; if the state is at another stamp, raise StampMoved.
+        With None, rebuild: the state has no stamp until all parts are applied.
         """
         if since is None:
             self.rebuild(steps, since=None)
             return
-        with self._locked(), self._watched():
+        with self._hold_lock(), self._translate_errors():
             at = since
-            for last, parts in self._chunks(steps, whole_epochs=True):
+            for last, parts in self._chunk_steps(steps, whole_epochs=True):
                 self._commit(parts, at, last)
                 at = last
 
     def rebuild(self, steps: Steps, *, since: Stamp | None) -> None:
-        """Delete everything and apply the whole state, unless it has moved from `since`."""
-        with self._locked(), self._watched():
-            self._require(self.stamp, since)
-            if not self._empty:
+        """Delete everything and apply the whole state; raise StampMoved unless at `since`."""
+        with self._hold_lock(), self._translate_errors():
+            self._require_stamp(self.read_stamp(), since)
+            if not self._is_empty:
                 self.reset()
             reached: Stamp | None = None
-            for last, parts in self._chunks(steps, whole_epochs=False):
+            for last, parts in self._chunk_steps(steps, whole_epochs=False):
                 self._commit(parts, None, None)
                 failpoint("hot_state_half_built")
                 reached = last
@@ -196,45 +193,44 @@ class HotState:
 
     def reset(self) -> None:
         """Delete everything and start empty."""
-        with self._locked():
+        with self._hold_lock():
             self._delete()
             self._open()
 
     def remember(self, epoch: int, uuid: str, upserts: Upserts, view: Snapshot) -> None:
-        """Keep what an epoch, folded on this view, will change once it is committed, ready to be
-        applied here.
+        """Store the changes of an uncommitted epoch, folded on `view`, as records to apply later.
 
-        It is no part of the state: `recalled` gives it only to who knows the epoch's stamp to be
-        on the committed line, and without it the same upserts are read from the table.
+        They are not part of the state. A task calls `recall` only for an epoch on the committed
+        line. If the records are missing, the task reads the same upserts from the table.
         """
-        records = view.after(upserts)
+        records = view.to_records(upserts)
         for old in self.directory.glob(f"{_REDO}*"):
             old.unlink(missing_ok=True)
-        path = self._redo(epoch, uuid)
+        path = self._redo_path(epoch, uuid)
         unfinished = path.with_suffix(f".{os.getpid()}")
         unfinished.write_bytes(encode(records))
         unfinished.rename(path)
 
-    def recalled(self, stamp: Stamp) -> Records | None:
-        """What `remember` kept of a committed epoch, if this is the host that folded it."""
+    def recall(self, stamp: Stamp) -> Records | None:
+        """Return the records that `remember` stored for an epoch; None if it stored none here."""
         try:
-            return decode_records(self._redo(stamp.epoch, stamp.uuid).read_bytes())
+            return decode_records(self._redo_path(stamp.epoch, stamp.uuid).read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
-    def _redo(self, epoch: int, uuid: str) -> Path:
-        """The records fit these files only: a state built anew may hold the same otherwise."""
-        place = f"{self.layout.fingerprint}-{self._inode}"
-        return self.directory / f"{_REDO}{epoch}-{uuid}-{place}"
+    def _redo_path(self, epoch: int, uuid: str) -> Path:
+        """Return the path of an epoch's records; they fit only the current data file."""
+        data_file = f"{self.layout.fingerprint}-{self._inode}"
+        return self.directory / f"{_REDO}{epoch}-{uuid}-{data_file}"
 
     def bytes_used(self) -> int:
-        """Disk space of the state."""
+        """Return the disk space of the state."""
         return self._data.stat().st_blocks * 512
 
-    def _chunks(
+    def _chunk_steps(
         self, steps: Steps, *, whole_epochs: bool
     ) -> Iterator[tuple[Stamp, list[Upserts | Records]]]:
-        """Steps as many together as one transaction should take."""
+        """Group steps into chunks for one transaction each."""
         parts: list[Upserts | Records] = []
         count = 0
         last: Stamp | None = None
@@ -261,14 +257,16 @@ class HotState:
     def _commit(
         self, parts: Sequence[Upserts | Records], before: Stamp | None, after: Stamp | None
     ) -> None:
-        """One write transaction; with a larger map and once more when the map is full."""
+        """Commit one write transaction; if the map is full, enlarge it and try again."""
         while True:
             try:
                 with self._transaction(write=True) as txn:
-                    self._require(self._read_stamp(txn), before)
+                    self._require_stamp(self._load_stamp(txn), before)
                     for part in parts:
                         if isinstance(part, Upserts):
-                            part = Snapshot(self._keys, txn, self._databases, before).after(part)
+                            part = Snapshot(self._keys, txn, self._databases, before).to_records(
+                                part
+                            )
                         for database, records in zip(self._databases, part.kinds, strict=True):
                             _write(txn, database, records)
                     failpoint("hot_state_written")
@@ -280,18 +278,18 @@ class HotState:
                 env.set_mapsize(2 * env.info()["map_size"])
 
     @property
-    def _empty(self) -> bool:
-        """Whether nothing was ever put into the files, not even the part of a rebuild."""
+    def _is_empty(self) -> bool:
+        """Whether the files have no record at all, not even from part of a rebuild."""
         with self._transaction() as txn:
             return txn.get(STAMP_KEY) is None and not any(
                 txn.stat(database)["entries"] for database in self._databases
             )
 
-    def _require(self, found: Stamp | None, expected: Stamp | None) -> None:
+    def _require_stamp(self, found: Stamp | None, expected: Stamp | None) -> None:
         if found != expected:
             raise StampMoved(f"{self.directory}: the state is at {found}, not at {expected}")
 
-    def _read_stamp(self, txn: lmdb.Transaction[bytes]) -> Stamp | None:
+    def _load_stamp(self, txn: lmdb.Transaction[bytes]) -> Stamp | None:
         data = txn.get(STAMP_KEY)
         if data is None:
             return None
@@ -318,30 +316,31 @@ class HotState:
             yield txn
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Errors of LMDB in our words; damage deletes the state on the way out."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Translate errors of LMDB into HotStateError; delete a damaged state."""
         try:
             yield
         except DAMAGE as error:
             self.reset()
             raise HotStateDamaged(
-                f"{self.directory}: damaged ({error}); deleted, to be built again from the table"
+                f"{self.directory}: the hot state was damaged ({error}) and is deleted; "
+                "the next task rebuilds it from the table"
             ) from error
         except lmdb.Error as error:
             raise HotStateError(
-                f"{self.directory}: {error}; the state before is kept. Is the disk full?"
+                f"{self.directory}: {error}; the hot state is unchanged; check for a full disk"
             ) from error
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the bucket's lock, from every process; inside it, hold it once more for free."""
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the bucket's lock across processes; nested calls do nothing."""
         if self._locks_held:
             yield
             return
         path = self.directory / "bucket.lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._wait_for(lock)
+            self._acquire(lock)
             self._locks_held = True
             if self._env is not None and not self.in_place:
                 self._open()
@@ -350,7 +349,7 @@ class HotState:
             self._locks_held = False
             os.close(lock)
 
-    def _wait_for(self, lock: int) -> None:
+    def _acquire(self, lock: int) -> None:
         deadline = time.monotonic() + self._lock_seconds
         while True:
             try:
@@ -365,9 +364,9 @@ class HotState:
                 time.sleep(LOCK_POLL_SECONDS)
 
     def _open(self) -> None:
-        """Open the environment under the lock; what cannot be trusted is deleted before."""
+        """Open the environment under the lock, after deleting files that LMDB must not map."""
         self.close()
-        if not self._trusted():
+        if not self._is_trusted():
             self._delete()
         try:
             self._open_environment()
@@ -376,32 +375,37 @@ class HotState:
             self._open_environment()
         except lmdb.Error as error:
             raise HotStateError(
-                f"{self.directory}: {error} A process may open a bucket once (with `opened`), and "
-                "none that it was forked from may have it open; otherwise check disk and rights"
+                f"{self.directory}: {error}; open a bucket once per process, and not in a process "
+                "that it was forked from; otherwise check the disk and its permissions"
             ) from error
 
     def _open_environment(self) -> None:
         make_room(self.directory / "lock.mdb")
         self._env = lmdb.open(
-            str(self.directory), map_size=self._map_bytes, max_dbs=len(Databases._fields),
-            mode=0o600, sync=False, metasync=False, readahead=READAHEAD,
-        )  # fmt: skip
+            str(self.directory),
+            map_size=self._map_bytes,
+            max_dbs=len(Databases._fields),
+            mode=0o600,
+            sync=False,
+            metasync=False,
+            readahead=READAHEAD,
+        )
         self._env.reader_check()
         self._databases = Databases(*map(self._env.open_db, map(str.encode, Databases._fields)))
         with self._transaction() as txn:
-            self._read_stamp(txn)
+            self._load_stamp(txn)
         self._inode = self._data.stat().st_ino
 
-    def _trusted(self) -> bool:
-        """Whether LMDB may open the files: it maps them, and what is cut kills the process."""
+    def _is_trusted(self) -> bool:
+        """Return whether LMDB may map the files; a truncated file would kill the process."""
         try:
             identity = (self.directory / "identity").read_text(errors="replace")
         except FileNotFoundError:
             return False
-        return identity == self._identity and (not self._data.exists() or sound(self._data))
+        return identity == self._identity and (not self._data.exists() or is_sound(self._data))
 
     def _delete(self) -> None:
-        """Delete the files of LMDB, and say for whom the next ones are."""
+        """Delete the files of LMDB and write the identity for the next files."""
         self.close()
         for name in ("identity", "data.mdb", "lock.mdb"):
             (self.directory / name).unlink(missing_ok=True)
@@ -413,7 +417,7 @@ class HotState:
 def _write(
     txn: lmdb.Transaction[bytes], database: lmdb._Database, records: dict[bytes, bytes | None]
 ) -> None:
-    """Put and delete in the order of the keys, so that neighbours share the way to their page."""
+    """Put and delete records in key order, so that neighbours share page lookups."""
     if not records:
         return
     with txn.cursor(database) as cursor:
@@ -426,75 +430,21 @@ def _write(
 _states: dict[tuple[int, Path], HotState] = {}
 
 
-def opened(directory: Path, layout: Layout) -> HotState:
-    """The hot state of a bucket, opened once in this process and kept open.
+def open_shared(directory: Path, layout: Layout) -> HotState:
+    """Return the hot state of a bucket, opened once in this process and kept open.
 
-    States of the process that this one was forked from are left alone: they are its own, and
-    LMDB refuses to open those buckets here as long as it has them open. Spark's daemon has none.
+    States that a parent process opened before a fork stay with the parent: LMDB refuses to open
+    those buckets here while the parent has them open. Spark's daemon opens none.
     """
-    place = (os.getpid(), directory.absolute())
-    state = _states.pop(place, None)
+    name = (os.getpid(), directory.absolute())
+    state = _states.pop(name, None)
     if state is not None and (state.layout != layout or not state.in_place):
         state.close()
         state = None
     if state is None:
         state = HotState.open(directory, layout)
-    _states[place] = state
-    mine = [other for other in _states if other[0] == place[0]]
+    _states[name] = state
+    mine = [other for other in _states if other[0] == name[0]]
     for other in mine[: -limits.HOT_STATES_OPEN_MAX]:
         _states.pop(other).close()
     return state
-
-
-def catch_up(
-    state: HotState,
-    base: Stamp,
-    line: Sequence[Stamp],
-    load: Callable[[Stamp | None], Steps],
-) -> None:
-    """Bring a bucket's state to `base`, whatever it is at.
-
-        at base                                      nothing to do
-        older, one of `line`                         apply what came since
-        newer than base                              ZombieTask
-        empty, unknown, other layout, damaged        build from the table
-        locked by another process                    wait with a limit, look again
-
-    `line` has the recent committed stamps in order. `load(stamp)` gives the epochs after it up to
-    base (those without upserts may be left out), `load(None)` the whole state at base in parts.
-    """
-    trouble: HotStateError | None = None
-    for _ in range(LOOKS_MAX):
-        found = state.stamp
-        if found == base:
-            return
-        if found is not None and (found.generation, found.epoch) > (base.generation, base.epoch):
-            raise ZombieTask(
-                f"{state.directory}: the state is at {found}, this task begins at {base}; a newer "
-                "writer is at work. If the table was set back on purpose, delete the directory"
-            )
-        try:
-            if found is not None and found in line:
-                state.advance(_on_line(load(found), found, base, line), since=found)
-            else:
-                whole = itertools.chain(load(None), [(base, Upserts())])
-                state.rebuild(whole, since=found)
-        except (StampMoved, HotStateDamaged) as error:
-            trouble = error
-    raise HotStateError(
-        f"{state.directory}: after {LOOKS_MAX} looks the state is at {state.stamp}, not at {base}"
-    ) from trouble
-
-
-def _on_line(steps: Steps, found: Stamp, base: Stamp, line: Sequence[Stamp]) -> Steps:
-    """The steps from `found` to `base`, held to the committed line; base comes last in any case."""
-    places = {stamp: place for place, stamp in enumerate(line)}
-    places[base] = len(line)
-    at = places[found]
-    for stamp, upserts in steps:
-        place = places.get(stamp, -1)
-        if place < at or stamp == found:
-            raise HotStateError(f"epoch {stamp} was loaded to follow {line[at : at + 1] or base}")
-        at = place
-        yield stamp, upserts
-    yield base, Upserts()

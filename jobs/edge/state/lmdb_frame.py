@@ -1,8 +1,8 @@
-"""The frame of an LMDB file: what LMDB trusts without looking.
+"""Check the parts of an LMDB file that LMDB trusts without checking.
 
-LMDB maps its files into memory, so that one which was cut short kills the process that reads it, as
-does one without room the process that writes. `sound` reads four pages before LMDB does, and
-`make_room` asks for what a write to a map cannot be refused.
+LMDB maps its files into memory. So a truncated file kills a process that reads it, and a full disk
+kills a process that writes. `is_sound` reads four pages before LMDB does. `make_room` allocates
+the space before a write to the map needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from operator import itemgetter
 from pathlib import Path
 
-_LOCK_BYTES = 8 * 1024  # for 126 readers, which is what LMDB takes by itself
+_LOCK_BYTES = 8 * 1024  # for 126 readers, LMDB's default
 _META_PAGES = 2
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
@@ -24,17 +24,16 @@ _META = struct.Struct("=IIQQ" + 2 * "IHHQQQQQ" + "QQ")
 
 
 def make_room(lock: Path) -> None:
-    """For the file of locks, which LMDB writes through its map only."""
+    """Allocate the lock file, which LMDB writes only through its map."""
     with lock.open("ab") as file:
         os.posix_fallocate(file.fileno(), 0, _LOCK_BYTES)
 
 
-def sound(path: Path) -> bool:
-    """Whether a data file has the frame that LMDB trusts without looking: both meta pages, the
-    length they speak of, and roots that are pages. Reads four pages.
+def is_sound(path: Path) -> bool:
+    """Return whether a data file has two meta pages, the length they name, and valid roots.
 
-    LMDB may count a last page that it took and gave back unwritten; then a sound state is built
-    again, which costs time only.
+    LMDB may count a last page that it took and gave back unwritten. Then a sound state is rebuilt,
+    which only costs time.
     """
     with path.open("rb") as file:
         try:

@@ -1,7 +1,7 @@
-"""Timer records: how the hot state keeps timers, so that what is due comes first.
+"""Encode timers for the hot state, so that due timers come first.
 
 key      clock, time, namespace, order key of the group (which may be cut)
-value    namespace, the group's values in full
+value    namespace, the group's full values
 """
 
 from __future__ import annotations
@@ -21,43 +21,48 @@ _BIAS = 1 << 63
 _TIME_MAX = _BIAS - 1
 _TIME_END = 1 + _TIME.size
 
-NAMESPACE_BYTES_MAX = 64  # beside a cut group it fits LMDB's 511 bytes
+NAMESPACE_BYTES_MAX = 64  # with a cut group, a key fits LMDB's 511 bytes
 
 _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
 
 
-def key(timer: GroupTimer, group: bytes) -> bytes:
+def encode_key(timer: GroupTimer, group: bytes) -> bytes:
+    """Return the key of a timer; `group` is the group's order key."""
     namespace = timer.namespace.encode()
     if len(namespace) > NAMESPACE_BYTES_MAX:
-        raise ValueError(f"{timer.namespace!r} is too long for a timer's namespace")
-    return _start(timer.clock, timer.time) + namespace + b"\0" + group
+        raise ValueError(
+            f"timer namespace {timer.namespace!r} is too long; "
+            f"use at most {NAMESPACE_BYTES_MAX} bytes"
+        )
+    return _key_prefix(timer.clock, timer.time) + namespace + b"\0" + group
 
 
-def encode(timer: GroupTimer, written: Sequence[bytes]) -> bytes:
-    return _encode((timer.namespace, written))
+def encode(timer: GroupTimer, values: Sequence[bytes]) -> bytes:
+    """Return the value of a timer's record; `values` are the group's full values."""
+    return _encode((timer.namespace, values))
 
 
-def walk(
+def read_timers(
     cursor: lmdb.Cursor[bytes], clock: Clock, after: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """The times and values of a clock's timers, in order, from the first one later than `after`."""
+    """Yield (time, value) of a clock's timers in order, starting after `after`."""
     if after == _TIME_MAX:
         return
     prefix = _CLOCKS[clock]
-    if cursor.set_range(prefix if after is None else _start(clock, after + 1)):
-        for found, data in cursor:
-            if not found.startswith(prefix):
+    if cursor.set_range(prefix if after is None else _key_prefix(clock, after + 1)):
+        for key, data in cursor:
+            if not key.startswith(prefix):
                 return
-            yield _time_of(found), data
+            yield _decode_time(key), data
 
 
-def _start(clock: Clock, time: int) -> bytes:
+def _key_prefix(clock: Clock, time: int) -> bytes:
     return _CLOCKS[clock] + _TIME.pack(time + _BIAS)
 
 
-def _time_of(found: bytes) -> int:
-    if len(found) < _TIME_END:
-        raise lmdb.CorruptedError(f"{found!r} is not the key of a timer")
-    time: int = _TIME.unpack_from(found, 1)[0]
+def _decode_time(key: bytes) -> int:
+    if len(key) < _TIME_END:
+        raise lmdb.CorruptedError(f"{key!r} is not the key of a timer")
+    time: int = _TIME.unpack_from(key, 1)[0]
     return time - _BIAS

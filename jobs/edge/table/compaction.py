@@ -1,18 +1,17 @@
-"""Compaction: many small files of a part become one of the next tier.
+"""Compact the table: merge many small files of a part into a file of the next tier.
 
     tier 0   the files of epochs       32 files ─► one file of tier 1
     tier 1   32 files of tier 0 each   32 files ─► one file of tier 2, and so on
     base     state only: all files of tier 2 and above, once they outweigh it
 
-State rows are upserts, so a merge keeps of each key the row of the newest epoch; tombstones stay
-until the base takes them in, for only then nothing older is left that they could delete. Rows
-keep their epochs. Files of state are sorted by bucket, in row groups of whole buckets:
+State rows are upserts, so a merge keeps the row of each key with the newest epoch. Tombstones stay
+until a merge into the base, because only then no older row is left for them to delete. Rows keep
+their epochs. State files are sorted by bucket, in row groups of whole buckets:
 
     32 files ─► the same buckets of each, some rows at a time ─► newest rows ─► row groups
 
-so a merge of large files never holds them at once, and one bucket is read back without the rest.
-Nothing here commits: the driver does, between epochs, in its one way; the merge itself runs in a
-process of its own.
+so a merge never holds large files in memory, and a reader of one bucket skips the others. A merge
+runs in a separate process. The driver commits its files between two epochs.
 """
 
 from __future__ import annotations
@@ -28,21 +27,9 @@ import pyarrow.compute as pc
 
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.delta_epochs import LiveFile
-from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    MULTISETS,
-    PARTS,
-    ROWS,
-    STATE,
-    TIMERS,
-    AddedFile,
-    FileWriter,
-    TableLayout,
-    file_name,
-    layout_of,
-)
+from jobs.edge.table.epoch_files import AddedFile, FileWriter, TableLayout, file_name, layout_of
+from jobs.table.files import LiveFile
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
 from schemas.limits import (
     COMPACTED_BYTES_MAX,
     COMPACTED_ROWS_MAX,
@@ -65,7 +52,7 @@ _TIER = re.compile(r"-c(\d)(?:-\d+)?\.parquet$")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of one part to be merged into a tier."""
+    """A merge of files of one part into a tier."""
 
     part: str
     tier: int
@@ -73,17 +60,18 @@ class Merge:
 
 
 def tier_of(file: LiveFile) -> int:
+    """Return the tier of a file, from its name."""
     match = _TIER.search(file.path)
     return int(match[1]) if match else 0
 
 
-# --- what is due ------------------------------------------------------------------------------
+# --- due merges -------------------------------------------------------------------------------
 
 
 def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
-    """The merge that is most overdue, of files that end at or before `epoch_max`.
+    """Return the most overdue merge of files that end at or before `epoch_max`, or None.
 
-    How overdue a merge is grows while it waits, whatever part it is of; so none waits for ever.
+    A waiting merge grows more overdue, whatever its part, so no merge waits forever.
     """
     # Three quarters full: smaller merges than usual keep commits fast.
     crowded = len(files) > LIVE_FILES_MAX * 3 // 4
@@ -95,9 +83,9 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
         for file in own:
             tiers.setdefault(tier_of(file), []).append(file)
         for tier, all_of_tier in tiers.items():
-            level = [file for file in all_of_tier if part in STATE or not _large(file)]
+            level = [file for file in all_of_tier if part in STATE or not _is_large(file)]
             if tier < TOP_TIER and len(level) >= enough:
-                merge = Merge(part, tier + 1, tuple(_oldest(level)[:MERGE_FILES_MAX]))
+                merge = Merge(part, tier + 1, tuple(_oldest_first(level)[:MERGE_FILES_MAX]))
                 due.append((len(level) / enough, merge))
         if part in STATE:
             due += _due_into_base(part, tiers)
@@ -110,14 +98,14 @@ def _due_into_base(part: str, tiers: dict[int, list[LiveFile]]) -> Iterator[tupl
     size = sum(file.size for file in base)
     overdue = sum(file.size for file in top) / size if size else len(top) / 2
     if overdue >= 1:
-        yield overdue, Merge(part, BASE_TIER, tuple(_oldest((*base, *top))))
+        yield overdue, Merge(part, BASE_TIER, tuple(_oldest_first((*base, *top))))
 
 
-def _large(file: LiveFile) -> bool:
+def _is_large(file: LiveFile) -> bool:
     return file.size >= COMPACTED_BYTES_MAX // 2 or file.rows >= COMPACTED_ROWS_MAX // 2
 
 
-def _oldest(files: Iterable[LiveFile]) -> list[LiveFile]:
+def _oldest_first(files: Iterable[LiveFile]) -> list[LiveFile]:
     return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
 
 
@@ -127,13 +115,13 @@ def _oldest(files: Iterable[LiveFile]) -> list[LiveFile]:
 def merge_files(
     plan: Plan, root: TablePath, merge: Merge, uuid: str, *, durable: bool = False
 ) -> list[AddedFile]:
-    """Write the merged file or files; the function of the compaction process."""
+    """Write the merged files and describe them; the compaction process runs this function."""
     failpoint("compaction")
     layout = layout_of(plan)
-    inputs = [_Input(root / file.path, file) for file in _oldest(merge.files)]
+    inputs = [_Input(root / file.path, file) for file in _oldest_first(merge.files)]
     output = _Output(root, merge, uuid, layout.schema(merge.part), durable=durable)
     if merge.part in STATE:
-        newest = (_newest(layout, merge, rows) for rows in _whole_buckets(inputs))
+        newest = (_keep_newest(layout, merge, rows) for rows in _whole_buckets(inputs))
         for piece in _row_groups(newest):
             output.write(piece)
     else:
@@ -145,30 +133,32 @@ def merge_files(
 def current_rows(
     plan: Plan, root: TablePath, part: str, files: Sequence[LiveFile]
 ) -> Iterator[pa.Table]:
-    """The state in some files of a part as one base of it would have it, in row groups."""
+    """Yield the current rows in some files of a state part, in row groups, as in a base file."""
     merge = Merge(part, BASE_TIER, tuple(files))
-    inputs = [_Input(root / file.path, file) for file in _oldest(files)]
-    yield from _row_groups(_newest(layout_of(plan), merge, rows) for rows in _whole_buckets(inputs))
+    inputs = [_Input(root / file.path, file) for file in _oldest_first(files)]
+    yield from _row_groups(
+        _keep_newest(layout_of(plan), merge, rows) for rows in _whole_buckets(inputs)
+    )
 
 
 class _Input:
-    """A file to be merged, read some rows at a time, whatever its row groups are."""
+    """Reads a file of a merge some rows at a time, whatever its row groups are."""
 
     def __init__(self, path: TablePath, file: LiveFile) -> None:
         self.path = path
         self.file = file
         self._rows: list[pa.Table] = []
         self._reader = table_file(path)
-        self._batches = self._read()
+        self._batches = self._read_batches()
         self.ended = False
 
     @property
     def last_bucket(self) -> int:
-        """Of the rows read so far; what comes is of this bucket or a later one."""
+        """The last bucket read so far; the rows that follow are of this bucket or a later one."""
         return int(self._rows[-1]["bucket"][-1].as_py()) if self._rows else -1
 
-    def more(self) -> None:
-        """Read the next rows."""
+    def read_more(self) -> None:
+        """Read the next rows, or set `ended`."""
         with naming(self.path):
             batch = next(self._batches, None)
         if batch is None:
@@ -177,15 +167,15 @@ class _Input:
         elif batch.num_rows:
             self._rows.append(pa.Table.from_batches([batch]))
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        """Not beyond the end of a row group: where rows are long, it has few of them."""
+    def _read_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches within one row group each, because row groups of long rows are short."""
         for group in range(self._reader.num_row_groups):
             yield from self._reader.iter_batches(
                 MERGE_BATCH_ROWS, row_groups=[group], use_threads=False
             )
 
-    def below(self, bucket: int | None) -> list[pa.Table]:
-        """Take out the rows of earlier buckets; all rows with None."""
+    def take_below(self, bucket: int | None) -> list[pa.Table]:
+        """Remove and return the rows of buckets before `bucket`; all rows if it is None."""
         if bucket is None:
             taken, self._rows = self._rows, []
             return taken
@@ -198,51 +188,54 @@ class _Input:
         self._rows = left
         return taken
 
-    def all(self) -> Iterator[pa.Table]:
+    def read_all(self) -> Iterator[pa.Table]:
+        """Yield all rows."""
         while not self.ended:
-            self.more()
-            yield from self.below(None)
+            self.read_more()
+            yield from self.take_below(None)
 
 
 def _whole_buckets(inputs: Sequence[_Input]) -> Iterator[pa.Table]:
-    """The rows of all files, some whole buckets at a time, those of older files first."""
+    """Yield the rows of all files, some whole buckets at a time, rows of older files first."""
     for each in inputs:
-        each.more()
+        each.read_more()
     while True:
         open_ends = [each.last_bucket for each in inputs if not each.ended]
         end = min(open_ends, default=None)
-        rows = pa.concat_tables([table for each in inputs for table in each.below(end)])
+        rows = pa.concat_tables([table for each in inputs for table in each.take_below(end)])
         if rows.num_rows:
             yield rows
         if end is None:
             return
         for each in inputs:
             if not each.ended and each.last_bucket <= end:
-                each.more()
+                each.read_more()
 
 
-def _newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
-    """Of each key the row of the newest epoch, sorted by bucket."""
+def _keep_newest(layout: TableLayout, merge: Merge, rows: pa.Table) -> pa.Table:
+    """Keep the row of each key with the newest epoch, and sort the rows by bucket."""
     names = [name for name, _ in layout.group]
     if merge.part == ROWS:
         names = layout.images.key_names
-    if merge.part == MULTISETS:  # each argument has a value column of its own, so it tells them
+    if merge.part == MULTISETS:  # the value columns identify the argument: each has its own
         names += [name for name, _ in layout.values]
     if merge.part == TIMERS:
         names += ["timer_clock", "timer_namespace", "timer_ms"]
     rows = rows.combine_chunks()
-    keys, buckets = _numbered(rows, names), rows["bucket"].to_numpy()
+    keys, buckets = _number_keys(rows, names), rows["bucket"].to_numpy()
     order = np.lexsort((rows["epoch"].to_numpy(), keys))
     ordered = keys[order]
     newest = order[np.append(ordered[1:] != ordered[:-1], True)]
-    # In a bucket older rows come first, as they came: rows of an epoch compress well together.
+    # Within a bucket older rows stay first: rows of one epoch compress well together.
     rows = rows.take(pa.array(newest[np.lexsort((newest, buckets[newest]))]))
-    return rows.filter(_alive(rows, merge.part)) if merge.tier == BASE_TIER else rows
+    return rows.filter(_select_live(rows, merge.part)) if merge.tier == BASE_TIER else rows
 
 
-def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Each row's key as a number. Arrow finds the distinct values of each column, so that no key
-    becomes a Python object."""
+def _number_keys(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a number for each row, equal for equal keys.
+
+    Arrow finds the distinct values of each column, so no key becomes a Python object.
+    """
     numbers = np.zeros(rows.num_rows, np.int64)
     count = 1
     for column in (part for name in names for part in _plain_parts(rows[name])):
@@ -250,7 +243,7 @@ def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[
             column = pc.add(column, 0.0)  # -0.0 is 0.0
         encoded = one_chunk(column.dictionary_encode(null_encoding="encode"))
         width = max(1, len(encoded.dictionary))
-        if count * width >= 1 << 62:  # number anew what occurs
+        if count * width >= 1 << 62:  # renumber the keys that occur
             distinct, numbers = np.unique(numbers, return_inverse=True)
             count = len(distinct)
         numbers = numbers * width + encoded.indices.to_numpy()
@@ -259,15 +252,16 @@ def _numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray[Any, np.dtype[
 
 
 def _plain_parts(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-    """A column as columns that Arrow finds the distinct values of; of rows also which are NULL."""
+    """Split a ROW column into columns that Arrow can dictionary-encode, and its validity."""
     if not pa.types.is_struct(column.type):
         return [column]
     parts = [part for each in column.flatten() for part in _plain_parts(each)]
     return [column.is_valid(), *parts]
 
 
-def _alive(rows: pa.Table, part: str) -> pa.Array:
-    if part == ACCUMULATORS:  # a group that nobody can see is there all the same
+def _select_live(rows: pa.Table, part: str) -> pa.Array:
+    """Return a mask of the rows that are state."""
+    if part == ACCUMULATORS:  # a withheld group has a tombstone but is state
         return pc.or_(pc.invert(rows["tombstone"]), rows["withheld"].is_valid())
     if part in (TIMERS, ROWS):
         return pc.invert(rows["tombstone"])
@@ -275,26 +269,28 @@ def _alive(rows: pa.Table, part: str) -> pa.Array:
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Whole buckets, as many as make a row group; so are those that come."""
-    held: list[pa.Table] = []
+    """Regroup pieces of whole buckets into row groups of whole buckets."""
+    pending: list[pa.Table] = []
     count = 0
     for rows in pieces:
         buckets = rows["bucket"].to_numpy()
         start = 0
         for edge in [*(np.flatnonzero(np.diff(buckets)) + 1).tolist(), rows.num_rows]:
             if count + edge - start >= ROW_GROUP_ROWS_MIN:
-                yield pa.concat_tables([*held, rows.slice(start, edge - start)])
-                held, count, start = [], 0, edge
+                yield pa.concat_tables([*pending, rows.slice(start, edge - start)])
+                pending, count, start = [], 0, edge
         if start < rows.num_rows:
-            held.append(rows.slice(start))
+            pending.append(rows.slice(start))
             count += rows.num_rows - start
-    if held:
-        yield pa.concat_tables(held)
+    if pending:
+        yield pa.concat_tables(pending)
 
 
 def _by_epoch(inputs: Sequence[_Input], *, sort: bool) -> Iterator[pa.Table]:
-    """Rows of files that are in the order of epochs; files of the same epochs, as several tasks
-    write them, are sorted into each other."""
+    """Yield the rows of files in the order of epochs.
+
+    With `sort`, also order the rows of files with the same epochs, which several tasks wrote.
+    """
     at = 0
     while at < len(inputs):
         end, epoch = at + 1, inputs[at].file.epoch_max
@@ -303,15 +299,15 @@ def _by_epoch(inputs: Sequence[_Input], *, sort: bool) -> Iterator[pa.Table]:
             end += 1
         same, at = inputs[at:end], end
         if sort and len(same) > 1:
-            rows = pa.concat_tables([table for each in same for table in each.all()])
+            rows = pa.concat_tables([table for each in same for table in each.read_all()])
             yield rows.sort_by([("epoch", "ascending"), ("seq", "ascending")])
         else:
             for each in same:
-                yield from each.all()
+                yield from each.read_all()
 
 
 class _Output:
-    """The files of a merge; a new one begins where the last is large enough."""
+    """Writes the files of a merge; starts a new file once the last is large enough."""
 
     def __init__(
         self, root: TablePath, merge: Merge, uuid: str, schema: pa.Schema, *, durable: bool
@@ -323,24 +319,27 @@ class _Output:
         self.durable = durable
         self.last = max(file.epoch_max for file in merge.files)
         self.files: list[AddedFile] = []
-        self._begun = 0
+        self._files_started = 0
         self._writer: FileWriter | None = None
-        self._held: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows of any number; they are written in row groups of a good size."""
-        self._held.append(rows)
-        count = sum(table.num_rows for table in self._held)
-        if count >= ROW_GROUP_ROWS_MIN or sum(t.nbytes for t in self._held) >= ROW_GROUP_BYTES_MAX:
-            self._write_held()
+        """Collect rows and write them in row groups of a good size."""
+        self._pending.append(rows)
+        count = sum(table.num_rows for table in self._pending)
+        if (
+            count >= ROW_GROUP_ROWS_MIN
+            or sum(t.nbytes for t in self._pending) >= ROW_GROUP_BYTES_MAX
+        ):
+            self._write_pending()
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows as a row group."""
+        """Write rows as one row group."""
         if not rows.num_rows:
             return
         if self._writer is None:
-            writer = f"c{self.merge.tier}-{self._begun}"
-            self._begun += 1
+            writer = f"c{self.merge.tier}-{self._files_started}"
+            self._files_started += 1
             name = file_name(self.merge.part, self.last, self.uuid, writer)
             self._writer = FileWriter(self.root, name, self.schema, durable=self.durable)
         self._writer.write(rows)
@@ -348,18 +347,19 @@ class _Output:
             self._end_file()
 
     def end(self) -> list[AddedFile]:
-        if self._held:
-            self._write_held()
+        """Write what is left and return the descriptions of all files."""
+        if self._pending:
+            self._write_pending()
         self._end_file()
         return self.files
 
-    def _write_held(self) -> None:
-        rows, self._held = pa.concat_tables(self._held), []
+    def _write_pending(self) -> None:
+        rows, self._pending = pa.concat_tables(self._pending), []
         for start in range(0, rows.num_rows, ROW_GROUP_ROWS_MIN):
             self.write(rows.slice(start, ROW_GROUP_ROWS_MIN))
 
     def _end_file(self) -> None:
         if self._writer is not None:
-            with self._writer as ended:
+            with self._writer as closed:
                 self._writer = None
-            self.files.append(ended.added)
+            self.files.append(closed.added)

@@ -1,115 +1,91 @@
-"""Delta epochs: a job's table, and the one way anything gets into it.
+"""Commit epochs, compactions and sweeps to a job's Delta table.
 
     files of the tasks ─┐
-    the epoch's own row ├──► commit ──► version v+1, or this writer stops
+    epoch row           ├──► commit ──► version v+1, or this writer stops
     removed files ──────┘
 
 Every commit, of an epoch, a compaction or a sweep, goes through `EpochTable.commit`:
 
-1. the newest version must be the one that this writer wrote last
-2. for epoch E the table must stand at epoch E-1 (the transaction version of the job)
-3. put the log entry of version v+1, which exactly one writer can; no retry inside
-4. read version v+1 back: with our uuid in it, done; with another's, we are fenced and stop;
-   absent, nothing happened and the same version is tried again
+1. require that this writer wrote the newest version
+2. for epoch E, require that the table is at epoch E-1 (the transaction version of the job)
+3. put the log entry of version v+1 without retries; only one writer can succeed
+4. read version v+1 back: if it has our uuid, the commit is done; if it has another uuid, this
+   writer is fenced and stops; if it is absent, nothing happened and the writer tries again
 
-So a commit whose reply is lost is recognised as ours, and two writers never both go on.
+So a writer recognises its own commit when the reply is lost, and of two writers one always stops.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.epoch_files import (
-    EPOCHS,
-    AddedFile,
-    TableLayout,
-    file_name,
-    now_ms,
-    write_file,
-)
+from jobs.edge.table.epoch_files import AddedFile, TableLayout, file_name, now_ms, write_file
+from jobs.table.epoch_rows import newest_epoch
+from jobs.table.files import VERSION_PROPERTY, LiveFile, live_files, log_entry, open_table
+from jobs.table.parts import EPOCHS
 from schemas.limits import LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
-from schemas.table.epoch import FORMAT_VERSION, JSON_FIELDS, OLDEST_FORMAT, EpochRow
+from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
 
 APPLICATION = "retally"
 COMMIT_TRIES_MAX = 5
-_VERSION_PROPERTY = "retally.formatVersion"
-_CHECKPOINT_DAMAGED = re.compile(r"Invalid Checkpoint|Parquet error")
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Fenced(Exception):
-    """Another writer has committed to this table; this one must stop."""
+    """Another writer has committed to this table; this writer must stop."""
+
+    code = "fenced"
 
 
 class CommitFailed(Exception):
-    """The commit could not be made; nothing of it is in the table."""
+    """The commit failed; the table has nothing of it."""
 
 
 class CommitUnknown(Exception):
-    """What came of a commit cannot be seen now; this writer must stop, and its next start sees."""
-
-
-class FormatTooNew(Exception):
-    """The table was written by a newer retally."""
-
-
-class FormatTooOld(Exception):
-    """The table was written by a retally from before the first release."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A file of the table's current version, with the epochs its rows come from."""
-
-    path: str
-    part: str
-    size: int
-    rows: int
-    epoch_min: int
-    epoch_max: int
+    """The result of a commit cannot be read; this writer must stop, and its next start checks."""
 
 
 @dataclass(slots=True)
 class EpochTable:
-    """The table of one job, as its one writer holds it."""
+    """The table of one job, held by its single writer."""
 
     root: TablePath
     layout: TableLayout
     handle: DeltaTable
     version: int = field(init=False)
-    _removed: dict[str, int] | None = field(init=False, default=None)  # file -> when, in ms
-    _standing: int | None = field(init=False, default=None)  # an epoch, once it is known
+    _removed: dict[str, int] | None = field(init=False, default=None)  # path -> removal time in ms
+    _log_epoch: int | None = field(init=False, default=None)  # the newest one, once it is known
 
     def __post_init__(self) -> None:
         self.version = self.handle.version()
 
     @classmethod
     def exists(cls, root: TablePath) -> bool:
+        """Return whether there is a Delta table at `root`."""
         return DeltaTable.is_deltatable(str(root), storage_options(root))
 
     @classmethod
     def open(cls, root: TablePath, layout: TableLayout) -> EpochTable:
-        """The table as its writer finds it, once the newest of its log has been looked at."""
+        """Check the entries since the last checkpoint, then open the table for its writer."""
         _check_log(root)
-        return cls(root, layout, opened(root))
+        return cls(root, layout, open_table(root))
 
     @classmethod
     def create(cls, root: TablePath, layout: TableLayout) -> EpochTable:
+        """Create an empty table at `root`."""
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = DeltaTable.create(
             str(root),
@@ -120,20 +96,20 @@ class EpochTable:
                 "delta.logRetentionDuration": "interval 1 hours",
                 "delta.deletedFileRetentionDuration": "interval 1 hours",
                 "delta.dataSkippingStatsColumns": "epoch",
-                _VERSION_PROPERTY: str(FORMAT_VERSION),
+                VERSION_PROPERTY: str(FORMAT_VERSION),
             },
-            raise_if_key_not_exists=False,  # the format version is a property of our own
+            raise_if_key_not_exists=False,  # Delta does not know our format version
             storage_options=storage_options(root),
         )
         return cls(root, layout, handle)
 
     def newest(self) -> EpochRow | None:
-        """The epoch that the table stands at; where a start begins."""
-        row = newest_epoch(self.root, self.handle)
-        standing = self._stands_at()
-        if standing != (None if row is None else row.epoch):
+        """Return the newest epoch row, from which a job resumes; None if there is none."""
+        row = newest_epoch(self.root, live_files(self.handle))
+        logged = self._read_log_epoch()
+        if logged != (None if row is None else row.epoch):
             raise TableDamaged(
-                f"the log of {self.root} stands at epoch {standing}, but the newest epoch row is "
+                f"the log of {self.root} is at epoch {logged}, but the newest epoch row is "
                 f"{'missing' if row is None else row.epoch}; restore the table from a backup"
             )
         return row
@@ -142,13 +118,15 @@ class EpochTable:
         return live_files(self.handle)
 
     def reopen(self) -> None:
-        """Begin at the newest checkpoint: a handle works through all that the log has had since
-        the one it was opened at, again with each commit."""
-        self.handle = opened(self.root, self.version)
+        """Open the table again, from the newest checkpoint.
+
+        A handle goes through all log entries since its checkpoint at each commit.
+        """
+        self.handle = open_table(self.root, self.version)
 
     def reader(self) -> DeltaTable:
-        """A handle of its own at this version, for another thread."""
-        return opened(self.root, self.version)
+        """Return a separate handle at this version, for another thread."""
+        return open_table(self.root, self.version)
 
     def commit_epoch(
         self,
@@ -158,8 +136,10 @@ class EpochTable:
         *,
         durable: bool = False,
     ) -> None:
-        """Commit an epoch: its files and its own row, together or not at all. Only one that sets
-        the table back removes files."""
+        """Commit the files and the row of an epoch, together or not at all.
+
+        Only an epoch that restores an older state removes files.
+        """
         name = file_name(EPOCHS, row.epoch, row.uuid, "driver")
         what = f"epoch {row.epoch}"
         try:
@@ -167,14 +147,14 @@ class EpochTable:
         except OSError as error:
             raise CommitFailed(f"{what} could not be written to {self.root}: {error}") from error
         try:
-            standing = self._stands_at()
-        except DeltaError:  # whoever overtook us may have trimmed away what that reads
+            logged = self._read_log_epoch()
+        except DeltaError:  # another writer may have trimmed the entries that this reads
             self._expect_own_version()
             raise
-        if standing != (row.epoch - 1 if row.epoch else None):
+        if logged != (row.epoch - 1 if row.epoch else None):
             raise Fenced(
-                f"the table {self.root} stands at epoch {standing}, but this job wanted to commit "
-                f"epoch {row.epoch}; another writer was here, so this one stops"
+                f"the table {self.root} is at epoch {logged}, but this job wanted to commit "
+                f"epoch {row.epoch}; another writer has committed, so this job stops"
             )
         failpoint("before_commit")
         self.commit(
@@ -192,16 +172,16 @@ class EpochTable:
         epoch: int | None = None,
         durable: bool = False,
     ) -> None:
-        """The one commit function; see the module's head for its steps."""
+        """Commit file changes to the table; the module docstring lists the steps."""
         if durable:
             _sync({(self.root / file.path).parent for file in added})
-        changes = epoch is not None  # compactions and sweeps leave what the table says
+        changes_data = epoch is not None  # compactions and sweeps keep the logical rows
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {"part": file.part}, now_ms(), changes, file.stats)
+            AddAction(file.path, file.size, {"part": file.part}, now_ms(), changes_data, file.stats)
             for file in added
         ]
         actions += [
-            RemoveAction(file.path, changes, now_ms(), file.size, {"part": file.part})
+            RemoveAction(file.path, changes_data, now_ms(), file.size, {"part": file.part})
             for file in removed
         ]
         transactions = [] if epoch is None else [Transaction(APPLICATION, epoch)]
@@ -223,18 +203,18 @@ class EpochTable:
                     post_commithook_properties=QUIET,
                 )
                 failpoint("commit_reply_lost")
-            except Exception as error:  # whatever it was, only the log knows what came of it
+            except Exception as error:  # only the log shows whether the commit happened
                 problem = error
-            with _seen(what, self.root):
+            with _require_readable(what, self.root):
                 writer = self._writer_of(self.version + 1)
             if writer == uuid:
                 self.version += 1
-                with _seen(what, self.root):
+                with _require_readable(what, self.root):
                     self.handle.update_incremental()
                 self._remember_removed(removed)
-                self._standing = self._standing if epoch is None else epoch
+                self._log_epoch = self._log_epoch if epoch is None else epoch
                 if durable:
-                    _sync([self._entry(self.version), self.root / "_delta_log"])
+                    _sync([self._entry_path(self.version), self.root / "_delta_log"])
                 return
             if writer is not None:
                 raise Fenced(
@@ -243,18 +223,20 @@ class EpochTable:
                 )
         raise CommitFailed(f"{what} could not be committed to {self.root}: {problem}") from problem
 
-    def _stands_at(self) -> int | None:
-        """The newest epoch, as the log has it. To ask is to read all entries since the checkpoint,
-        each of them a request in object storage; there it is asked once, for no version can come
-        between two of ours."""
-        if self._standing is None or isinstance(self.root, Path):
-            self._standing = self.handle.transaction_version(APPLICATION)
-        return self._standing
+    def _read_log_epoch(self) -> int | None:
+        """Return the newest epoch in the log.
 
-    def lately_removed(self, since_ms: int) -> set[str]:
-        """Files that left the table since then: who reads an older version still wants them."""
+        This reads all entries since the checkpoint. In object storage each entry is a request, so
+        there it is read once: no other version can come between two of ours.
+        """
+        if self._log_epoch is None or isinstance(self.root, Path):
+            self._log_epoch = self.handle.transaction_version(APPLICATION)
+        return self._log_epoch
+
+    def removed_since(self, since_ms: int) -> set[str]:
+        """Return the files removed since `since_ms`; readers of older versions still need them."""
         if self._removed is None:
-            self._removed = dict(_removals(self.root, since_ms))
+            self._removed = dict(_read_removals(self.root, since_ms))
         self._removed = {name: at for name, at in self._removed.items() if at >= since_ms}
         return set(self._removed)
 
@@ -263,24 +245,26 @@ class EpochTable:
             self._removed.update((file.path, now_ms()) for file in removed)
 
     def _expect_own_version(self) -> None:
-        """A look at two names: a refresh would list the whole log, and after each commit the handle
-        has been refreshed. Where others went on for long, the entry after ours is trimmed away, and
-        the log has a checkpoint that we did not write."""
+        """Raise Fenced unless this writer wrote the newest version.
+
+        This checks two names, because a refresh would list the whole log. If another writer has
+        gone on for long, the entry after ours is trimmed, but the log has a newer checkpoint.
+        """
         checkpoint = last_checkpoint(self.root)
         if (
             (checkpoint is not None and checkpoint > self.version)
             or self.handle.version() != self.version
-            or self._entry(self.version + 1).exists()
+            or self._entry_path(self.version + 1).exists()
         ):
             raise Fenced(
                 f"{self.root} has a version after {self.version}, which this job wrote last; "
-                "another writer was here, so this one stops"
+                "another writer has committed, so this job stops"
             )
 
     def _writer_of(self, version: int) -> str | None:
-        """The uuid in the log entry of a version; None when there is no such entry."""
+        """Return the uuid in the log entry of a version; None if there is no such entry."""
         try:
-            text = self._entry(version).read_text()
+            text = self._entry_path(version).read_text()
         except FileNotFoundError:
             return None
         for line in text.splitlines():
@@ -290,102 +274,71 @@ class EpochTable:
                 return str(own.get("uuid", "")) if isinstance(own, dict) else ""
         return ""
 
-    def _entry(self, version: int) -> TablePath:
+    def _entry_path(self, version: int) -> TablePath:
         return log_entry(self.root, version)
 
 
 @contextmanager
-def _seen(what: str, root: TablePath) -> Iterator[None]:
-    """A look at the log after a commit: a writer that cannot look must not go on, for it would take
-    its own version for another's."""
+def _require_readable(what: str, root: TablePath) -> Iterator[None]:
+    """Turn an error while reading the log after a commit into CommitUnknown.
+
+    A writer that goes on without reading would take its own version for another writer's.
+    """
     try:
         yield
     except (OSError, DeltaError) as error:
         raise CommitUnknown(
-            f"whether {what} is in {root} cannot be seen: {error}; the next start looks again"
+            f"cannot read whether {what} is in {root}: {error}; the next start reads it again"
         ) from error
-
-
-def opened(root: TablePath, version: int | None = None) -> DeltaTable:
-    """The table of a job for reading; refused when its format is newer than this retally.
-
-    3 is the first format that is read (1 had no timers, 2 no late rows). 4 has images for jobs
-    with dedupe; a table of 3 has none and needs none. A later retally that changes the format
-    brings an older table up here, or says what to do; every reader and the writer come through
-    here.
-    """
-    try:
-        handle = DeltaTable(str(root), version=version, storage_options=storage_options(root))
-    except TableNotFoundError as error:
-        raise FileNotFoundError(f"there is no job table at {root}") from error
-    except DeltaError as error:
-        if _CHECKPOINT_DAMAGED.search(str(error)) is None:
-            raise  # storage that does not answer
-        raise TableDamaged(
-            f"a checkpoint in {root / '_delta_log'} is damaged ({error}); restore it from a backup"
-        ) from error
-    written = int(handle.metadata().configuration.get(_VERSION_PROPERTY) or FORMAT_VERSION)
-    if written > FORMAT_VERSION:
-        raise FormatTooNew(
-            f"{root} has format version {written}, this retally knows {FORMAT_VERSION}; "
-            "install the newer retally"
-        )
-    if written < OLDEST_FORMAT:
-        raise FormatTooOld(
-            f"{root} has format version {written}, this retally knows {OLDEST_FORMAT} and later; "
-            "give the job a new name, and it begins anew from its topic"
-        )
-    return handle
 
 
 # --- the log ----------------------------------------------------------------------------------
 
 
-def log_entry(root: TablePath, version: int) -> TablePath:
-    return root / "_delta_log" / f"{version:020d}.json"
-
-
 def last_checkpoint(root: TablePath) -> int | None:
-    """The version of Delta's newest checkpoint of the log, as the log itself says."""
+    """Return the version of the newest checkpoint that the log names; None if it names none."""
     try:
-        said = json.loads((root / "_delta_log" / "_last_checkpoint").read_text())
-        return int(said["version"])
+        hint = json.loads((root / "_delta_log" / "_last_checkpoint").read_text())
+        return int(hint["version"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # it is a hint; without it the log is listed
+    except (ValueError, KeyError, TypeError):  # without the hint, Delta lists the log
         return None
 
 
 def _check_log(root: TablePath) -> None:
-    """Each log entry since the last checkpoint says who wrote it. An entry that was cut off would
-    else be taken for one without actions, and its epoch be lost without a word."""
+    """Raise TableDamaged unless all log entries since the last checkpoint are complete.
+
+    A complete entry names its writer. Delta would read a truncated entry as an entry without
+    actions, and its epoch would be lost silently.
+    """
     since = last_checkpoint(root) or 0
-    newest = sorted(version for path in _entries(root) if (version := int(path.stem)) > since)
+    newest = sorted(version for path in _list_entries(root) if (version := int(path.stem)) > since)
     paths = [log_entry(root, version) for version in newest]
-    for path, text in zip(paths, _contents(paths), strict=True):
+    for path, text in zip(paths, _read_contents(paths), strict=True):
         try:
             kinds = {kind for line in text.splitlines() for kind in json.loads(line)}
         except (ValueError, TypeError):
             kinds = set()
         if "commitInfo" not in kinds:
             raise TableDamaged(
-                f"{path} is damaged; restore it from a backup, or if the machine lost power while "
-                "that was written, and nothing is newer, delete it"
+                f"{path} is damaged; restore it from a backup; if the machine lost power during "
+                "its write and no entry is newer, delete it"
             )
     if newest and newest != list(range(newest[0], newest[0] + len(newest))):
         missing = sorted(set(range(newest[0], newest[-1])) - set(newest))
         raise TableDamaged(f"{log_entry(root, missing[0])} is missing; restore it from a backup")
 
 
-def _entries(root: TablePath) -> Iterator[TablePath]:
+def _list_entries(root: TablePath) -> Iterator[TablePath]:
     directory = root / "_delta_log"
     for path in directory.glob("*.json") if directory.is_dir() else ():
         if path.stem.isdigit():
             yield path
 
 
-def _contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
-    """What is in these files. In object storage each is a request, so several are under way."""
+def _read_contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
+    """Yield the contents of these files; object storage gets several requests at once."""
     if all(isinstance(path, Path) for path in paths):
         yield from (path.read_bytes() for path in paths)
         return
@@ -394,16 +347,18 @@ def _contents(paths: Sequence[TablePath]) -> Iterator[bytes]:
 
 
 def write_checkpoint(root: TablePath, version: int) -> None:
-    """Delta's own checkpoint of the log, from a handle of its own: it commits nothing. What is in
-    the log from long before goes, by Delta's clean-up, which looks at its age, and by ours."""
-    handle = opened(root, version)
+    """Write a Delta checkpoint with a separate handle and remove old log entries.
+
+    It commits nothing. Delta's clean-up removes entries by age, and ours by number.
+    """
+    handle = open_table(root, version)
     handle.create_checkpoint()
     handle.cleanup_metadata()
     _trim_log(root, version)
 
 
 def _trim_log(root: TablePath, checkpoint: int) -> None:
-    """Every commit lists all that there is, however young it is."""
+    """Remove entries long before the checkpoint: each commit lists all, however young they are."""
     paths: list[TablePath] = list((root / "_delta_log").glob("*"))
     for path in paths:
         version = path.name.partition(".")[0]
@@ -411,9 +366,11 @@ def _trim_log(root: TablePath, checkpoint: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
-    """Files that have left the table since then, and when: as the newest checkpoint has them, and
-    the log entries, of which there may be fewer."""
+def _read_removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
+    """Yield (path, removal time in ms) of files removed since `since_ms`.
+
+    They come from the newest checkpoint and from the log entries that are left.
+    """
     checkpoint = last_checkpoint(root)
     if checkpoint is not None:
         path = root / "_delta_log" / f"{checkpoint:020d}.checkpoint.parquet"
@@ -421,8 +378,8 @@ def _removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
             at = int(removed["deletionTimestamp"] or since_ms)
             if at >= since_ms:
                 yield removed["path"], at
-    entries = (path for path in _entries(root) if path.stat().st_mtime * 1_000 >= since_ms)
-    for text in _contents(list(entries)):
+    entries = (path for path in _list_entries(root) if path.stat().st_mtime * 1_000 >= since_ms)
+    for text in _read_contents(list(entries)):
         for line in text.splitlines():
             if line.startswith(b'{"remove"'):
                 action = json.loads(line)["remove"]
@@ -430,7 +387,7 @@ def _removals(root: TablePath, since_ms: int) -> Iterator[tuple[str, int]]:
 
 
 def _sync(paths: Iterable[TablePath]) -> None:
-    """Files and directory entries to the disk; object storage keeps what it has acknowledged."""
+    """Sync files and directories to disk; object storage is durable once it acknowledges."""
     for path in paths:
         if not isinstance(path, Path):
             continue
@@ -439,62 +396,3 @@ def _sync(paths: Iterable[TablePath]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-# --- files and rows ---------------------------------------------------------------------------
-
-
-def live_files(handle: DeltaTable) -> list[LiveFile]:
-    """The files of the handle's version, oldest epochs first."""
-    actions = handle.get_add_actions(flatten=True)
-    if not actions.num_rows:
-        return []
-    names = ("path", "partition.part", "size_bytes", "num_records", "min.epoch", "max.epoch")
-    columns = [actions.column(name).to_pylist() for name in names]
-    files = [LiveFile(*values) for values in zip(*columns, strict=True)]
-    for file in files:
-        if file.epoch_min is None or file.epoch_max is None or file.rows is None:
-            raise TableDamaged(f"the table's log has no statistics of {file.path}")
-    return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
-
-
-def newest_epoch(root: TablePath, handle: DeltaTable) -> EpochRow | None:
-    rows = epoch_rows(root, handle, newest_only=True)
-    return rows[-1] if rows else None
-
-
-def epoch_rows(
-    root: TablePath, handle: DeltaTable, since: int = -1, *, newest_only: bool = False
-) -> list[EpochRow]:
-    """The epoch rows after `since`, in order and without a gap up to the newest."""
-    files = [f for f in live_files(handle) if f.part == EPOCHS and f.epoch_max > since]
-    if newest_only and files:
-        files = [max(files, key=lambda file: file.epoch_max)]
-    rows = [row for file in files for row in rows_of(root / file.path)]
-    rows = sorted((row for row in rows if row.epoch > since), key=lambda row: row.epoch)
-    if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
-        return rows[1:]  # retention keeps the start, see `start_row`, and not what came after it
-    return rows
-
-
-def start_row(root: TablePath, handle: DeltaTable) -> EpochRow | None:
-    """The row of the job's start, whatever retention has removed: where its offsets began, and
-    the counters of the epochs that are no longer there added up."""
-    files = [file for file in live_files(handle) if file.part == EPOCHS]
-    oldest = min(files, key=lambda file: file.epoch_min, default=None)
-    if oldest is None:
-        return None
-    row = min(rows_of(root / oldest.path), key=lambda row: row.epoch)
-    return row if row.kind == "start" else None
-
-
-def rows_of(path: TablePath) -> list[EpochRow]:
-    """The rows of a file of epochs."""
-    rows = []
-    table = rows_in(path)
-    stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()
-    for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
-        for name in JSON_FIELDS:
-            record[name] = json.loads(record[name] or "{}")
-        rows.append(msgspec.convert({**record, "committed_at": stamp}, EpochRow))
-    return rows

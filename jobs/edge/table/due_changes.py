@@ -1,7 +1,7 @@
-"""Due changes: the changelog rows that time alone makes due, in the order of (time, key).
+"""Order the changelog rows that time alone makes due, by (time, key).
 
-    time tasks, some buckets each ──► rows with their time and key, in files that are not committed
-    driver                        ──► all of them sorted and numbered, one file of the changelog
+    time tasks, some buckets each ──► rows with time and key, in uncommitted files
+    driver                        ──► sort and number all rows ──► one changelog file
 
 A watermark that closes several windows emits the earlier window first, whatever the buckets.
 """
@@ -20,16 +20,16 @@ from schemas.table.parquet_file import rows_in
 _TIME, _KEY, _SEQ = "__time", "__key", "seq"
 
 
-def with_times(changelog: pa.Table, times: Sequence[int], keys: Sequence[bytes]) -> pa.Table:
-    """Return the rows with what they are sorted by; the keys are encoded in their order."""
+def add_sort_columns(changelog: pa.Table, times: Sequence[int], keys: Sequence[bytes]) -> pa.Table:
+    """Append the columns that rows are sorted by; `keys` are order-preserving encodings."""
     rows = changelog.append_column(_TIME, pa.array(times, pa.int64()))
     return rows.append_column(_KEY, pa.array(keys, pa.binary()))
 
 
-def write_in_order(
+def write_sorted(
     root: TablePath, name: str, files: Sequence[AddedFile], *, durable: bool = False
 ) -> AddedFile:
-    """Write one changelog file with the rows of these files, and remove them."""
+    """Write one changelog file with the sorted rows of `files`, and remove `files`."""
     rows = pa.concat_tables(rows_in(root / file.path) for file in files)
     rows = rows.sort_by([(column, "ascending") for column in (_TIME, _KEY, _SEQ)])
     rows = rows.drop_columns([_TIME, _KEY])

@@ -1,4 +1,4 @@
-"""Epoch files: the Parquet files of each part of a job's table, written and read back.
+"""Write and read the Parquet files of each part of a job's table.
 
     changelog     op, epoch, seq, group columns, result columns
     accumulators  bucket, epoch, group columns, row_count, cells, result columns, tombstone,
@@ -11,13 +11,13 @@
     quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
     epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.table.epoch)
 
-State rows are upserts: of a key the row with the newest epoch counts, and a tombstone (of a
-multiset: multiplicity 0) deletes it. A group whose result is withheld and was never emitted has a
-tombstone too, for a reader has nothing to see of it, but it is `withheld`; that of a window which
-is `window_closed` stays, and is no state.
+State rows are upserts: the row with the newest epoch of a key counts. A tombstone deletes the key;
+in multisets, multiplicity 0 does. A group whose result is withheld and was never emitted has a
+tombstone, because readers must not see it, and `withheld` marks it as state. The row of a window
+that is `window_closed` stays, but it is no state.
 
-A task writes its files itself and returns only their names, sizes and statistics; what is never
-committed is swept later.
+A task writes its files itself and returns only their names, sizes and statistics. A later sweep
+deletes files that were never committed.
 """
 
 from __future__ import annotations
@@ -38,25 +38,38 @@ import pyarrow.parquet as pq
 
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.program import Program
-from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gathered
+from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather_multisets
 from jobs.core.plan.tree import Plan
 from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
-from jobs.edge.rows.file_statistics import Extremes, extremes_of, stats_text
+from jobs.edge.rows.file_statistics import Extremes, find_extremes, format_statistics
 from jobs.edge.rows.image_rows import Images
 from jobs.edge.rows.late_rows import LateRow
-from jobs.edge.rows.time_columns import OF_GROUPS, groups_of, time_columns, timer_columns, timers_of
+from jobs.edge.rows.time_columns import (
+    OF_GROUPS,
+    read_groups,
+    read_timers,
+    time_columns,
+    timer_columns,
+)
+from jobs.table.parts import (
+    ACCUMULATORS,
+    CHANGELOG,
+    EPOCHS,
+    GROUP_STATE,
+    LATE,
+    MULTISETS,
+    PARTS,
+    QUARANTINE,
+    ROWS,
+    TIMERS,
+)
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.table.object_path import TablePath, sink
 from schemas.table.parquet_file import WRITTEN
 from schemas.types.arrow_types import arrow_type
-from schemas.types.arrow_values import from_arrow, listed, tuples
+from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import SqlType
 
-CHANGELOG, ACCUMULATORS, MULTISETS = "changelog", "accumulators", "multisets"
-TIMERS, ROWS, LATE, QUARANTINE, EPOCHS = "timers", "rows", "late", "quarantine", "epochs"
-GROUP_STATE = (ACCUMULATORS, MULTISETS, TIMERS)
-STATE = (*GROUP_STATE, ROWS)
-PARTS = (EPOCHS, CHANGELOG, *STATE, LATE, QUARANTINE)
 SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
@@ -65,7 +78,7 @@ _COMPRESSION = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a commit is to add."""
+    """A file for a commit to add."""
 
     path: str  # relative to the table
     part: str
@@ -76,7 +89,7 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A message that was not taken, as quarantine keeps it."""
+    """A rejected message, as quarantine stores it."""
 
     topic: str
     partition: int
@@ -96,7 +109,7 @@ class TableLayout:
         self.program = program
         self.group = [(named.name, named.type) for named in plan.group]
         self.results = list(plan.results)
-        self.kept = list(plan.kept)  # with what only HAVING and expressions over aggregates need
+        self.kept = list(plan.kept_results)  # also results that only HAVING or other columns need
         self.values = [
             (f"value_{plan.arguments[index].name}", plan.arguments[index].type)
             for index in program.stored
@@ -105,19 +118,19 @@ class TableLayout:
         self._check_names()
 
     def _check_names(self) -> None:
-        own = [name for part in PARTS if part != ROWS for name in self._own(part)]
+        own = [name for part in PARTS if part != ROWS for name in self._own_columns(part)]
         own += [cell.name for cell in self.program.cells] + [name for name, _ in self.values]
         own += self.images.names
         taken = {name.lower() for name in [*own, "part"]}
         for name, _ in [*self.group, *self.kept]:
             if name.lower() in taken:
                 raise ValueError(
-                    f"column {name!r} has the name of a column that the table keeps for itself; "
-                    "give it another one with AS"
+                    f"column {name!r} has the name of a column of the job's table; "
+                    "give it another name with AS"
                 )
 
     @staticmethod
-    def _own(part: str) -> dict[str, pa.DataType]:
+    def _own_columns(part: str) -> dict[str, pa.DataType]:
         columns: dict[str, dict[str, pa.DataType]] = {
             CHANGELOG: {"op": pa.string(), "epoch": pa.int64(), "seq": pa.int64()},
             ACCUMULATORS: {
@@ -175,10 +188,10 @@ class TableLayout:
         return columns[part]
 
     def schema(self, part: str) -> pa.Schema:
-        """The columns of one part's files."""
+        """Return the columns of one part's files."""
         if part == ROWS:
             return self.images.schema
-        columns = dict(self._own(part))
+        columns = dict(self._own_columns(part))
         if part in (CHANGELOG, *GROUP_STATE, LATE):
             columns.update({name: arrow_type(kind) for name, kind in self.group})
         if part == CHANGELOG:
@@ -193,7 +206,7 @@ class TableLayout:
 
     @cached_property
     def table_schema(self) -> pa.Schema:
-        """All parts side by side: the schema of the Delta table."""
+        """The schema of the Delta table: the columns of all parts."""
         columns: dict[str, pa.DataType] = {"part": pa.string()}
         for part in PARTS:
             columns.update({field.name: field.type for field in self.schema(part)})
@@ -210,8 +223,8 @@ class TableLayout:
                 pa.array([str(op) for op, _, _ in rows], pa.string()),
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(seqs, pa.int64()),
-                *_transposed([key for _, key, _ in rows], [kind for _, kind in self.group]),
-                *_transposed([row for _, _, row in rows], [kind for _, kind in self.results]),
+                *_transpose([key for _, key, _ in rows], [kind for _, kind in self.group]),
+                *_transpose([row for _, _, row in rows], [kind for _, kind in self.results]),
             ],
             schema=self.schema(CHANGELOG),
         )
@@ -231,8 +244,8 @@ class TableLayout:
                 pa.repeat(pa.scalar(epoch, pa.int64()), count),
                 pa.array(buckets, pa.int32()),
                 *time_columns(groups),
-                *_transposed([key for key, _ in upserts], [kind for _, kind in self.group]),
-                *_transposed(results, [kind for _, kind in self.kept]),
+                *_transpose([key for key, _ in upserts], [kind for _, kind in self.group]),
+                *_transpose(results, [kind for _, kind in self.kept]),
                 *(
                     cells_to_arrow(column, cell)
                     for column, cell in zip(columns, self.program.cells, strict=True)
@@ -244,14 +257,14 @@ class TableLayout:
     def multisets_table(
         self, epoch: int, buckets: Sequence[int], multisets: Sequence[tuple[int, Key, Counts]]
     ) -> pa.Table:
-        """A row an entry; what a multiset's entries have in common is built once for all."""
+        """Return one row per entry; columns that a multiset's entries share are built once."""
         names = [argument.name for argument in self.program.plan.arguments]
         sizes = [len(counts) for _, _, counts in multisets]
         of_entry = pa.array(np.repeat(np.arange(len(sizes)), sizes))
         common = [
             pa.array(buckets, pa.int32()),
             pa.array([names[argument] for argument, _, _ in multisets], pa.string()),
-            *_transposed([key for _, key, _ in multisets], [kind for _, kind in self.group]),
+            *_transpose([key for _, key, _ in multisets], [kind for _, kind in self.group]),
         ]
         bucket, name, *group = (array.take(of_entry) for array in common)
         return pa.table(
@@ -265,7 +278,7 @@ class TableLayout:
                 ),
                 *group,
                 *(
-                    to_arrow(_values_of(argument, multisets), kind)
+                    to_arrow(_entry_values(argument, multisets), kind)
                     for argument, (_, kind) in zip(self.program.stored, self.values, strict=True)
                 ),
             ],
@@ -280,7 +293,7 @@ class TableLayout:
                 pa.repeat(pa.scalar(epoch, pa.int64()), len(timers)),
                 pa.array(buckets, pa.int32()),
                 *timer_columns(timers),
-                *_transposed([timer.key for timer, _ in timers], [kind for _, kind in self.group]),
+                *_transpose([timer.key for timer, _ in timers], [kind for _, kind in self.group]),
             ],
             schema=self.schema(TIMERS),
         )
@@ -288,19 +301,26 @@ class TableLayout:
     def late_table(
         self, epoch: int, watermark: int, late: Sequence[LateRow], keys: Sequence[Key]
     ) -> pa.Table:
-        """Rows that came too late for a window, with the group that they would have changed."""
+        """Return the rows that were too late for a window, with the groups they belong to."""
         schema = self.schema(LATE)
-        told = [
+        values = [
             (
-                epoch, row.topic, row.partition, row.offset, row.weight, row.time_ms,
-                watermark, row.row, row.became,
+                epoch,
+                row.topic,
+                row.partition,
+                row.offset,
+                row.weight,
+                row.time_ms,
+                watermark,
+                row.row,
+                row.became,
             )
             for row in late
-        ]  # fmt: skip
+        ]
         fields = list(schema)[: len(schema) - len(self.group)]
-        columns = list(zip(*told, strict=True)) if told else [()] * len(fields)
+        columns = list(zip(*values, strict=True)) if values else [()] * len(fields)
         arrays = [pa.array(list(c), f.type) for c, f in zip(columns, fields, strict=True)]
-        groups = _transposed(keys, [kind for _, kind in self.group])
+        groups = _transpose(keys, [kind for _, kind in self.group])
         return pa.table([*arrays, *groups], schema=schema)
 
     def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
@@ -333,42 +353,42 @@ class TableLayout:
         timers: pa.Table | None = None,
         rows: pa.Table | None = None,
     ) -> Upserts:
-        """State rows as upserts, in the order of the rows."""
+        """Return state rows as upserts, in the order of the rows."""
         if rows is not None:
             return Upserts(self.images.read(rows), [], [])
         changed: list[tuple[int, Key, Counts]] = []
         if multisets is not None and multisets.num_rows:
-            changed = gathered(self.entries(multisets))
+            changed = gather_multisets(self.entries(multisets))
         return Upserts(
             [] if accumulators is None else self._groups(accumulators),
             changed,
-            [] if timers is None else timers_of(timers, self.keys(timers)),
+            [] if timers is None else read_timers(timers, self.keys(timers)),
         )
 
     def _groups(self, accumulators: pa.Table) -> list[tuple[Key, Group | None]]:
         if not accumulators.num_rows:
             return []
-        results = tuples(accumulators, self.kept)
+        results = to_tuples(accumulators, self.kept)
         cells = zip(
             *(cells_from_arrow(accumulators[c.name], c) for c in self.program.cells), strict=True
         )
-        groups = groups_of(accumulators, cells, results)
+        groups = read_groups(accumulators, cells, results)
         return list(zip(self.keys(accumulators), groups, strict=True))
 
     def keys(self, table: pa.Table) -> list[Key]:
-        return tuples(table, self.group)
+        return to_tuples(table, self.group)
 
     def result_rows(self, table: pa.Table) -> list[tuple[Any, ...]]:
-        return tuples(table, self.results)
+        return to_tuples(table, self.results)
 
     def entries(self, table: pa.Table) -> Iterator[tuple[int, Key, Any, int]]:
-        """The rows of the part multisets: argument, group, value, multiplicity."""
+        """Yield (argument, group, value, multiplicity) of each row of the part multisets."""
         arguments = self.program.plan.arguments
         index_of = {arguments[index].name: index for index in self.program.stored}
         slot_of = {index: slot for slot, index in enumerate(self.program.stored)}
         columns = [from_arrow(table[name], kind) for name, kind in self.values]
         rows = zip(
-            listed(table["argument"]),
+            to_list(table["argument"]),
             self.keys(table),
             table["multiplicity"].to_numpy().tolist(),
             strict=True,
@@ -380,12 +400,12 @@ class TableLayout:
 
 @lru_cache(maxsize=8)
 def layout_of(plan: Plan) -> TableLayout:
-    """Program and layout of a plan, built once in a worker."""
+    """Return the layout of a plan, built once per worker."""
     return TableLayout(Program(plan))
 
 
-def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:
-    """The values of one argument's entries; NULL in the place of another's."""
+def _entry_values(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> list[Any]:
+    """Return one value per entry: the value of this argument, NULL for other arguments."""
     return list(
         chain.from_iterable(
             counts if of == argument else repeat(None, len(counts)) for of, _, counts in multisets
@@ -393,33 +413,33 @@ def _values_of(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -> l
     )
 
 
-def _transposed(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
+def _transpose(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
 
 
 def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:
-    """The names of files, as an epoch row has them."""
-    named: dict[str, list[str]] = {}
+    """Return the paths of files by part, as an epoch row stores them."""
+    paths: dict[str, list[str]] = {}
     for file in files:
-        named.setdefault(file.part, []).append(file.path)
-    return named
+        paths.setdefault(file.part, []).append(file.path)
+    return paths
 
 
 def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
-    """Unique for each attempt, so that a zombie never writes over what was committed."""
+    """Return a name unique to the attempt, so a zombie never overwrites a committed file."""
     return f"part={part}/{epoch:010d}-{uuid}-{writer}.parquet"
 
 
 def write_file(root: TablePath, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
-    """Write one file of the table and describe it for the commit."""
+    """Write one file of the table and return its description for the commit."""
     with FileWriter(root, name, table.schema, durable=durable) as writer:
         writer.write(table)
     return writer.added
 
 
 class FileWriter:
-    """One file of the table, written row group by row group; `added` describes it at the end."""
+    """Writes one file of the table by row groups; `added` describes the closed file."""
 
     def __init__(
         self, root: TablePath, name: str, schema: pa.Schema, *, durable: bool = False
@@ -427,7 +447,7 @@ class FileWriter:
         self.path = root / name
         self.name = name
         self.rows = 0
-        self._durable = durable and isinstance(root, Path)  # elsewhere, what is there is kept
+        self._durable = durable and isinstance(root, Path)  # object storage is durable by itself
         self._size = 0
         self._extremes: dict[str, Extremes] = {}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -451,20 +471,22 @@ class FileWriter:
 
     @property
     def bytes(self) -> int:
+        """The number of bytes written so far."""
         return int(self._sink.tell())
 
     def write(self, table: pa.Table) -> None:
-        """Add these rows as a row group of their own."""
+        """Write these rows as one row group."""
         self._writer.write_table(table)
         self.rows += table.num_rows
-        for name, extremes in extremes_of(table).items():
+        for name, extremes in find_extremes(table).items():
             known = self._extremes.get(name)
-            self._extremes[name] = extremes if known is None else known.with_(extremes)
+            self._extremes[name] = extremes if known is None else known.merge(extremes)
 
     @property
     def added(self) -> AddedFile:
+        """The description of the file; complete after the writer has been closed."""
         part = self.name.split("/", 1)[0].removeprefix("part=")
-        stats = stats_text(self.rows, self._extremes)
+        stats = format_statistics(self.rows, self._extremes)
         return AddedFile(self.name, part, self.rows, self._size, stats)
 
 

@@ -1,9 +1,9 @@
-"""Pins: savepoints that a command holds while it reads their files, and no longer.
+"""Pin the files of an epoch while a command reads them, by a temporary savepoint.
 
-    pin ──► lock file beside it, locked ──► savepoint clone-... ──► read ──► both gone
-             └ killed: the kernel lets go of the lock, so whoever looks next lets go of the pin
+    pin ──► lock file, locked ──► savepoint clone-... ──► read ──► delete both
+             └ killed: the kernel releases the lock, so the next check deletes the pin
 
-Who looks are the next command that pins, and the sweep of a running job.
+The next command that pins, and the sweep of a running job, check for dead pins.
 """
 
 from __future__ import annotations
@@ -23,62 +23,65 @@ from jobs.edge.table.savepoints import delete_savepoint
 from schemas.limits import OPERATION_SECONDS_MAX
 
 _NAME = re.compile(r"clone-[0-9a-f]{12}")
-# Of a pin whose maker cannot be asked: on another host, or of a retally that had no locks for it.
+# The lifetime of a pin without a lock to check: from another host, or from a retally without locks.
 _SECONDS_MAX = 2 * OPERATION_SECONDS_MAX
 
 
 @contextmanager
-def held(home: Path, name: str) -> Iterator[None]:
-    """The right to pin under a name of the form clone-<12 hex digits>; the pin goes with it."""
+def hold_pin(home: Path, name: str) -> Iterator[None]:
+    """Hold the lock of the pin `name` (clone-<12 hex digits>); delete the pin at the end.
+
+    The caller writes the savepoint itself.
+    """
     assert _NAME.fullmatch(name), name
-    lock = WriterLock(_lock_of(home, name), name)
+    lock = WriterLock(_lock_path(home, name), name)
     try:
         yield
     finally:
         delete_savepoint(home, name)
-        _lock_of(home, name).unlink(missing_ok=True)
+        _lock_path(home, name).unlink(missing_ok=True)
         lock.release()
 
 
-def forget_dead(home: Path) -> list[str]:
-    """Let go of the pins whose makers are gone; their names."""
+def delete_dead_pins(home: Path) -> list[str]:
+    """Delete the pins whose commands have ended, and return their names."""
     directory = home / "savepoints"
     names = {path.stem for path in directory.glob("clone-*")} if directory.is_dir() else set()
-    dead = [name for name in sorted(names) if _NAME.fullmatch(name) and not _alive(home, name)]
+    dead = [name for name in sorted(names) if _NAME.fullmatch(name) and not _is_alive(home, name)]
     for name in dead:
         delete_savepoint(home, name)
-        _lock_of(home, name).unlink(missing_ok=True)
+        _lock_path(home, name).unlink(missing_ok=True)
     return dead
 
 
-def _alive(home: Path, name: str) -> bool:
-    lock = _lock_of(home, name)
+def _is_alive(home: Path, name: str) -> bool:
+    lock = _lock_path(home, name)
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return _young(home / "savepoints" / f"{name}.json")
+        return _is_young(home / "savepoints" / f"{name}.json")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return _elsewhere(os.pread(descriptor, 4096, 0)) and _young(lock)
+        return _on_another_host(os.pread(descriptor, 4096, 0)) and _is_young(lock)
     except BlockingIOError:
         return True
     finally:
         os.close(descriptor)
 
 
-def _elsewhere(note: bytes) -> bool:
-    """Whether the maker is not to be seen from here; one that has left no note yet, either."""
+def _on_another_host(note: bytes) -> bool:
+    """Return whether the lock's owner may run on another host; True if the note is unreadable."""
     with suppress(ValueError, KeyError, TypeError):
         return bool(json.loads(note)["host"] != socket.gethostname())
     return True
 
 
-def _young(path: Path) -> bool:
+def _is_young(path: Path) -> bool:
     try:
         return path.stat().st_mtime > time.time() - _SECONDS_MAX
     except FileNotFoundError:
         return False
 
 
-def _lock_of(home: Path, name: str) -> Path:
+def _lock_path(home: Path, name: str) -> Path:
     return home / "savepoints" / f"{name}.lock"

@@ -1,10 +1,10 @@
-"""Retention: history that is older than a job keeps leaves the table; state never does.
+"""Remove history that is older than the job's retention; state always stays.
 
-    changelog, late, quarantine, epochs    files whose newest epoch is old enough, and published
-    the start                         its row stays, with the counters of the removed rows in it
+    changelog, late, quarantine, epochs   remove files whose newest epoch is old and published
+    start row                             keep; add the counters of the removed epochs to it
 
-So `audit` still knows where the job began, and what odd things its source did since. What has
-left the table is swept later, unless a savepoint needs it.
+So `audit` still knows the first offsets and the totals since then. A later sweep deletes the
+removed files, unless a savepoint needs them.
 """
 
 from __future__ import annotations
@@ -16,77 +16,77 @@ import msgspec
 import pyarrow as pa
 
 from jobs.edge.table.compaction import TOP_TIER
-from jobs.edge.table.delta_epochs import EpochTable, LiveFile, rows_of
-from jobs.edge.table.epoch_files import (
-    CHANGELOG,
-    EPOCHS,
-    LATE,
-    QUARANTINE,
-    AddedFile,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import AddedFile, file_name, write_file
+from jobs.table.epoch_rows import read_epoch_rows
+from jobs.table.files import LiveFile
+from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
-from schemas.types.arrow_values import listed
+from schemas.types.arrow_values import to_list
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
-# What says how things are, or what an epoch is: a sum of it would say nothing.
+# Counters that describe a state or one epoch; their sum has no meaning.
 _OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved", "published"})
-_START_WRITER = f"c{TOP_TIER}-0"  # of the highest tier, so that compaction leaves it alone
+_START_WRITER = f"c{TOP_TIER}-0"  # the highest tier, which compaction does not merge
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """What a commit is to remove, and what to put in its place."""
+class ExpiredHistory:
+    """The files that a commit removes, and the files that replace them."""
 
     epoch_max: int
     removed: tuple[LiveFile, ...]
     added: tuple[AddedFile, ...]
 
 
-def expired(
+def expire_history(
     table: EpochTable, before_us: int, published: int, uuid: str, *, durable: bool = False
-) -> Expired | None:
-    """The history up to the last epoch that was committed before then; None if there is none.
+) -> ExpiredHistory | None:
+    """Return the files of published epochs committed before `before_us`; None if there are none.
 
-    Of whole files only, and never the newest epoch.
+    Only whole files expire, and never the newest epoch.
     """
     files = table.live_files()
     epochs = [file for file in files if file.part == EPOCHS]
     newest = max(file.epoch_max for file in epochs)
-    last = min(_committed_before(table.root, epochs, before_us), published, newest - 1)
-    gone = [file for file in files if file.part in HISTORY and file.epoch_max <= last]
-    rows = [row for file in gone if file.part == EPOCHS for row in rows_of(table.root / file.path)]
-    if len(rows) == 1 and rows[0].kind == "start":  # nothing but what the last time left
-        gone = [file for file in gone if file.part != EPOCHS]
+    last = min(_last_epoch_before(table.root, epochs, before_us), published, newest - 1)
+    old = [file for file in files if file.part in HISTORY and file.epoch_max <= last]
+    rows = [
+        row
+        for file in old
+        if file.part == EPOCHS
+        for row in read_epoch_rows(table.root / file.path)
+    ]
+    if len(rows) == 1 and rows[0].kind == "start":  # only the start row is left
+        old = [file for file in old if file.part != EPOCHS]
         rows = []
-    if not gone:
+    if not old:
         return None
     added: list[AddedFile] = []
     if rows and rows[0].kind == "start":
         name = file_name(EPOCHS, rows[0].epoch, uuid, _START_WRITER)
-        start = table.layout.epochs_table(_summary(rows))
+        start = table.layout.epochs_table(_sum_counters(rows))
         added.append(write_file(table.root, name, start, durable=durable))
-    return Expired(last, tuple(gone), tuple(added))
+    return ExpiredHistory(last, tuple(old), tuple(added))
 
 
-def _committed_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int) -> int:
-    """The last epoch before the first one that was committed at that time or later."""
+def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int) -> int:
+    """Return the epoch before the first epoch committed at `time_us` or later; -1 if none."""
     last = -1
     for file in epochs:  # oldest first
         table = rows_in(root / file.path, ["epoch", "committed_at"])
         stamps = table["committed_at"].cast(pa.int64()).to_pylist()
-        for epoch, stamp in sorted(zip(listed(table["epoch"]), stamps, strict=True)):
+        for epoch, stamp in sorted(zip(to_list(table["epoch"]), stamps, strict=True)):
             if stamp >= time_us:
                 return last
             last = epoch
     return last
 
 
-def _summary(rows: Sequence[EpochRow]) -> EpochRow:
-    """The start with the counters of all rows added up."""
+def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
+    """Return the start row with the summed counters of all rows."""
     totals: dict[str, int] = {"groups": 0}
     for row in rows:
         for name, count in row.counters.items():

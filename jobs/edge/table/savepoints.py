@@ -1,7 +1,7 @@
-"""Savepoints: named epochs whose state files are kept, whatever compaction and sweeping do.
+"""Savepoints: named epochs whose state files compaction and sweeping keep.
 
-A savepoint is a small file that names an epoch and the state files of that moment. It does not
-depend on Delta's log, which is cleaned up.
+A savepoint is a small file that names an epoch and the state files of that epoch. It does not
+depend on Delta's log, because Delta cleans up old log entries.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import msgspec
 
-from jobs.edge.table.delta_epochs import LiveFile
-from jobs.edge.table.epoch_files import LATE, QUARANTINE, STATE
+from jobs.table.files import LiveFile
+from jobs.table.parts import LATE, QUARANTINE, STATE
 from schemas.table.epoch import EpochRow
 
-# The parts that going back to a savepoint sets back: state, and what was not taken into it.
+# The parts that a restore sets back: state, late rows and quarantine.
 RESTORED = (*STATE, LATE, QUARANTINE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -33,7 +33,10 @@ def _directory(home: Path) -> Path:
 
 
 def write_savepoint(home: Path, savepoint: Savepoint) -> Path:
-    """Keep it; a name is given once. In one step, for the sweep reads all of them at any time."""
+    """Write a savepoint file in one step, because the sweep reads all savepoints at any time.
+
+    Raises ValueError for a bad name and FileExistsError if the name is taken.
+    """
     if NAME.fullmatch(savepoint.name) is None:
         raise ValueError(f"{savepoint.name!r} is not a savepoint name; use letters, digits, . _ -")
     directory = _directory(home)
@@ -49,7 +52,10 @@ def write_savepoint(home: Path, savepoint: Savepoint) -> Path:
 
 
 def delete_savepoint(home: Path, name: str) -> bool:
-    """Let go of it; the next sweep takes the files that only it has kept."""
+    """Delete a savepoint and return whether it existed.
+
+    The next sweep removes the files that only this savepoint kept.
+    """
     path = _directory(home) / f"{name}.json"
     if NAME.fullmatch(name) is None or not path.exists():
         return False
@@ -58,6 +64,7 @@ def delete_savepoint(home: Path, name: str) -> bool:
 
 
 def savepoints(home: Path) -> list[Savepoint]:
+    """Return all savepoints of a job, oldest epoch first."""
     directory = _directory(home)
     found = sorted(directory.glob("*.json")) if directory.is_dir() else []
     kept = [msgspec.json.decode(path.read_bytes(), type=Savepoint) for path in found]
@@ -65,4 +72,5 @@ def savepoints(home: Path) -> list[Savepoint]:
 
 
 def pinned_files(home: Path) -> set[str]:
+    """Return the paths of all files that a savepoint keeps."""
     return {file.path for savepoint in savepoints(home) for file in savepoint.files}

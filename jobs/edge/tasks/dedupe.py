@@ -1,12 +1,12 @@
-"""The dedupe task: the last changes of rows become the changes that are folded.
+"""The dedupe task: turn the last changes of rows into the changes that the query folds.
 
     images, by primary key ─┬─ bucket 3 ─► images at base ─► derived ─┬─► rows to be projected
                             └─ bucket 7 ─► ...                        └─► the part `rows`
-    reports of the ranges ──────────────────────────────────────────────► passed on
+    reports of the ranges ──────────────────────────────────────────────► unchanged
 
-It runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only. Like
-the fold task it reads its state at a base, writes only files of its own, and leaves the state
-alone: the next task that needs a bucket applies what was committed.
+The task runs inside mapInArrow, between decoding and the projection, for jobs with `dedupe` only.
+Like the fold task it reads its state at a base and writes only new files. It does not change the
+state: the next task that needs a bucket applies the committed epochs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from pyspark import TaskContext
 
 from jobs.core.fold.state import Group, Stamp, State, Upserts
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.dedupe import Derived, Key, derived, key_reader
+from jobs.core.rows.dedupe import DerivedChanges, Key, derive_changes, key_reader
 from jobs.core.values.change import Row
 from jobs.core.values.float_values import NAN
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import to_arrow
-from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT, arrived, rows_schema
+from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT, rows_schema, take_batches
 from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.state.hot_records import Layout
-from jobs.edge.table.epoch_files import ROWS, AddedFile, file_name, layout_of, write_file
-from jobs.edge.tasks.decode import collector_off
+from jobs.edge.table.epoch_files import AddedFile, file_name, layout_of, write_file
+from jobs.edge.tasks.body import task_body
+from jobs.table.parts import ROWS
 from schemas.limits import TASK_BYTES_MAX
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow
@@ -42,21 +43,21 @@ ROW_BUCKET = "__row_bucket"
 
 
 class DedupeReport(msgspec.Struct, kw_only=True, tag="dedupe"):
-    """What one dedupe task did."""
+    """The report of one dedupe task."""
 
     task: int
     taken: int = 0  # signed rows
-    too_large: bool = False  # what arrived has more bytes than a task may hold; nothing was done
+    too_large: bool = False  # the input has more bytes than a task may hold; nothing was done
     duplicates: int = 0
     unknown_retractions: int = 0
-    derived: int = 0  # rows sent on
-    rows_delta: int = 0  # images more than before
+    derived: int = 0  # emitted rows
+    rows_delta: int = 0  # change of the number of images
     files: list[AddedFile] = []
 
 
 @dataclass(frozen=True, slots=True)
 class DedupeTask:
-    """The function of the stage; a value, so that it travels to the workers."""
+    """The function of the stage; a value, so that Spark can send it to the workers."""
 
     plan: Plan
     root: TablePath
@@ -70,29 +71,29 @@ class DedupeTask:
     bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with collector_off():
-            yield from self._deduped(batches)
+        with task_body():
+            yield from self._dedupe_batches(batches)
 
-    def _deduped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _dedupe_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("dedupe_task")
-        found = arrived(batches, self.bytes_max)
+        found = take_batches(batches, self.bytes_max)
         if found is None:
-            yield self._reported(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
+            yield self._report_batch(msgspec.json.encode(DedupeReport(task=-1, too_large=True)))
         if not found:
             return
         table = pa.Table.from_batches(found)
         for payload in table.filter(table[REPORT].is_valid())[REPORT].to_pylist():
-            yield self._reported(payload)
+            yield self._report_batch(payload)
         rows = table.filter(table[REPORT].is_null())
         if rows.num_rows:
             run = _Dedupe(self)
             for changes in run.run(rows):
                 if changes.rows:
-                    yield self._batch(changes)
+                    yield self._row_batch(changes)
             run.write()
-            yield self._reported(msgspec.json.encode(run.report))
+            yield self._report_batch(msgspec.json.encode(run.report))
 
-    def _batch(self, found: Derived) -> pa.RecordBatch:
+    def _row_batch(self, found: DerivedChanges) -> pa.RecordBatch:
         columns = zip(*found.rows, strict=True) if self.plan.used else ()
         return pa.RecordBatch.from_arrays(
             [
@@ -107,7 +108,7 @@ class DedupeTask:
             schema=rows_schema(self.plan.used),
         )
 
-    def _reported(self, payload: bytes) -> pa.RecordBatch:
+    def _report_batch(self, payload: bytes) -> pa.RecordBatch:
         schema = rows_schema(self.plan.used)
         arrays = [pa.nulls(1, column.type) for column in schema]
         arrays[-1] = pa.array([payload], pa.binary())
@@ -135,30 +136,31 @@ class _Dedupe:
         self.images: list[tuple[Key, Row | None]] = []
         self.buckets: list[int] = []
 
-    def run(self, rows: pa.Table) -> Iterator[Derived]:
+    def run(self, rows: pa.Table) -> Iterator[DerivedChanges]:
+        """Yield the changes of each bucket."""
         buckets = rows[ROW_BUCKET].to_numpy()
         order = np.argsort(buckets, kind="stable")
         rows, buckets = rows.take(pa.array(order)), buckets[order]
-        images = self._rows(rows)
-        positions, standing = rows[POSITION].to_numpy().tolist(), rows[WEIGHT].to_numpy().tolist()
+        images = self._read_images(rows)
+        positions, weights = rows[POSITION].to_numpy().tolist(), rows[WEIGHT].to_numpy().tolist()
         key_of = self.key_of
         changes = [
             (key_of(image), image, position, packed)
-            for image, position, packed in zip(images, positions, standing, strict=True)
+            for image, position, packed in zip(images, positions, weights, strict=True)
         ]
         edges = np.flatnonzero(np.diff(buckets)) + 1
         for start, end in pairwise([0, *edges.tolist(), len(changes)]):
             yield self._dedupe(int(buckets[start]), changes[start:end])
 
-    def _rows(self, rows: pa.Table) -> list[Row]:
+    def _read_images(self, rows: pa.Table) -> list[Row]:
         columns = [from_arrow(rows[column.name], column.type) for column in self.task.plan.image]
         return list(zip(*columns, strict=True))
 
-    def _dedupe(self, bucket: int, changes: Sequence[tuple[Key, Row, int, int]]) -> Derived:
+    def _dedupe(self, bucket: int, changes: Sequence[tuple[Key, Row, int, int]]) -> DerivedChanges:
         task, report = self.task, self.report
-        state = self.states.caught_up(bucket)
+        state = self.states.catch_up(bucket)
         with state.view(task.base) as view:
-            found = derived(changes, self._images_in(view), len(task.plan.used))
+            found = derive_changes(changes, self._image_reader(view), len(task.plan.used))
             upserts = Upserts(
                 [(key, None if row is None else Group((), row)) for key, row in found.images],
                 [],
@@ -174,17 +176,18 @@ class _Dedupe:
         report.rows_delta += found.rows_delta
         return found
 
-    def _images_in(self, view: State) -> Any:
-        def images(keys: Sequence[Key]) -> list[Row | None]:
-            found = [None if group is None else group.result for group in view.groups(keys)]
+    def _image_reader(self, view: State) -> Any:
+        def read_images(keys: Sequence[Key]) -> list[Row | None]:
+            images = [None if group is None else group.result for group in view.groups(keys)]
             if not self.floats:
-                return found
-            # The one NaN, for another one would be another image.
-            return [row if row is None else tuple(map(_canonical, row)) for row in found]
+                return images
+            # Use the canonical NaN, because another NaN would be another image.
+            return [row if row is None else tuple(map(_to_canonical, row)) for row in images]
 
-        return images
+        return read_images
 
     def write(self) -> None:
+        """Write the file of the new images."""
         task = self.task
         if self.images:
             table = self.layout.images.table(task.epoch, self.buckets, self.images)
@@ -192,5 +195,5 @@ class _Dedupe:
             self.report.files.append(write_file(task.root, name, table, durable=task.durable))
 
 
-def _canonical(value: Any) -> Any:
+def _to_canonical(value: Any) -> Any:
     return value if value == value else NAN

@@ -1,14 +1,14 @@
-"""The fold task: the weighted rows of some buckets become the files of an epoch.
+"""The fold task: turn the weighted rows of some buckets into the files of an epoch.
 
     rows of several buckets ─► per bucket: hot state at base ─► gather, fold ─► changelog,
                                                                                 accumulators, ...
-    reports of the decode tasks ─────────────────────────────────────────────► passed on
+    reports of the decode tasks ─────────────────────────────────────────────► unchanged
 
-    all buckets, no rows ────► per bucket: hot state at base ─► what time makes due ─► the same
+    all buckets, no rows ────► per bucket: hot state at base ─► due timers ─► the same files
 
-It runs inside mapInArrow, writes one file a part and returns their names, sizes and statistics;
-nothing is in the table before the driver commits. It never writes the hot state for its own
-epoch: the next task that needs the bucket applies what was committed.
+The task runs inside mapInArrow, writes one file per part, and returns their names, sizes and
+statistics. The table does not have them before the driver commits. The task never writes its own
+epoch to the hot state: the next task that needs the bucket applies the committed epochs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from jobs.core.fold.fold import ChangelogRow, Counters, Folded
+from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.program import Delta
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.sessions import fold_of, fold_time_of
 from jobs.core.fold.state import Key, Stamp, State
 from jobs.core.fold.timers import Clock
@@ -38,28 +38,32 @@ from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.late_rows import LATE, Deadline, deadline_of, read_late
-from jobs.edge.rows.weighted_rows import BUCKET, PARCEL, POSITION, REPORT, WEIGHT, arrived, unpacked
+from jobs.edge.rows.weighted_rows import (
+    BUCKET,
+    PARCEL,
+    POSITION,
+    REPORT,
+    WEIGHT,
+    take_batches,
+    unpack_parcels,
+)
 from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.state.hot_records import Layout
-from jobs.edge.table.due_changes import with_times
+from jobs.edge.table.due_changes import add_sort_columns
 from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    GROUP_STATE,
-    MULTISETS,
     SEQ_BUCKET_BITS,
-    TIMERS,
     AddedFile,
     TableLayout,
     file_name,
     layout_of,
     write_file,
 )
-from jobs.edge.table.epoch_files import LATE as LATE_PART
-from jobs.edge.tasks.decode import collector_off
+from jobs.edge.tasks.body import task_body
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
+from jobs.table.parts import LATE as LATE_PART
 from schemas.limits import TASK_BYTES_MAX
 from schemas.table.object_path import TablePath
-from schemas.types.arrow_values import from_arrow, listed
+from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import Kind, SqlType
 
 FAILURE = "failure"
@@ -68,25 +72,25 @@ OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
 
 class FoldReport(msgspec.Struct, kw_only=True):
-    """What one fold task did."""
+    """The report of one fold task."""
 
     task: int
     arrived: int = 0  # weighted rows
-    too_large: bool = False  # they have more bytes than a task may hold; nothing was folded
+    too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
     failing: list[tuple[int, str]] = []
     files: list[AddedFile] = []
-    due: list[AddedFile] = []  # changelog rows that the driver puts in order
+    due: list[AddedFile] = []  # changelog rows for the driver to sort
     counters: dict[str, int] = {}
     dropped_keys: list[tuple[str, int]] = []
     changelog_rows: int = 0
     groups_delta: int = 0
-    timers: dict[str, int] = {}  # of each clock the first one that was seen or set
-    seconds: float = 0.0  # that it took once its rows had come
+    timers: dict[str, int] = {}  # the earliest timer of each clock
+    seconds: float = 0.0  # from the arrival of the rows to the report
 
 
 @dataclass(frozen=True, slots=True)
 class FoldTask:
-    """The function of the fold stage; a value, so that it travels to the workers."""
+    """The function of the fold stage; a value, so that Spark can send it to the workers."""
 
     plan: Plan
     root: TablePath
@@ -96,81 +100,82 @@ class FoldTask:
     base: Stamp
     version: int  # of the table, at base
     line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
-    rules: Rules = FOR_EVER
-    now_ms: int = 0  # the driver's; a task has no clock of its own
-    watermark: int | None = None  # where it stood before this epoch
+    rules: Rules = DEFAULT_RULES
+    now_ms: int = 0  # the driver's clock; tasks do not read clocks
+    watermark: int | None = None  # the watermark before this epoch
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with collector_off():
-            yield from self._folded(batches)
+        with task_body():
+            yield from self._fold_batches(batches)
 
-    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _fold_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         failpoint("fold_task")
-        found = arrived(batches, self.bytes_max)
+        found = take_batches(batches, self.bytes_max)
         if found is None:
-            yield _output("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
+            yield _output_batch("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
         if not found:
             return
         began = time.monotonic()
         table = pa.Table.from_batches(found)
         reported = table.filter(table[REPORT].is_valid())
-        for payload in listed(reported[REPORT]):
-            yield _output("report", payload)
+        for payload in to_list(reported[REPORT]):
+            yield _output_batch("report", payload)
         parcelled = PARCEL in table.column_names
-        rows = unpacked(table) if parcelled else table.filter(table[REPORT].is_null())
-        report, writer = _begun(rows.num_rows)
-        report.failing = _failing(rows)
+        rows = unpack_parcels(table) if parcelled else table.filter(table[REPORT].is_null())
+        report, writer = _start_report(rows.num_rows)
+        report.failing = _read_failures(rows)
         if not report.failing and rows.num_rows:
             run = _Fold(self, layout_of(self.plan), writer, report)
-            run.run(run.in_time(rows))
+            run.run(run.split_off_late(rows))
             run.write()
         report.seconds = round(time.monotonic() - began, 4)
-        yield _output("fold", msgspec.json.encode(report))
+        yield _output_batch("fold", msgspec.json.encode(report))
 
     @property
     def deadline(self) -> Deadline | None:
-        """When the windows of this epoch closed, if any do."""
+        """The deadline of rows in this epoch; None if no windows close."""
         return deadline_of(self.rules.closing, self.watermark)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeTask:
-    """The function of an epoch without data: its rows are the numbers of buckets."""
+    """The function of an epoch without data; its input rows are bucket numbers."""
 
     fold: FoldTask
-    release: bool  # what was withheld; the rest is asked of the fold's rules, now and watermark
+    # Emit withheld changes. Due timers follow from the fold's rules, now_ms and watermark.
+    release: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with collector_off():
+        with task_body():
             failpoint("fold_task")
-            buckets = [bucket for batch in batches for bucket in listed(batch[0])]
-            report, writer = _begun(0)
+            buckets = [bucket for batch in batches for bucket in to_list(batch[0])]
+            report, writer = _start_report(0)
             run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
             run.pass_time(buckets, release=self.release)
             run.write()
-            yield _output("fold", msgspec.json.encode(report))
+            yield _output_batch("fold", msgspec.json.encode(report))
 
 
-def _begun(arrived: int) -> tuple[FoldReport, str]:
-    """The report of this task, and the writer that its files name."""
+def _start_report(arrived: int) -> tuple[FoldReport, str]:
+    """Return an empty report of this task, and the writer name for its files."""
     context = TaskContext.get()
     report = FoldReport(task=context.partitionId() if context else 0, arrived=arrived)
     return report, f"f{context.taskAttemptId() if context else 0}"
 
 
-def _output(kind: str, payload: bytes) -> pa.RecordBatch:
+def _output_batch(kind: str, payload: bytes) -> pa.RecordBatch:
     arrays = [pa.array([kind]), pa.array([payload], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT)
 
 
-def _failing(rows: pa.Table) -> list[tuple[int, str]]:
-    """Positions and reasons of rows whose expressions failed."""
+def _read_failures(rows: pa.Table) -> list[tuple[int, str]]:
+    """Return the positions of rows whose expressions failed, with the reasons."""
     if FAILURE not in rows.column_names:
         return []
     failed = rows.filter(rows[FAILURE].is_valid())
-    return list(zip(listed(failed[POSITION]), listed(failed[FAILURE]), strict=True))
+    return list(zip(to_list(failed[POSITION]), to_list(failed[FAILURE]), strict=True))
 
 
 class _Fold:
@@ -185,17 +190,18 @@ class _Fold:
         self.report = report
         self.program = layout.program
         self.order = encoder(tuple(kind for _, kind in layout.group))
+        self.context = FoldContext(self.order, task.rules, task.now_ms, task.watermark)
         hot_layout = Layout(
             plan=task.plan.fingerprint,
             group_types=tuple(kind for _, kind in layout.group),
             argument_types=tuple(argument.type for argument in task.plan.arguments),
-            array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept),
+            array_results=any(kind.kind is Kind.ARRAY for _, kind in task.plan.kept_results),
         )
         self.states = BucketStates(task, layout, hot_layout, GROUP_STATE, "bucket")
         self.keys: list[Key] = []
         self.changelog: list[ChangelogRow] = []
         self.seqs: list[int] = []
-        self.times: list[int] = []  # when changelog rows were due, where time alone made them so
+        self.times: list[int] = []  # due times of changelog rows, if time made them due
         self.groups: list[Any] = []
         self.group_buckets: list[int] = []
         self.multisets: list[Any] = []
@@ -204,9 +210,10 @@ class _Fold:
         self.timer_buckets: list[int] = []
 
     def run(self, rows: pa.Table) -> None:
+        """Fold the rows, bucket by bucket."""
         numbers, self.keys = numbered_groups(rows, [kind for _, kind in self.layout.group])
         buckets = rows[BUCKET].to_numpy()
-        order = np.lexsort((numbers, buckets))  # the rows of a group come together
+        order = np.lexsort((numbers, buckets))  # puts the rows of a group together
         rows = rows.take(pa.array(order))
         buckets = buckets[order]
         columns = [numbers[order].tolist(), *self._columns(rows)]
@@ -215,9 +222,11 @@ class _Fold:
         for start, end in pairwise(cuts):
             self._fold_bucket(int(buckets[start]), [column[start:end] for column in columns])
 
-    def in_time(self, rows: pa.Table) -> pa.Table:
-        """The rows that are folded. Of those that came late for a window, the others are written
-        down; of a row that hops, each window is looked at by itself."""
+    def split_off_late(self, rows: pa.Table) -> pa.Table:
+        """Return the rows in time for their window; write the others to the part `late`.
+
+        A row of a hopping window has a copy per window, and each copy is checked.
+        """
         deadline = self.task.deadline
         if deadline is None:
             return rows
@@ -229,7 +238,7 @@ class _Fold:
 
     def _write_late(self, missed: pa.Table, watermark: int) -> None:
         task = self.task
-        late = [read_late(told) for told in listed(missed[LATE])]
+        late = [read_late(payload) for payload in to_list(missed[LATE])]
         numbers, keys = numbered_groups(missed, [kind for _, kind in self.layout.group])
         groups = [keys[number] for number in numbers.tolist()]
         table = self.layout.late_table(task.epoch, watermark, late, groups)
@@ -239,7 +248,7 @@ class _Fold:
         self.report.counters["late_copies"] = sum(row.whole for row in late)
 
     def _columns(self, rows: pa.Table) -> list[list[Any]]:
-        """Argument values, positions and weights as lists side by side."""
+        """Return argument values, positions and weights as one list per column."""
         arguments = [
             from_arrow(rows[f"a{i}"], argument.type)
             for i, argument in enumerate(self.task.plan.arguments)
@@ -248,46 +257,37 @@ class _Fold:
         return [*arguments, positions.tolist(), weights.tolist()]
 
     def pass_time(self, buckets: Iterable[int], *, release: bool) -> None:
-        """Fold what time has made due in these buckets."""
+        """Fold the due timers of these buckets; with `release`, emit withheld changes."""
         task = self.task
 
-        def due(view: State) -> Folded:
-            return fold_time_of(self.program)(
-                self.program, view,
-                order=self.order, rules=task.rules, now_ms=task.now_ms, release=release,
-                watermark=task.watermark,
-            )  # fmt: skip
+        def fold_due(view: State) -> FoldResult:
+            return fold_time_of(self.program)(self.program, view, self.context, release=release)
 
         fired: dict[Clock, int | None] = {
             Clock.PROCESSING: task.now_ms if task.rules.ttl_ms else None,
             Clock.EVENT: task.watermark if task.rules.closing else None,
         }
         for bucket in sorted(buckets):
-            self._take(bucket, due, fired)
+            self._take(bucket, fold_due, fired)
 
     def _fold_bucket(self, bucket: int, columns: Sequence[list[Any]]) -> None:
-        task = self.task
         gathered: dict[Any, Delta] = self.program.gather(*columns)
         deltas = {self.keys[number]: delta for number, delta in gathered.items()}
 
-        def folded(view: State) -> Folded:
-            return fold_of(self.program)(
-                self.program, view, deltas,
-                order=self.order, rules=task.rules, now_ms=task.now_ms,
-                watermark=task.watermark,
-            )  # fmt: skip
+        def fold_deltas(view: State) -> FoldResult:
+            return fold_of(self.program)(self.program, view, deltas, self.context)
 
-        self._take(bucket, folded)
+        self._take(bucket, fold_deltas)
 
     def _take(
         self,
         bucket: int,
-        fold_bucket: Callable[[State], Folded],
+        fold_bucket: Callable[[State], FoldResult],
         fired: Mapping[Clock, int | None] = NOTHING_FIRED,
     ) -> None:
-        """Fold one bucket, on its state at base; up to when timers fire is said for each clock."""
+        """Fold one bucket on its state at base; `fired` has each clock's last fired time."""
         task = self.task
-        state = self.states.caught_up(bucket)
+        state = self.states.catch_up(bucket)
         with state.view(task.base) as view:
             folded = fold_bucket(view)
             state.remember(task.epoch, task.uuid, folded.upserts, view)
@@ -324,6 +324,7 @@ class _Fold:
         self.report.dropped_keys += [(repr(key), n) for key, n in counters.dropped_keys]
 
     def write(self) -> None:
+        """Write one file per part and complete the report."""
         task, layout, report = self.task, self.layout, self.report
         tables = {
             CHANGELOG: layout.changelog_table(task.epoch, self.seqs, self.changelog),
@@ -333,7 +334,7 @@ class _Fold:
         }
         if self.times:
             keys = [self.order(key) for _, key, _ in self.changelog]
-            tables[CHANGELOG] = with_times(tables[CHANGELOG], self.times, keys)
+            tables[CHANGELOG] = add_sort_columns(tables[CHANGELOG], self.times, keys)
         for part, table in tables.items():
             if table.num_rows:
                 name = file_name(part, task.epoch, task.uuid, self.writer)
@@ -346,17 +347,17 @@ class _Fold:
 
 
 def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers, list[Key]]:
-    """Each row's group as a number, and the groups by number.
+    """Return the number of each row's group, and the groups by number.
 
-    Arrow finds the distinct values, so that Python makes a key a group and not a key a row.
+    Arrow finds the distinct values, so Python builds one key per group and not per row.
     """
     if not types:
         return np.zeros(rows.num_rows, np.int64), [()]
     if any(kind.floating for kind in types):  # equal floats may differ in their bits
         columns = [from_arrow(rows[f"g{i}"], kind) for i, kind in enumerate(types)]
         numbers: dict[Key, int] = {}
-        found = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
-        return np.array(found, np.int64), list(numbers)
+        of_rows = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
+        return np.array(of_rows, np.int64), list(numbers)
     combined = np.zeros(rows.num_rows, np.int64)
     keys: list[Key] = [()]
     values: list[Any]
@@ -364,7 +365,7 @@ def numbered_groups(rows: pa.Table, types: Sequence[SqlType]) -> tuple[Integers,
         encoded = rows[f"g{i}"].combine_chunks().dictionary_encode(null_encoding="encode")
         values = from_arrow(encoded.dictionary, kind)
         combined = combined * len(values) + encoded.indices.to_numpy()
-        # Number anew what occurs, so that the numbers stay small with any number of columns.
+        # Renumber the groups that occur, so numbers stay small with any number of columns.
         distinct, combined = np.unique(combined, return_inverse=True)
         keys = [(*keys[n // len(values)], values[n % len(values)]) for n in distinct.tolist()]
     return combined, keys

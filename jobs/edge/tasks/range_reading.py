@@ -1,13 +1,16 @@
-"""Range reading: the records of one range as signed rows, with a report of what they were.
+"""Decode the records of one range into signed rows and report their counts.
 
-records ─┬ many plain ones at once ─┬─► signed rows
-         └ else one by one ─────────┤
-                                    └─► rejects ─► a quarantine file of this task
+records ─┬ usual ones, scanned together ──┬─► signed rows
+         └ odd ones, decoded one by one ──┤
+                                          └─► rejects ─► a quarantine file of this task
+
+Without the scanner (a format, a type or a host that it does not know) batches of usual messages are
+decoded column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,61 +18,64 @@ from itertools import repeat
 from typing import Protocol
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from jobs.core.formats.canal_batch import PlainMessages, TogetherDecoder
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
+from jobs.core.formats.scanned import Array, Scanned, Scanner
+from jobs.core.kernels.codes import GOOD, NO_TIME, ODD
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
-from jobs.core.rows.row_time import time_of
+from jobs.core.rows.row_time import time_reader
 from jobs.core.sql.marker import Marker
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.values.rounding import Failed
+from jobs.core.values.rounding import EvaluationError
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.rows.columns import numbered
 from jobs.edge.rows.late_rows import Deadline, Messages
+from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.table.epoch_files import (
-    QUARANTINE,
-    AddedFile,
-    Reject,
-    file_name,
-    layout_of,
-    write_file,
-)
+from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, layout_of, write_file
+from jobs.table.parts import QUARANTINE
 from schemas.limits import (
-    ODD_PIECES_MAX,
-    PLAIN_MESSAGES_AT_ONCE,
+    CANAL_BATCH_MESSAGES,
+    EXACT_PIECES_MAX,
     QUARANTINE_BYTES_MAX,
     QUARANTINE_FILE_BYTES,
     REASON_CHARACTERS_MAX,
+    SCAN_BYTES_MAX,
+    SCAN_ODD_PART_MAX,
 )
 from schemas.table.object_path import TablePath
 
-FUTURE = "the row's time lies in the future"  # how that reason begins; only the clock knows it
+FUTURE = "the row's time lies in the future"  # the start of this reason
+_MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """How the records of a source are read; what the job spec says of it."""
+    """The rules of the job spec for reading the records of a source."""
 
     messages: MessageRules
-    time: str = "es"  # or ts, kafka, ingestion; see core.row_time
+    time: str = "es"  # or ts, kafka, ingestion; see jobs.core.rows.row_time
     time_column: Column | None = None
     marker: Marker | None = None  # of punctuated watermarks
 
     def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
-        """The columns of a row: those that the query uses, and behind them what tells its time."""
+        """Return the columns of a row: the used ones, then those of the marker and of the time."""
         marking = () if self.marker is None else self.marker.columns
         return (*used, *marking, *(() if self.time_column is None else (self.time_column,)))
 
 
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
-    """What one decode task did; the driver wants exactly one from each."""
+    """The report of one decode task; the driver requires exactly one from each."""
 
     task: int
-    topic: str | None = None  # None: the range held no records
+    topic: str | None = None  # None: the range had no records
     partition: int = -1
     start: int = -1
     read: int = 0
@@ -77,22 +83,23 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     skipped: int = 0
     filtered: int = 0
     quarantined: int = 0
+    scanned: int = 0  # decoded and filtered by the scanner
     rows: int = 0  # signed rows
-    shipped: int = 0  # weighted rows sent on
+    shipped: int = 0  # emitted weighted rows
     unreadable: str | None = None  # why the range could not be read
-    silent: bool = False  # that it may be read later
-    too_large: bool = False  # its rows have more bytes than a task may hold; none was sent on
+    silent: bool = False  # unreadable, but a later attempt may succeed
+    too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
     event_time_max: int | None = None
-    event_time_marked: int | None = None  # the greatest one up to the last marked row
+    event_time_marked: int | None = None  # the maximum up to the last marked row
     event_times_missing: int = 0
-    gone: str | None = None  # a declared column that the source no longer has
+    gone: str | None = None  # a declared column that the source has dropped
     first_reject: str | None = None
     quarantine: list[AddedFile] = []
-    seconds: float = 0.0  # that reading and decoding took
+    seconds: float = 0.0  # of reading and decoding
 
 
-class Asked(Protocol):
-    """What a task is asked to read, and how."""
+class RangeTask(Protocol):
+    """The ranges of a task and the rules for reading them."""
 
     @property
     def plan(self) -> Plan: ...
@@ -129,14 +136,14 @@ class Asked(Protocol):
 
 
 class RangeTooLarge(Exception):
-    """The rows of a range have more bytes than a task may hold; it has to be read in parts."""
+    """The rows of a range have more bytes than a task may hold; read it in parts."""
 
 
 @dataclass(slots=True)
-class RangeReading:
-    """A range while it is being read."""
+class RangeReader:
+    """Decodes the records of one range."""
 
-    task: Asked
+    task: RangeTask
     number: int
     writer: str
     report: RangeReport = field(init=False)
@@ -145,8 +152,8 @@ class RangeReading:
     rejected_bytes: int = 0
     kept: list[tuple[Decoded, Message]] = field(default_factory=list)
     messages: Messages = field(default_factory=Messages)
-    odd_pieces: int = 0  # how many pieces are not tried together, now, and after the next odd one
-    odd_pieces_next: int = 1
+    odd_pieces: int = 0  # batches still to decode one by one
+    odd_pieces_next: int = 1  # the same number after the next odd batch; doubles each time
 
     def __post_init__(self) -> None:
         planned = self.range
@@ -158,36 +165,107 @@ class RangeReading:
         return self.task.ranges[self.number]
 
     def take(self, records: list[Message]) -> None:
-        """Decode some records."""
+        """Decode some records; raise RangeTooLarge if the rows need too many bytes.
+
+        In the second run of an epoch only keep them: `finish` needs all rows of the range.
+        """
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = _decoder(self.task.rules, self.task.plan.columns, self.task.plan.image)
-        together = decoder if self._nothing_more else None
-        for start in range(0, len(records), PLAIN_MESSAGES_AT_ONCE):
-            piece = records[start : start + PLAIN_MESSAGES_AT_ONCE]
-            if not (isinstance(together, TogetherDecoder) and self._take_together(together, piece)):
-                self._take_each(decoder, piece)
+        together = decoder if self._decodes_batches else None
+        scanner = None
+        if self._scans:
+            scanner = _scanner(self.task.rules, self.task.plan.columns, self.task.plan.image)
+        for start in range(0, len(records), CANAL_BATCH_MESSAGES):
+            piece = records[start : start + CANAL_BATCH_MESSAGES]
+            if scanner is not None:
+                self._take_scanned(scanner, decoder, piece)
+            elif isinstance(together, BatchDecoder) and self._take_together(together, piece):
+                pass
+            elif self.task.failing:
+                self.kept += _decode_each(decoder, piece)
+            else:
+                self._take_each(_decode_each(decoder, piece))
             if self.signed_rows.bytes > self.task.bytes_max:
                 raise RangeTooLarge
 
     @property
-    def _nothing_more(self) -> bool:
-        """Whether nothing has to be known of a single message but its rows and its own time."""
-        task, rules = self.task, self.task.rules
-        return (
-            rules.time in ("es", "ts", "ingestion") and rules.marker is None
-            and task.deadline is None and not task.failing
-        )  # fmt: skip
+    def _scans(self) -> bool:
+        """Whether the task needs no message by itself."""
+        return self.task.rules.marker is None and not self.task.failing
 
-    def _take_together(self, decoder: TogetherDecoder, records: list[Message]) -> bool:
-        """All of them at once, if they are plain. Where that is seldom so it is seldom tried."""
+    @property
+    def _decodes_batches(self) -> bool:
+        """Whether the task needs only rows and times of messages, so batches can be decoded."""
+        task, rules = self.task, self.task.rules
+        plain_time = rules.time in ("es", "ts", "ingestion") and rules.marker is None
+        return plain_time and task.deadline is None and not task.failing
+
+    def _take_scanned(
+        self, scanner: Scanner, decoder: MessageDecoder, records: list[Message]
+    ) -> None:
+        """Scan some records, and decode the odd ones in their places among the others."""
+        values = [record.value() for record in records]
+        large = sum(len(value) for value in values if value) > SCAN_BYTES_MAX
+        scanned = None if large else scanner.scan(values)
+        times = None if scanned is None else _times_of(scanned, records, self.task.rules)
+        odd = [] if scanned is None else scanned.outcomes == ODD
+        if times is not None and self.task.horizon_ms is not None:
+            odd = odd | (times > self.task.horizon_ms)
+        if scanned is None or np.count_nonzero(odd) > len(records) * SCAN_ODD_PART_MAX:
+            self._take_each(_decode_each(decoder, records))
+            return
+        columns = [scanned_to_arrow(column) for column in scanned.columns]
+        start = 0
+        for number in np.flatnonzero(odd).tolist():
+            self._add_scanned(scanned, columns, times, records[start:number], start)
+            self._take_each(_decode_each(decoder, [records[number]]))
+            start = number + 1
+        self._add_scanned(scanned, columns, times, records[start:], start)
+
+    def _add_scanned(
+        self,
+        scanned: Scanned,
+        columns: list[pa.Array],
+        times: Array | None,
+        records: list[Message],
+        first: int,
+    ) -> None:
+        """Add the rows, times and counts of usual messages, of which `first` is the first."""
+        last = first + len(records)
+        is_good = scanned.outcomes[first:last] == GOOD
+        good = int(np.count_nonzero(is_good))
+        self.report.decoded += good
+        self.report.filtered += len(records) - good
+        self.report.scanned += len(records)
+        start, end = np.searchsorted(scanned.owners, (first, last)).tolist()
+        rows = [column.slice(start, end - start) for column in columns[: len(self.task.plan.image)]]
+        self.signed_rows.add_scanned(rows, scanned.signs[start:end].astype(np.int64))
+        if self.task.deadline is not None:
+            ends = np.searchsorted(scanned.owners[start:end], range(first, last), "right")
+            counts = np.diff(ends, prepend=0).tolist()
+            for record, count in zip(records, counts, strict=True):
+                self.messages.add(record.offset() or 0, count)
+        known = 0
+        if times is not None and good:
+            of_good = times[first:last][is_good]
+            known = int(np.count_nonzero(of_good != NO_TIME))
+            if known:
+                self._see_time(int(of_good.max()))
+        self.report.event_times_missing += good - known
+
+    def _take_together(self, decoder: BatchDecoder, records: list[Message]) -> bool:
+        """Decode plain records as a batch and return whether they were plain.
+
+        After odd batches, decode the next ones one by one, up to EXACT_PIECES_MAX.
+        """
         if self.odd_pieces:
             self.odd_pieces -= 1
             return False
-        plain = decoder.together(list(map(Message.value, records)))
-        if plain is None or not self._timed(plain):
+        plain = decoder.decode_batch(list(map(Message.value, records)))
+        if plain is None or not self._take_times(plain):
             self.odd_pieces = self.odd_pieces_next
-            self.odd_pieces_next = min(2 * self.odd_pieces_next, ODD_PIECES_MAX)
+            self.odd_pieces_next = min(2 * self.odd_pieces_next, EXACT_PIECES_MAX)
             return False
         self.odd_pieces_next = 1
         self.report.decoded += plain.count
@@ -195,64 +273,64 @@ class RangeReading:
         self.signed_rows.add_plain(plain)
         return True
 
-    def _timed(self, plain: PlainMessages) -> bool:
-        """Take the messages' times, if none of them is too late to be one."""
+    def _take_times(self, plain: CanalBatch) -> bool:
+        """Take the times of the messages; return False if one is beyond the horizon."""
         times = {"es": plain.es, "ts": plain.ts}.get(self.task.rules.time, [])
         known = [time for time in times if time is not None]
         latest = max(known, default=None)
         if latest is not None:
             if self.task.horizon_ms is not None and latest > self.task.horizon_ms:
                 return False
-            self._reached(latest)
+            self._see_time(latest)
         self.report.event_times_missing += plain.count - len(known)
         return True
 
-    def _reached(self, time: int) -> None:
+    def _see_time(self, time: int) -> None:
         latest = self.report.event_time_max
         self.report.event_time_max = time if latest is None else max(time, latest)
 
-    def _take_each(self, decoder: MessageDecoder, records: list[Message]) -> None:
+    def _take_each(self, messages: Iterable[tuple[Decoded, Message]]) -> None:
+        """Take decoded messages one by one: their rows, their times, their counts."""
         task, report = self.task, self.report
-        outcomes = _outcomes(decoder, records)
         changes: list[tuple[int, Row]] = []
         take = changes.extend
-        keep = bool(task.failing)
         latest = NEVER if report.event_time_max is None else report.event_time_max
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
         time_of, by_es = _time_of(task.rules), task.rules.time == "es"
         closes = task.deadline is not None
         marks = _marks(task.rules, task.plan.image)
-        for record, decoded in zip(records, outcomes, strict=True):
-            if keep:
-                self.kept.append((decoded, record))
-            elif type(decoded) is Changes:
+        for decoded, record in messages:
+            if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
                 if time is None:
                     report.event_times_missing += 1
                 elif time > latest:
                     if time > horizon:
-                        self._reject(_too_late(time), record)
+                        self._reject(_reject_future(time), record)
                         continue
                     latest = time
-                if marks is not None and latest != NEVER and _any_marked(marks, decoded):
+                if marks is not None and latest != NEVER and _has_marked_row(marks, decoded):
                     report.event_time_marked = latest
                 report.decoded += 1
                 take(decoded.changes)
                 if closes:
                     self.messages.add(record.offset() or 0, len(decoded.changes))
             else:
-                self._odd(decoded, record)
+                self._count_other(decoded, record)
         self.signed_rows.add(changes)
         report.event_time_max = None if latest == NEVER else latest
 
     def finish(self) -> None:
-        """End of the range: the rest of a second run, and the last rejects."""
+        """End the range: take the messages of a second run, and write the last rejects."""
         if self.kept:
-            self._take_kept()
+            for place, reason in self._failing_messages().items():
+                self.kept[place] = Rejected(reason), self.kept[place][1]
+            self._take_each(self.kept)
         self._write_rejects()
         self.report.rows = self.signed_rows.count
 
-    def _odd(self, decoded: Decoded, record: Message) -> None:
+    def _count_other(self, decoded: Decoded, record: Message) -> None:
+        """Count a record without changes, or reject it."""
         report = self.report
         if isinstance(decoded, Skipped):
             report.skipped += 1
@@ -265,7 +343,7 @@ class RangeReading:
             report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({place})"
             report.skipped += 1
         else:
-            raise TypeError(f"{decoded!r} is not an outcome of decoding")
+            raise TypeError(f"a decoder returned {decoded!r}, which is no Decoded")
 
     def _reject(self, why: Rejected, record: Message) -> None:
         report = self.report
@@ -298,51 +376,23 @@ class RangeReading:
         self.rejects = []
         self.rejected_bytes = 0
 
-    def _take_kept(self) -> None:
-        """The second run of an epoch in which rows failed: find those rows by their positions,
-        send every message that has one to quarantine whole, and take the others."""
-        failing = self._failing_messages()
-        for place, (decoded, record) in enumerate(self.kept):
-            if not isinstance(decoded, Changes):
-                self._odd(decoded, record)
-                continue
-            at = self._time(decoded, record)
-            if place in failing:
-                self._reject(Rejected(failing[place]), record)
-            elif at is not None and self._beyond(decoded, record):
-                self._reject(_too_late(at), record)
-            else:
-                self.report.decoded += 1
-                self.signed_rows.add(decoded.changes)
-                self.messages.add(record.offset() or 0, len(decoded.changes))
-                if at is None:
-                    self.report.event_times_missing += 1
-                else:
-                    self._reached(at)
-                marks = _marks(self.task.rules, self.task.plan.image)
-                if marks is not None and _any_marked(marks, decoded):
-                    self.report.event_time_marked = self.report.event_time_max
-
-    def _time(self, changes: Changes, record: Message) -> int | None:
-        time_of = _time_of(self.task.rules)
-        return None if time_of is None else time_of(changes, record)
-
-    def _beyond(self, changes: Changes, record: Message) -> bool:
-        """Whether a message's time is one that is not taken."""
-        time, horizon = self._time(changes, record), self.task.horizon_ms
+    def _is_beyond_horizon(self, changes: Changes, record: Message) -> bool:
+        """Return whether a message's time is beyond the horizon."""
+        time_of, horizon = _time_of(self.task.rules), self.task.horizon_ms
+        time = None if time_of is None else time_of(changes, record)
         return time is not None and horizon is not None and time > horizon
 
     def _failing_messages(self) -> dict[int, str]:
-        """Return why messages are refused, by their places in `kept`.
+        """Return the reasons of messages with failing rows, by their indexes in `kept`.
 
-        Positions name one of several equal rows, so every message with a row equal to it is
-        refused. Rows are equal as in the first run: in the columns of the query, not in those
-        that only tell the row's time.
+        The positions of the first run identify the rows. A position names one of several equal
+        rows, so reject every message with an equal row. As in the first run, compare the columns of
+        the query only, not a column of the row's time.
         """
         changes: list[tuple[int, Row]] = []
         owners: list[int] = []
         for place, (decoded, record) in enumerate(self.kept):
-            if isinstance(decoded, Changes) and not self._beyond(decoded, record):
+            if isinstance(decoded, Changes) and not self._is_beyond_horizon(decoded, record):
                 changes += decoded.changes
                 owners += repeat(place, len(decoded.changes))
         rows = SignedRows(self.task.plan.image)
@@ -353,42 +403,57 @@ class RangeReading:
         for position, reason in self.task.failing:
             at = (position if position >= 0 else ~position) - start
             if 0 <= at < len(numbers):
-                reasons[numbers[at]] = f"{reason}; the row is {self._shown(changes[at][1])}"
-        images = bool(self.task.plan.primary_key)  # of which a retraction is never evaluated
+                reasons[numbers[at]] = f"{reason}; the row is {self._format_row(changes[at][1])}"
+        images = bool(self.task.plan.primary_key)  # retractions of images are not evaluated
         refused: dict[int, str] = {}
         for (sign, _), number, owner in zip(changes, numbers, owners, strict=True):
             if number in reasons and (sign > 0 or not images):
                 refused.setdefault(owner, reasons[number])
         return refused
 
-    def _shown(self, row: Sequence[object]) -> str:
-        named = zip(self.task.plan.used, row, strict=False)  # a column of time may come behind
+    def _format_row(self, row: Sequence[object]) -> str:
+        named = zip(self.task.plan.used, row, strict=False)  # a column of time may follow
         shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
         return shown[: REASON_CHARACTERS_MAX // 2]
 
 
 def _time_of(rules: SourceRules) -> Callable[[Changes, Message], int | None] | None:
-    """How to read a message's time, where it has one."""
-    return _stamp if rules.time == "kafka" else time_of(rules.time, rules.time_column)
+    """Return the function that reads a message's time; None if messages have none."""
+    return _stamp if rules.time == "kafka" else time_reader(rules.time, rules.time_column)
 
 
 def _stamp(_: Changes | None, record: Message) -> int | None:
-    """Kafka's own timestamp, in epoch milliseconds."""
+    """Return Kafka's timestamp of the record in epoch milliseconds."""
     kind, stamp = record.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
-def _any_marked(marks: Callable[[Row], bool], changes: Changes) -> bool:
-    """Whether a message brings a marked row; one that is taken back marks nothing, nor does one
-    on which the marker fails."""
+def _times_of(scanned: Scanned, records: list[Message], rules: SourceRules) -> Array | None:
+    """Return the times of scanned messages, NO_TIME where one has none; None if no message has."""
+    if rules.time_column is not None:
+        column, unit = scanned.columns[-1], _MICROS_A_MILLISECOND
+        if rules.time_column.type.integer:
+            unit = 1
+        return scanned.latest_of_rows(column.numbers // unit, column.valid)
+    if rules.time == "kafka":
+        stamps = [_stamp(None, record) for record in records]
+        return np.array([NO_TIME if stamp is None else stamp for stamp in stamps], np.int64)
+    return {"es": scanned.es, "ts": scanned.ts}.get(rules.time)
+
+
+def _has_marked_row(marks: Callable[[Row], bool], changes: Changes) -> bool:
+    """Return whether a message inserts a marked row.
+
+    Retractions do not count, nor do rows for which the marker expression fails.
+    """
     for sign, row in changes.changes:
-        with suppress(Failed):
+        with suppress(EvaluationError):
             if sign > 0 and marks(row):
                 return True
     return False
 
 
-def _too_late(time: int) -> Rejected:
+def _reject_future(time: int) -> Rejected:
     return Rejected(f"{FUTURE}: {time} is beyond watermark.future_skew")
 
 
@@ -400,13 +465,26 @@ def _decoder(
 
 
 @lru_cache(maxsize=8)
+def _scanner(
+    rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+) -> Scanner | None:
+    """Return the scanner of the source; None for a format or a type that it does not know."""
+    decoder = _decoder(rules, columns, used)
+    return decoder.make_scanner() if isinstance(decoder, CanalDecoder) else None
+
+
+@lru_cache(maxsize=8)
 def _marks(rules: SourceRules, used: tuple[Column, ...]) -> Callable[[Row], bool] | None:
-    return None if rules.marker is None else rules.marker.marks(rules.row(used))
+    return None if rules.marker is None else rules.marker.predicate(rules.row(used))
 
 
-def _outcomes(made: MessageDecoder, records: list[Message]) -> Iterator[Decoded]:
-    """What each record is; a format that needs keys is given them."""
+def _decode_each(
+    decoder: MessageDecoder, records: list[Message]
+) -> Iterator[tuple[Decoded, Message]]:
+    """Decode each record, with its key if the format needs it; yield it with its record."""
     values = map(Message.value, records)
-    if isinstance(made, KeyedDecoder):
-        return map(made.decode_keyed, values, map(Message.key, records))
-    return map(made.decode, values)
+    if isinstance(decoder, KeyedDecoder):
+        decoded = map(decoder.decode_keyed, values, map(Message.key, records))
+    else:
+        decoded = map(decoder.decode, values)
+    return zip(decoded, records, strict=True)

@@ -1,18 +1,18 @@
 // The live changelog of a job.
 //
-//   event stream ──► changes (a -U and its +U are one) ──► kept, so many ──► those that fit ──► rows
-//        └ lost: again with Last-Event-ID, then by `since`     └ paused: put aside    └ so many
+//   event stream ──► changes (a -U with its +U) ──► the newest are kept ──► filtered ──► rows
+//        └ lost: resume by Last-Event-ID, then by `since`   └ paused: set aside   └ the newest
 //
-// What is not shown is counted and said. There is never more than one connection; a page that
-// nobody looks at has none.
-import { ask, backOff, found, Lost, lost, toLogin } from "./connection.js";
+// The page counts what it does not show. It has one connection at most, and none while it is
+// hidden.
+import { backOff, goToLogin, Lost, markFound, markLost, request } from "./connection.js";
 import { compare } from "./decimals.js";
 
 const KEPT_MAX = 2_000; // changes that a filter can bring back
 const SHOWN_MAX = 300; // changes in the table
 const DRAW_MS = 150;
-const HIDDEN_MS = 10_000; // a page that is looked at again soon keeps its connection
-const NATIVE_TRIES = 2; // the browser's own, before longer and longer pauses
+const HIDDEN_MS = 10_000; // a page that is visible again soon keeps its connection
+const NATIVE_TRIES = 2; // by the browser itself, before longer and longer pauses
 
 const table = document.getElementById("changes");
 const body = table.tBodies[0];
@@ -26,26 +26,26 @@ const { job, key } = table.dataset;
 const frame = JSON.parse(table.dataset.frame);
 const numeric = new Set(frame.numeric);
 
-let place = table.dataset.since;
-let epoch = Number(place);
+let position = table.dataset.since; // EPOCH or EPOCH:SEQ
+let epoch = Number(position);
 let source = null;
 let tries = 0;
 let timer = 0;
 let half = null; // a -U whose +U has not come yet
 
 let kept = [];
-let fresh = []; // kept, and not drawn yet
-let aside = []; // came while paused
+let fresh = []; // kept but not drawn yet
+let aside = []; // received while paused
 let received = 0;
-let dropped = 0; // received, and kept no more
+let dropped = 0; // received but no longer kept
 let paused = false;
 let drawing = 0;
 
 // --- the stream ---------------------------------------------------------------------------------
 
-function address(more = {}) {
-  const asked = new URLSearchParams({ since: place, ...(key === "" ? {} : { key }), ...more });
-  return `/v1/jobs/${encodeURIComponent(job)}/changes?${asked}`;
+function address(extra = {}) {
+  const query = new URLSearchParams({ since: position, ...(key === "" ? {} : { key }), ...extra });
+  return `/v1/jobs/${encodeURIComponent(job)}/changes?${query}`;
 }
 
 function connect() {
@@ -54,31 +54,31 @@ function connect() {
   const mine = (source = new EventSource(address()));
   mine.addEventListener("open", () => {
     tries = 0;
-    found("changes");
+    markFound("changes");
   });
   mine.addEventListener("change", (event) => {
-    if (event.lastEventId !== "") place = event.lastEventId;
-    take(JSON.parse(event.data));
+    if (event.lastEventId !== "") position = event.lastEventId;
+    receive(JSON.parse(event.data));
   });
   mine.addEventListener("progress", (event) => {
-    place = event.lastEventId;
+    position = event.lastEventId;
     epoch = JSON.parse(event.data).epoch;
-    soon();
+    drawSoon();
   });
   mine.addEventListener("columns", (event) => {
-    // Of an epoch after those that the page was made with: its rows have other columns.
+    // Rows of a newer epoch than the page's have other columns.
     if (JSON.parse(event.data).epoch > Number(table.dataset.newest)) location.reload();
   });
   mine.addEventListener("gone", (event) => {
     disconnect();
-    historyIsGone(JSON.parse(event.data));
+    skipMissingHistory(JSON.parse(event.data));
   });
   mine.addEventListener("error", () => {
-    lost("changes");
+    markLost("changes");
     tries += 1;
     if (mine.readyState === EventSource.CONNECTING && tries <= NATIVE_TRIES) return;
     disconnect();
-    timer = setTimeout(whyNot, backOff(tries));
+    timer = setTimeout(findReason, backOff(tries));
   });
 }
 
@@ -88,39 +88,39 @@ function disconnect() {
   source = null;
 }
 
-// An event source does not say why it was refused.
-async function whyNot() {
+// An EventSource does not report the reason of a refusal, so request the same without it.
+async function findReason() {
   if (document.hidden) return;
   try {
     const headers = { Accept: "application/json" };
-    const response = await ask("changes", address({ limit: "1" }), { headers });
-    if (response.status === 401) toLogin();
+    const response = await request("changes", address({ limit: "1" }), { headers });
+    if (response.status === 401) goToLogin();
     else if (response.status === 404) location.reload();
-    else if (response.status === 410) historyIsGone(await response.json());
+    else if (response.status === 410) skipMissingHistory(await response.json());
     else if (response.ok) connect();
-    else again();
+    else retry();
   } catch (error) {
     if (!(error instanceof Lost)) throw error;
-    again();
+    retry();
   }
 }
 
-function again() {
-  lost("changes");
+function retry() {
+  markLost("changes");
   tries += 1;
-  timer = setTimeout(whyNot, backOff(tries));
+  timer = setTimeout(findReason, backOff(tries));
 }
 
-function historyIsGone(problem) {
+function skipMissingHistory(problem) {
   const from = problem.oldest;
   goneNotice.textContent = from === undefined
     ? problem.detail
-    : `The changes after epoch ${Math.floor(Number(place.split(":")[0]))} have been cleaned up before `
-      + `they were read here; what follows begins after epoch ${from}.`;
+    : `Retention has removed changes after epoch ${Math.floor(Number(position.split(":")[0]))} before `
+      + `this page received them. The list continues after epoch ${from}.`;
   goneNotice.hidden = false;
   half = null;
   if (problem.oldest_id === undefined) return;
-  place = problem.oldest_id;
+  position = problem.oldest_id;
   connect();
 }
 
@@ -132,85 +132,86 @@ document.addEventListener("visibilitychange", () => {
 
 // --- changes ------------------------------------------------------------------------------------
 
-function take({ op, epoch: number, row }) {
+function receive({ op, epoch: number, row }) {
   if (op === "-U") {
     half = { epoch: number, row };
     return;
   }
   const before = op === "+U" && half?.epoch === number ? half.row : null;
   half = null;
-  const change = { op, epoch: number, row, before, steps: steps(before, row), rows: null };
+  const change = { op, epoch: number, row, before, steps: compareRows(before, row), rows: null };
   change.text = JSON.stringify([Object.values(row), before && Object.values(before)]).toLowerCase();
   received += 1;
-  if (paused) bounded(aside, change);
+  if (paused) pushBounded(aside, change);
   else {
     fresh.push(change);
     keep(change);
   }
-  soon();
+  drawSoon();
 }
 
 function keep(change) {
-  const gone = bounded(kept, change);
-  gone?.rows?.forEach((row) => row.remove());
+  const removed = pushBounded(kept, change);
+  removed?.rows?.forEach((row) => row.remove());
 }
 
-function bounded(list, change) {
+function pushBounded(list, change) {
   list.push(change);
   if (list.length <= KEPT_MAX) return undefined;
   dropped += 1;
   return list.shift();
 }
 
-// Of each column that changed: up, down or other; and whether a MAX went down, or a MIN up.
-function steps(before, row) {
+// The direction of each changed column, and whether it is an extreme change: a MAX that decreased or
+// a MIN that increased.
+function compareRows(before, row) {
   const found = new Map();
   if (before === null) return found;
   for (const name of frame.columns) {
     const [old, now] = [before[name], row[name]];
     if (JSON.stringify(old) === JSON.stringify(now)) continue;
     const sign = numeric.has(name) ? compare(now, old) : null;
-    const way = sign === null ? "other" : sign < 0 ? "down" : "up";
-    const retreat = { MAX: "down", MIN: "up" }[frame.extremes[name]];
-    const emptied = now === null && retreat !== undefined;
-    found.set(name, { way, retreat: emptied || (retreat !== undefined && way === retreat) });
+    const direction = sign === null ? "other" : sign < 0 ? "down" : "up";
+    const inward = { MAX: "down", MIN: "up" }[frame.extremes[name]];
+    const emptied = now === null && inward !== undefined;
+    found.set(name, { direction, extreme: emptied || (inward !== undefined && direction === inward) });
   }
   return found;
 }
 
-function fits(change) {
+function matches(change) {
   const wanted = text.value.toLowerCase();
   if (wanted !== "" && !change.text.includes(wanted)) return false;
-  const ways = [...change.steps.values()];
-  if (only.value === "down") return ways.some((each) => each.way === "down");
-  if (only.value === "retreat") return ways.some((each) => each.retreat);
+  const steps = [...change.steps.values()];
+  if (only.value === "down") return steps.some((each) => each.direction === "down");
+  if (only.value === "extreme") return steps.some((each) => each.extreme);
   return true;
 }
 
 // --- the table ----------------------------------------------------------------------------------
 
-function soon() {
+function drawSoon() {
   drawing ||= setTimeout(draw, DRAW_MS);
 }
 
 function draw() {
   drawing = 0;
-  for (const change of fresh.slice(-SHOWN_MAX)) if (fits(change)) show(change);
+  for (const change of fresh.slice(-SHOWN_MAX)) if (matches(change)) show(change);
   fresh = [];
   trim();
-  count();
+  updateTally();
 }
 
-function drawAnew() {
+function redraw() {
   fresh = [];
   body.replaceChildren();
   for (const change of kept) change.rows = null;
-  for (const change of kept.filter(fits).slice(-SHOWN_MAX)) show(change);
-  count();
+  for (const change of kept.filter(matches).slice(-SHOWN_MAX)) show(change);
+  updateTally();
 }
 
 function show(change) {
-  change.rows = rowsOf(change);
+  change.rows = makeRows(change);
   body.prepend(...change.rows);
 }
 
@@ -225,135 +226,135 @@ function trim() {
   }
 }
 
-function count() {
+function updateTally() {
   const shown = kept.filter((change) => change.rows !== null).length;
-  const fitting = kept.filter(fits).length;
-  const parts = [`Epoch ${say(epoch)}.`, `${changes(shown)} shown`];
-  if (fitting > shown) parts[1] += ` of ${say(fitting)} that fit`;
-  parts[1] += `, ${say(received)} received.`;
-  if (dropped > 0) parts.push(`${say(dropped)} older ones are not kept here any more; the table has them.`);
+  const matching = kept.filter(matches).length;
+  const parts = [`Epoch ${formatNumber(epoch)}.`, `${countOf(shown)} shown`];
+  if (matching > shown) parts[1] += ` of ${formatNumber(matching)} that match`;
+  parts[1] += `, ${formatNumber(received)} received.`;
+  if (dropped > 0) parts.push(`This page no longer keeps ${formatNumber(dropped)} older ones; the table has them.`);
   tally.textContent = parts.join(" ");
   waitingText.hidden = shown > 0;
-  waitingText.textContent = kept.length > 0 ? "None of the changes that are kept here fits." : "No change to show yet.";
-  pauseButton.textContent = !paused ? "Pause" : aside.length === 0 ? "Continue" : `Continue (${say(aside.length)} new)`;
+  waitingText.textContent = kept.length > 0 ? "No matching changes." : "No changes yet.";
+  pauseButton.textContent = !paused ? "Pause" : aside.length === 0 ? "Resume" : `Resume (${formatNumber(aside.length)} new)`;
   pauseButton.setAttribute("aria-pressed", String(paused));
 }
 
-function changes(number) {
-  return `${say(number)} ${number === 1 ? "change" : "changes"}`;
+function countOf(number) {
+  return `${formatNumber(number)} ${number === 1 ? "change" : "changes"}`;
 }
 
-function say(number) {
+function formatNumber(number) {
   return number.toLocaleString("en");
 }
 
-function rowsOf(change) {
+function makeRows(change) {
   const kinds = { "+I": "insert", "+U": "after", "-D": "delete" };
-  const rows = [rowOf(change, change.op, kinds[change.op], change.row)];
-  if (change.before !== null) rows.unshift(rowOf(change, "-U", "before", change.before));
+  const rows = [makeRow(change, change.op, kinds[change.op], change.row)];
+  if (change.before !== null) rows.unshift(makeRow(change, "-U", "before", change.before));
   return rows;
 }
 
-function rowOf(change, op, kind, row) {
+function makeRow(change, op, kind, row) {
   const element = document.createElement("tr");
   element.className = kind;
-  element.append(cell("td", "num", say(change.epoch)));
+  element.append(makeCell("td", "num", formatNumber(change.epoch)));
   const mark = document.createElement("span");
   mark.className = `op op-${kind}`;
   mark.textContent = op;
-  const place = cell("td", "", "");
-  place.append(mark);
-  element.append(place);
-  for (const name of frame.columns) element.append(valueCell(change, kind, row, name));
+  const opCell = makeCell("td", "", "");
+  opCell.append(mark);
+  element.append(opCell);
+  for (const name of frame.columns) element.append(makeValueCell(change, kind, row, name));
   return element;
 }
 
-function valueCell(change, kind, row, name) {
+function makeValueCell(change, kind, row, name) {
   const step = kind === "after" ? change.steps.get(name) : undefined;
-  const element = cell("td", numeric.has(name) ? "num" : "", "");
-  const value = shown(row[name]);
+  const element = makeCell("td", numeric.has(name) ? "num" : "", "");
+  const value = makeValue(row[name]);
   if (frame.group !== null && name === frame.group[0]) {
     const link = document.createElement("a");
-    link.href = `/jobs/${encodeURIComponent(job)}/results/${keyPart(row)}?epoch=${change.epoch}`;
+    link.href = `/jobs/${encodeURIComponent(job)}/results/${encodeKey(row)}?epoch=${change.epoch}`;
     link.append(value);
     element.append(link);
   } else if (step !== undefined) {
-    element.classList.add(step.way);
-    if (step.retreat) element.classList.add("retreat");
+    element.classList.add(step.direction);
+    if (step.extreme) element.classList.add("extreme");
     const from = document.createElement("span");
     from.className = "from";
-    from.append(shown(change.before[name]), " → ");
+    from.append(makeValue(change.before[name]), " → ");
     const strong = document.createElement("strong");
     strong.append(value);
     element.append(from, strong);
-    if (step.way !== "other") element.append(" ", way(step.way));
+    if (step.direction !== "other") element.append(" ", makeArrow(step.direction));
   } else {
     element.append(value);
   }
   return element;
 }
 
-function way(word) {
+function makeArrow(direction) {
   const element = document.createElement("span");
-  element.className = "way";
-  element.title = `went ${word}`;
+  element.className = "direction";
+  element.title = direction === "down" ? "decreased" : "increased";
   const sign = document.createElement("span");
   sign.ariaHidden = "true";
-  sign.textContent = word === "down" ? "▼" : "▲";
-  const said = document.createElement("span");
-  said.className = "unseen";
-  said.textContent = `went ${word}`;
-  element.append(sign, said);
+  sign.textContent = direction === "down" ? "▼" : "▲";
+  const label = document.createElement("span");
+  label.className = "unseen";
+  label.textContent = element.title;
+  element.append(sign, label);
   return element;
 }
 
-function cell(kind, name, content) {
+function makeCell(kind, name, content) {
   const element = document.createElement(kind);
   if (name !== "") element.className = name;
   element.textContent = content;
   return element;
 }
 
-function shown(value) {
+function makeValue(value) {
   const element = document.createElement("span");
   const empty = value === null || value === "";
   element.className = empty ? "shown null" : "shown";
-  element.textContent = value === null ? "NULL" : value === "" ? "(empty)" : textOf(value);
+  element.textContent = value === null ? "NULL" : value === "" ? "(empty)" : formatValue(value);
   return element;
 }
 
-function textOf(value) {
+function formatValue(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-// As key_part of service.console.rows.
-function keyPart(row) {
+// As encode_key of service.console.rows.
+function encodeKey(row) {
   if (frame.group.length === 1) {
     const value = row[frame.group[0]];
-    const plain = value !== null && textOf(value) !== "" && !textOf(value).startsWith("{");
-    if (plain && textOf(value) !== "." && textOf(value) !== "..") return encodeURIComponent(textOf(value));
+    const plain = value !== null && formatValue(value) !== "" && !formatValue(value).startsWith("{");
+    if (plain && formatValue(value) !== "." && formatValue(value) !== "..") return encodeURIComponent(formatValue(value));
   }
   const named = Object.fromEntries(frame.group.map((name) => [name, row[name]]));
   return encodeURIComponent(JSON.stringify(named));
 }
 
-// --- what people do -----------------------------------------------------------------------------
+// --- controls -----------------------------------------------------------------------------------
 
 pauseButton.addEventListener("click", () => {
   paused = !paused;
   if (!paused) {
-    const came = aside;
+    const resumed = aside;
     aside = [];
-    for (const change of came) {
+    for (const change of resumed) {
       fresh.push(change);
       keep(change);
     }
     draw();
   }
-  count();
+  updateTally();
 });
-text.addEventListener("input", drawAnew);
-only.addEventListener("change", drawAnew);
+text.addEventListener("input", redraw);
+only.addEventListener("change", redraw);
 
-count();
+updateTally();
 connect();

@@ -1,20 +1,20 @@
-// Reading a chart: at the pointer, what its lines were at that moment.
+// The values of a chart's lines at the pointer.
 //
 //   .plot[data-top data-unit data-since data-until] > svg > path.line[data-name]
 //
-// The values are read off the picture itself, which is as exact as one can see.
+// The values are computed from the picture, so they are as exact as the picture.
 const WIDTH = 600;
 const HEIGHT = 120;
 const NEAR = 12; // units of the picture, a fiftieth of its width
 
-export function readings(root) {
+export function installReadings(root) {
   root.addEventListener("pointermove", (event) => {
     const plot = event.target.closest?.(".plot[data-unit]") ?? null;
     if (plot !== over.plot) hide();
     over = { plot, pointer: event.clientX };
     if (plot !== null) show(plot, event.clientX);
   });
-  // What was taken anew has no reading in it.
+  // A refreshed plot has lost its reading.
   root.addEventListener("refreshed", () => {
     hide();
     if (over.plot?.isConnected) show(over.plot, over.pointer);
@@ -33,14 +33,14 @@ function show(plot, pointer) {
   const box = plot.querySelector("svg").getBoundingClientRect();
   const x = ((pointer - box.left) / box.width) * WIDTH;
   const lines = [...plot.querySelectorAll("path.line")].map((path) => [path, nearest(path, x)]);
-  const told = lines.filter(([, point]) => point !== null);
-  if (told.length === 0) return hide();
-  const at = told[0][1].x;
+  const found = lines.filter(([, point]) => point !== null);
+  if (found.length === 0) return hide();
+  const at = found[0][1].x;
   const { since, until, top, unit } = plot.dataset;
   const moment = new Date(Number(since) + ((until - since) * at) / WIDTH);
-  const said = told.map(([path, { y }]) => {
+  const values = found.map(([path, { y }]) => {
     const value = (1 - y / HEIGHT) * top;
-    return `${lines.length > 1 ? `${path.dataset.name} ` : ""}${words(value, unit)}`;
+    return `${lines.length > 1 ? `${path.dataset.name} ` : ""}${format(value, unit)}`;
   });
   if (shown === null) {
     shown = document.createElement("div");
@@ -49,7 +49,7 @@ function show(plot, pointer) {
     shown.append(document.createElement("span"));
     plot.append(shown);
   }
-  shown.firstChild.textContent = `${moment.toISOString().slice(11, 19)} · ${said.join(" · ")}`;
+  shown.firstChild.textContent = `${moment.toISOString().slice(11, 19)} · ${values.join(" · ")}`;
   shown.style.left = `${(at / WIDTH) * 100}%`;
   shown.classList.toggle("left", at > WIDTH / 2);
   return undefined;
@@ -64,8 +64,8 @@ function nearest(path, x) {
   return best !== null && Math.abs(best.x - x) < NEAR ? best : null;
 }
 
-// As service/console/words.py says them.
-function words(value, unit) {
+// As service/console/formatting.py.
+function format(value, unit) {
   if (unit === "duration") return value < 1 ? `${Math.round(value * 1_000)} ms` : `${value.toFixed(1)} s`;
   const short = new Intl.NumberFormat("en", { notation: value < 10_000 ? "standard" : "compact", maximumFractionDigits: 1 });
   return short.format(value) + (unit === "rate" ? "/s" : "");

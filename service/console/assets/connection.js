@@ -1,7 +1,7 @@
-// The connection to the service, as the page tells it: one banner for all that is asked.
+// The connection to the service: one banner for all requests of a page.
 //
-//   ask(address, options) ──► the answer; a failure to reach the service shows the banner
-//   backOff(tries)        ──► how long to wait before the next try, so that nobody piles up
+//   request(part, address) ──► the response; the banner appears if the service is unreachable
+//   backOff(tries)         ──► milliseconds to wait before the next try, with jitter
 
 const TIMEOUT_MS = 15_000;
 const FIRST_PAUSE_MS = 500;
@@ -11,18 +11,18 @@ const UNREACHABLE = new Set([502, 503, 504]);
 const banner = document.getElementById("connection");
 const missing = new Set();
 
-// Named by who asks, so that one part that works does not hide that another does not.
-export function lost(who) {
-  missing.add(who);
+// `part` names the part of the page, so that a working part does not hide the failure of another.
+export function markLost(part) {
+  missing.add(part);
   if (banner.hidden) {
-    banner.textContent = "Connection lost, trying again. What you see may be old.";
+    banner.textContent = "Connection lost, retrying. The data shown may be outdated.";
     banner.hidden = false;
     document.body.classList.add("stale");
   }
 }
 
-export function found(who) {
-  missing.delete(who);
+export function markFound(part) {
+  missing.delete(part);
   if (missing.size === 0 && !banner.hidden) {
     banner.hidden = true;
     banner.textContent = "";
@@ -32,22 +32,22 @@ export function found(who) {
 
 export class Lost extends Error {}
 
-// A proxy before a service that is gone answers for it.
-export async function ask(who, address, options = {}) {
+// A proxy answers 502 to 504 for a service that is gone.
+export async function request(part, address, options = {}) {
   let response;
   try {
     response = await fetch(address, { signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    lost(who);
-    throw new Lost(`the service does not answer (${error.name})`);
+    markLost(part);
+    throw new Lost(`the service does not respond (${error.name})`);
   }
   const ours = response.headers.get("content-type")?.includes("problem+json");
   if (UNREACHABLE.has(response.status) && !ours) {
-    lost(who);
-    throw new Lost(`the service does not answer (${response.status})`);
+    markLost(part);
+    throw new Lost(`the service does not respond (${response.status})`);
   }
-  found(who);
+  markFound(part);
   return response;
 }
 
@@ -60,18 +60,18 @@ export function csrf() {
   return document.querySelector("meta[name=csrf]").content;
 }
 
-// What a refusal says: its sentence, and the places that it names.
-export async function refusalOf(response) {
+// The detail of a problem, and a line for each of its errors.
+export async function describeRefusal(response) {
   try {
     const problem = await response.json();
-    const places = (problem.errors ?? []).map((each) => `${each.path}: ${each.message}`);
-    return [problem.detail, ...places].join("\n");
+    const errors = (problem.errors ?? []).map((each) => `${each.path}: ${each.message}`);
+    return [problem.detail, ...errors].join("\n");
   } catch {
-    return `the service answered ${response.status}`;
+    return `the service answered with status ${response.status}`;
   }
 }
 
-export function toLogin() {
-  const place = location.pathname + location.search;
-  location.assign(place === "/" ? "/login" : `/login?next=${encodeURIComponent(place)}`);
+export function goToLogin() {
+  const path = location.pathname + location.search;
+  location.assign(path === "/" ? "/login" : `/login?next=${encodeURIComponent(path)}`);
 }

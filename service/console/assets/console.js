@@ -1,8 +1,8 @@
-// What every page has: forms and dialogs that change something, charts, and live parts.
-import { changes } from "./change.js";
-import { readings } from "./chart.js";
-import { live } from "./live.js";
+// Scripts of every page: forms and dialogs, chart readings, live parts.
+import { installForms } from "./change.js";
+import { installReadings } from "./chart.js";
+import { startRefreshing } from "./live.js";
 
-changes(document);
-readings(document);
-live();
+installForms(document);
+installReadings(document);
+startRefreshing();

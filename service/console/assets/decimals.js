@@ -1,7 +1,7 @@
-// Numbers as rows have them: JSON numbers, and text where a double would not hold them.
+// Numbers of result rows: JSON numbers, or text if a double is too small for them.
 
-// Negative, zero or positive, as the first is less than, equal to or greater than the second;
-// null where one of them is no number.
+// Return a negative number, zero or a positive number for less, equal or greater; null if one is not
+// a number.
 export function compare(one, other) {
   if (typeof one === "number" && typeof other === "number") return Math.sign(one - other);
   const left = parts(one);

@@ -1,54 +1,54 @@
-// Live parts: the elements with data-live and an id, taken anew from the page's own address.
+// Live parts: elements with data-live and an id, refreshed from the page's own address.
 //
-//   every body[data-refresh] ms ──► the page again ──► each live part brought to what it is there
+//   every body[data-refresh] ms ──► fetch the page ──► morph each live part into the new one
 //
-// One request at a time; a page that nobody looks at asks for nothing. `refresh()` does it at once.
-import { ask, backOff, Lost, lost, toLogin } from "./connection.js";
+// One request at a time; a hidden page sends none. `refresh()` refreshes immediately.
+import { backOff, goToLogin, Lost, markLost, request } from "./connection.js";
 import { morph } from "./morph.js";
 
 let timer = 0;
 let tries = 0;
 let running = null;
 
-export function live() {
-  if (every() === 0) return;
+export function startRefreshing() {
+  if (interval() === 0) return;
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) clearTimeout(timer);
     else refresh();
   });
-  later(every());
+  schedule(interval());
 }
 
 export function refresh() {
   clearTimeout(timer);
-  running ??= takeAnew().finally(() => {
+  running ??= reload().finally(() => {
     running = null;
-    if (every() > 0 && !document.hidden) later(tries > 0 ? backOff(tries) : every());
+    if (interval() > 0 && !document.hidden) schedule(tries > 0 ? backOff(tries) : interval());
   });
   return running;
 }
 
-function every() {
+function interval() {
   return Number(document.body.dataset.refresh);
 }
 
-function later(milliseconds) {
+function schedule(milliseconds) {
   clearTimeout(timer);
   timer = setTimeout(refresh, milliseconds);
 }
 
-async function takeAnew() {
+async function reload() {
   try {
-    const response = await ask("live", location.pathname + location.search);
-    if (new URL(response.url).pathname === "/login") return toLogin();
+    const response = await request("live", location.pathname + location.search);
+    if (new URL(response.url).pathname === "/login") return goToLogin();
     if (response.status >= 500) {
-      lost("live");
-      throw new Lost(`the page cannot be had (${response.status})`);
+      markLost("live");
+      throw new Lost(`the page is unavailable (${response.status})`);
     }
     const text = await response.text();
     if (!response.headers.get("content-type")?.includes("text/html")) return undefined;
     const page = new DOMParser().parseFromString(text, "text/html");
-    if (response.status === 404 || digest(page) !== digest(document)) return location.reload();
+    if (response.status === 404 || digestOf(page) !== digestOf(document)) return location.reload();
     tries = 0;
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(part.id);
@@ -64,7 +64,7 @@ async function takeAnew() {
   return undefined;
 }
 
-// A page of another version of the service does not fit the scripts of this one.
-function digest(page) {
+// A page of another version of the service does not fit the scripts of this page.
+function digestOf(page) {
   return page.querySelector("meta[name=digest]")?.content;
 }

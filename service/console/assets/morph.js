@@ -1,39 +1,39 @@
-// Bring an element to what another is, and leave alone what is the same: so the focus, a selection
-// and what is scrolled or opened stay while figures change.
+// Change an element into another one and keep equal parts, so that focus, selection, scrolling and
+// opened details stay while figures change.
 //
-// Children are matched by id where they have one, else in their order.
+// Children with an id are matched by it, all others by their order.
 
-// What a person has done to the page, and not the service.
-const THEIRS = new Map([["DETAILS", "open"], ["DIALOG", "open"]]);
+// Attributes that the user changes, not the service.
+const OF_USER = new Map([["DETAILS", "open"], ["DIALOG", "open"]]);
 
 export function morph(old, fresh) {
   if (old.isEqualNode(fresh) || inUse(old)) return;
-  attributes(old, fresh);
+  copyAttributes(old, fresh);
   const byId = new Map();
   for (const child of old.children) if (child.id) byId.set(child.id, child);
-  let place = old.firstChild;
+  let next = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
     const named = wanted.id ? byId.get(wanted.id) : undefined;
-    if (named !== undefined && named !== place) {
-      old.insertBefore(named, place);
-      place = named;
+    if (named !== undefined && named !== next) {
+      old.insertBefore(named, next);
+      next = named;
     }
-    if (place !== null && alike(place, wanted)) {
-      if (place.nodeType === Node.ELEMENT_NODE) morph(place, wanted);
-      else if (place.data !== wanted.data) place.data = wanted.data;
-      place = place.nextSibling;
+    if (next !== null && alike(next, wanted)) {
+      if (next.nodeType === Node.ELEMENT_NODE) morph(next, wanted);
+      else if (next.data !== wanted.data) next.data = wanted.data;
+      next = next.nextSibling;
     } else {
-      old.insertBefore(document.importNode(wanted, true), place);
+      old.insertBefore(document.importNode(wanted, true), next);
     }
   }
-  while (place !== null) {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+  while (next !== null) {
+    const following = next.nextSibling;
+    next.remove();
+    next = following;
   }
 }
 
-// An open dialog, a change on its way, and what was said of the last one.
+// An open dialog, a form that waits for its response, and the error of the last one.
 function inUse(element) {
   return (element.nodeName === "DIALOG" && element.open) || element.ariaBusy === "true"
     || element.classList.contains("refusal");
@@ -44,12 +44,12 @@ function alike(one, other) {
     && (one.id ?? "") === (other.id ?? "");
 }
 
-function attributes(old, fresh) {
-  const theirs = THEIRS.get(old.nodeName);
+function copyAttributes(old, fresh) {
+  const ofUser = OF_USER.get(old.nodeName);
   for (const { name, value } of fresh.attributes) {
-    if (name !== theirs && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    if (name !== ofUser && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   for (const { name } of [...old.attributes]) {
-    if (name !== theirs && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (name !== ofUser && !fresh.hasAttribute(name)) old.removeAttribute(name);
   }
 }

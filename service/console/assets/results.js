@@ -1,11 +1,11 @@
-// The results: what changed is marked for a moment, and the slider goes through the epochs.
+// The results page: mark changed cells for some seconds, and let the slider select an epoch.
 //
-//   live parts taken anew ──► cells that say something else than before ──► marked, with what was
-//   slider ──► a short rest ──► the same page as of that epoch, in place; at its end, now
+//   live parts refreshed ──► cells with another value than before ──► marked, with the old value
+//   slider ──► a short pause ──► the same page as of that epoch, in place; at its end, live
 import { refresh } from "./live.js";
 
 const MARKED_MS = 4_000;
-const REST_MS = 250;
+const PAUSE_MS = 250;
 const LIVE_MS = "2000";
 
 const table = document.getElementById("results");
@@ -13,11 +13,11 @@ const line = document.getElementById("state-line");
 const slider = document.getElementById("epoch");
 const number = document.getElementById("epoch-number");
 
-let said = read();
+let values = readValues();
 let epoch = line.dataset.epoch;
 let dragging = 0;
 
-function read() {
+function readValues() {
   const found = new Map();
   for (const row of table.querySelectorAll("tbody tr")) {
     for (const cell of row.querySelectorAll("td")) {
@@ -27,10 +27,10 @@ function read() {
   return found;
 }
 
-function mark() {
+function markChanges() {
   for (const row of table.querySelectorAll("tbody tr")) {
     for (const cell of row.querySelectorAll("td")) {
-      const before = said.get(`${row.id} ${cell.dataset.column}`);
+      const before = values.get(`${row.id} ${cell.dataset.column}`);
       if (before === undefined || before === cell.querySelector(".shown").textContent) continue;
       const was = document.createElement("span");
       was.className = "was";
@@ -47,9 +47,9 @@ function mark() {
 
 document.addEventListener("refreshed", () => {
   const live = document.body.dataset.refresh !== "0";
-  // What a jump in time shows is another epoch, and nothing that has just changed.
-  if (live && dragging === 0 && Number(line.dataset.epoch) > Number(epoch)) mark();
-  said = read();
+  // Another epoch selected by the user is not a change.
+  if (live && dragging === 0 && Number(line.dataset.epoch) > Number(epoch)) markChanges();
+  values = readValues();
   epoch = line.dataset.epoch;
   if (dragging !== 0) return;
   slider.min = line.dataset.oldest;
@@ -61,19 +61,19 @@ document.addEventListener("refreshed", () => {
 slider.addEventListener("input", () => {
   number.value = slider.value;
   clearTimeout(dragging);
-  dragging = setTimeout(go, REST_MS);
+  dragging = setTimeout(showEpoch, PAUSE_MS);
 });
 
-async function go() {
+async function showEpoch() {
   const now = slider.value === slider.max;
-  const place = new URL(location.href);
-  place.searchParams.delete("cursor");
-  if (now) place.searchParams.delete("as_of");
-  else place.searchParams.set("as_of", `epoch:${slider.value}`);
-  history.replaceState(null, "", place);
+  const address = new URL(location.href);
+  address.searchParams.delete("cursor");
+  if (now) address.searchParams.delete("as_of");
+  else address.searchParams.set("as_of", `epoch:${slider.value}`);
+  history.replaceState(null, "", address);
   document.body.dataset.refresh = now ? LIVE_MS : "0";
   const mine = dragging;
-  await refresh(); // one that was under way had the old address
+  await refresh(); // a running request had the old address
   await refresh();
   if (dragging === mine) dragging = 0;
 }

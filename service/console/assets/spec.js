@@ -1,11 +1,11 @@
-// The editor of a spec: what it would be is asked for while one writes, and it is sent when one says.
+// The spec editor: request a preview while the user types, and save the spec on submit.
 //
-//   input ──► a short rest ──► POST /preview (the newest text only) ──► mistakes, or plan and trial
+//   input ──► a short pause ──► POST /preview (the newest text only) ──► errors, or plan and trial
 //   submit ──► PUT /v1/jobs/NAME ──► the job's page
-import { change } from "./change.js";
-import { ask, backOff, csrf, Lost, refusalOf, toLogin } from "./connection.js";
+import { sendChange } from "./change.js";
+import { backOff, csrf, describeRefusal, goToLogin, Lost, request } from "./connection.js";
 
-const REST_MS = 350;
+const PAUSE_MS = 350;
 
 const form = document.getElementById("editor");
 const text = document.getElementById("spec");
@@ -15,125 +15,125 @@ const refusal = form.querySelector(".refusal");
 const name = form.dataset.name;
 
 let timer = 0;
-let asking = null;
+let pending = null;
 let tries = 0;
 let sampled = false;
 let saved = text.value;
 
-function soon(milliseconds = REST_MS) {
+function checkSoon(milliseconds = PAUSE_MS) {
   clearTimeout(timer);
   timer = setTimeout(check, milliseconds);
 }
 
 async function check() {
-  asking?.abort();
-  const mine = (asking = new AbortController());
-  const asked = new URLSearchParams(name === "" ? {} : { name });
-  if (sampled) asked.set("sample", "true");
+  pending?.abort();
+  const mine = (pending = new AbortController());
+  const query = new URLSearchParams(name === "" ? {} : { name });
+  if (sampled) query.set("sample", "true");
   const headers = { "X-CSRF-Token": csrf(), "Content-Type": "application/yaml" };
   const options = { method: "POST", body: text.value, headers, signal: mine.signal };
   try {
-    const response = await ask("preview", `/preview?${asked}`, options);
-    const piece = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (mine !== asking) return;
+    const response = await request("preview", `/preview?${query}`, options);
+    const fragment = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (mine !== pending) return;
     tries = 0;
-    if (response.redirected) toLogin();
-    else if (response.ok) show(piece);
-    else tell(piece.querySelector("main p:not(.faint)")?.textContent ?? "It could not be checked.");
+    if (response.redirected) goToLogin();
+    else if (response.ok) showPreview(fragment);
+    else showError(fragment.querySelector("main p:not(.faint)")?.textContent ?? "The spec could not be checked.");
   } catch (error) {
-    if (mine !== asking || error.name === "AbortError") return;
+    if (mine !== pending || error.name === "AbortError") return;
     if (!(error instanceof Lost)) throw error;
     tries += 1;
-    soon(backOff(tries));
+    checkSoon(backOff(tries));
   }
 }
 
-function show(piece) {
+function showPreview(fragment) {
   const opened = new Set([...preview.querySelectorAll("details[open]")].map(summaryOf));
-  preview.replaceChildren(...piece.body.childNodes);
+  preview.replaceChildren(...fragment.body.childNodes);
   for (const each of preview.querySelectorAll("details")) each.open = opened.has(summaryOf(each));
-  const told = preview.querySelector("[data-verdict]");
-  verdict.textContent = told.dataset.verdict;
-  verdict.dataset.valid = told.dataset.valid;
-  text.setAttribute("aria-invalid", String(told.dataset.valid === "false"));
-  preview.classList.remove("old");
+  const result = preview.querySelector("[data-verdict]");
+  verdict.textContent = result.dataset.verdict;
+  verdict.dataset.valid = result.dataset.valid;
+  text.setAttribute("aria-invalid", String(result.dataset.valid === "false"));
+  preview.classList.remove("outdated");
 }
 
 function summaryOf(details) {
   return details.querySelector("summary").textContent;
 }
 
-function tell(words) {
-  refusal.textContent = words;
-  refusal.hidden = words === "";
+function showError(message) {
+  refusal.textContent = message;
+  refusal.hidden = message === "";
 }
 
-function goTo(line, column) {
+function selectPosition(line, column) {
   const lines = text.value.split("\n");
-  const place = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0) + column - 1;
+  const position = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0) + column - 1;
   text.focus();
-  text.setSelectionRange(place, place);
+  text.setSelectionRange(position, position);
   text.scrollTop = (line - 4) * parseFloat(getComputedStyle(text).lineHeight);
 }
 
 async function save(replace) {
   const job = name || preview.querySelector("[data-job]")?.dataset.job;
-  if (job === undefined) return tell("Correct the spec first; its mistakes are listed.");
-  tell("");
+  if (job === undefined) return showError("Fix the errors of the spec first.");
+  showError("");
   const query = replace ? "?replace=true" : "";
   const options = name === "" ? { "If-None-Match": "*" } : {};
-  const response = await put(`/v1/jobs/${job}${query}`, options);
+  const response = await putSpec(`/v1/jobs/${job}${query}`, options);
   if (!response.ok) {
     const problem = await response.clone().json().catch(() => ({}));
-    const place = document.getElementById("replace-place");
-    if (place !== null) place.hidden = problem.code !== "query-fixed" || replace;
-    return tell(await refusalOf(response));
+    const element = document.getElementById("replace-row");
+    if (element !== null) element.hidden = problem.code !== "query-fixed" || replace;
+    return showError(await describeRefusal(response));
   }
   saved = text.value;
   if (document.getElementById("start")?.checked) {
-    const started = await change("POST", `/v1/jobs/${job}/start`);
-    if (!started.ok) return tell(`The job is there, and could not be started: ${await refusalOf(started)}`);
+    const started = await sendChange("POST", `/v1/jobs/${job}/start`);
+    if (!started.ok) return showError(`The job was created but could not be started: ${await describeRefusal(started)}`);
   }
   return location.assign(`/jobs/${job}`);
 }
 
-async function put(address, more) {
-  const headers = { "X-CSRF-Token": csrf(), "Content-Type": "application/yaml", ...more };
-  return ask("change", address, { method: "PUT", headers, body: text.value });
+async function putSpec(address, extra) {
+  const headers = { "X-CSRF-Token": csrf(), "Content-Type": "application/yaml", ...extra };
+  return request("change", address, { method: "PUT", headers, body: text.value });
 }
 
-async function saving(replace) {
+async function submit(replace) {
   for (const each of form.querySelectorAll("button")) each.disabled = true;
   try {
     await save(replace);
   } catch (error) {
     if (!(error instanceof Lost)) throw error;
-    tell("The service does not answer; nothing is known of this change. Look again later.");
+    showError("The service does not respond. The change may or may not have been applied; check again later.");
   } finally {
     for (const each of form.querySelectorAll("button")) each.disabled = false;
   }
 }
 
 text.addEventListener("input", () => {
-  preview.classList.add("old");
-  soon();
+  preview.classList.add("outdated");
+  checkSoon();
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  saving(false);
+  submit(false);
 });
 form.addEventListener("click", (event) => {
   const { id, dataset } = event.target;
-  if (dataset.line !== undefined) goTo(Number(dataset.line), Number(dataset.column));
-  if (id === "replace") saving(true);
+  if (dataset.line !== undefined) selectPosition(Number(dataset.line), Number(dataset.column));
+  if (id === "replace") submit(true);
   if (id === "sample") {
     sampled = true;
     event.target.disabled = true;
-    soon(0);
+    checkSoon(0);
   }
 });
-// A browser asks before it leaves what was written and not saved.
+// Ask before the user leaves unsaved text.
 window.addEventListener("beforeunload", (event) => {
   if (text.value !== saved) event.preventDefault();
 });
-soon(0);
+checkSoon(0);

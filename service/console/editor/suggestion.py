@@ -1,10 +1,10 @@
-"""Suggestion: a spec to begin with, from what the newest messages of a topic look like.
+"""Suggestion: a first spec for a topic, from its newest messages.
 
-    messages ──► format (by its envelope) ──► rows ──► columns: what canal says of MySQL's types,
-                                                       else what all values can be ──► a query
+    messages ──► format (by its envelope) ──► rows ──► columns: MySQL types if canal has them,
+                                                       else types that fit all values ──► a query
 
-It is a beginning and no promise: what a few messages do not show, nobody can read off them. So it
-is put into the editor, where it is checked like any other spec.
+A few messages do not show everything, so the user has to check the suggestion. The editor checks it
+like any other spec.
 """
 
 from __future__ import annotations
@@ -33,35 +33,40 @@ _WHOLE = re.compile(r"-?\d{1,18}")
 _DECIMAL = re.compile(r"-?\d{1,25}\.(\d{1,10})")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_INT_LIKELY = 2**30  # what is larger has little room left in an INT
+_INT_LIKELY = 2**30  # larger values leave little room in an INT
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a message is, if it is of a format: its rows, its table, and the types it tells."""
+class _Sampled:
+    """A message whose format was recognized."""
 
     format: str
     rows: list[Row]
     table: str | None = None
     database: str | None = None
-    told: Mapping[str, str] | None = None  # MySQL's types by column
+    mysql_types: Mapping[str, str] | None = None  # by column
     key: Sequence[str] = ()
 
 
-def suggested(topic: str, connection: str, values: Iterable[bytes | None]) -> str | None:
-    """A spec as text; None where no message is of a format that is known."""
-    seen = [found for value in values if value and (found := _seen(value)) is not None]
-    seen = [each for each in seen if each.rows]
-    if not seen:
+def suggest_spec(topic: str, connection: str, values: Iterable[bytes | None]) -> str | None:
+    """Return a spec as text; None if no message has a known format."""
+    samples = [found for value in values if value and (found := _recognize(value)) is not None]
+    samples = [each for each in samples if each.rows]
+    if not samples:
         return None
-    newest = seen[0]
-    seen = [each for each in seen if (each.format, each.table) == (newest.format, newest.table)]
-    told = {name: kind for each in reversed(seen) for name, kind in (each.told or {}).items()}
-    rows = [row for each in seen for row in each.rows]
+    newest = samples[0]
+    source_of_newest = (newest.format, newest.table)
+    samples = [each for each in samples if (each.format, each.table) == source_of_newest]
+    mysql_types = {
+        name: kind for each in reversed(samples) for name, kind in (each.mysql_types or {}).items()
+    }
+    rows = [row for each in samples for row in each.rows]
     names = [name for name in newest.rows[0] if _IDENTIFIER.fullmatch(name)]
-    columns = {name: _type(told.get(name), [row.get(name) for row in rows]) for name in names}
+    columns = {
+        name: _choose_type(mysql_types.get(name), [row.get(name) for row in rows]) for name in names
+    }
     if not columns:
         return None
     source: dict[str, Any] = {"topic": topic}
@@ -71,10 +76,11 @@ def suggested(topic: str, connection: str, values: Iterable[bytes | None]) -> st
     for section, name in (("database", newest.database), ("table", newest.table)):
         if name is not None:
             source[section] = f"^{re.escape(name)}$"
-    return _text(topic, source, columns, newest.key)
+    return _write_spec(topic, source, columns, newest.key)
 
 
-def _seen(value: bytes) -> _Seen | None:
+def _recognize(value: bytes) -> _Sampled | None:
+    """Return a message with its format, or None for an unknown format."""
     try:
         message = json.loads(value)
     except (ValueError, RecursionError):
@@ -83,69 +89,69 @@ def _seen(value: bytes) -> _Seen | None:
         return None
     if isinstance(message.get("schema"), dict) and isinstance(message.get("payload"), dict):
         message = message["payload"]
-    for look in (_canal, _debezium, _maxwell, _changelog):
-        found = look(message)
+    for parse in (_parse_canal, _parse_debezium, _parse_maxwell, _parse_changelog):
+        found = parse(message)
         if found is not None:
             return found
     return None
 
 
-def _canal(message: Row) -> _Seen | None:
+def _parse_canal(message: Row) -> _Sampled | None:
     if not isinstance(message.get("type"), str) or not isinstance(message.get("data"), list):
         return None
-    told = message.get("mysqlType")
+    types = message.get("mysqlType")
     key = message.get("pkNames")
-    return _Seen(
+    return _Sampled(
         "canal-json",
         [row for row in message["data"] if isinstance(row, dict)],
-        _text_of(message.get("table")),
-        _text_of(message.get("database")),
-        {name: str(kind) for name, kind in told.items()} if isinstance(told, dict) else None,
+        _nonempty_text(message.get("table")),
+        _nonempty_text(message.get("database")),
+        {name: str(kind) for name, kind in types.items()} if isinstance(types, dict) else None,
         [str(name) for name in key] if isinstance(key, list) else (),
     )
 
 
-def _debezium(message: Row) -> _Seen | None:
+def _parse_debezium(message: Row) -> _Sampled | None:
     if message.get("op") not in ("c", "r", "u", "d"):
         return None
     source = message.get("source")
     source = source if isinstance(source, dict) else {}
     rows = [message.get(side) for side in ("after", "before")]
-    return _Seen(
+    return _Sampled(
         "debezium-json",
         [row for row in rows if isinstance(row, dict)],
-        _text_of(source.get("table")),
-        _text_of(source.get("db")),
+        _nonempty_text(source.get("table")),
+        _nonempty_text(source.get("db")),
     )
 
 
-def _maxwell(message: Row) -> _Seen | None:
+def _parse_maxwell(message: Row) -> _Sampled | None:
     if not isinstance(message.get("type"), str) or not isinstance(message.get("data"), dict):
         return None
-    table, database = _text_of(message.get("table")), _text_of(message.get("database"))
-    return _Seen("maxwell-json", [message["data"]], table, database)
+    table, database = _nonempty_text(message.get("table")), _nonempty_text(message.get("database"))
+    return _Sampled("maxwell-json", [message["data"]], table, database)
 
 
-def _changelog(message: Row) -> _Seen | None:
+def _parse_changelog(message: Row) -> _Sampled | None:
     if message.get("op") in ("+I", "-U", "+U", "-D") and isinstance(message.get("row"), dict):
-        return _Seen("changelog-json", [message["row"]])
+        return _Sampled("changelog-json", [message["row"]])
     return None
 
 
-def _text_of(value: object) -> str | None:
+def _nonempty_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
 # --- types --------------------------------------------------------------------------------------
 
 
-def _type(mysql: str | None, values: Sequence[Any]) -> str:
-    found = None if mysql is None else _of_mysql(mysql)
-    return found or _of_values([value for value in values if value is not None])
+def _choose_type(mysql: str | None, values: Sequence[Any]) -> str:
+    found = None if mysql is None else _convert_mysql_type(mysql)
+    return found or _infer_type([value for value in values if value is not None])
 
 
-def _of_mysql(told: str) -> str | None:
-    found = _MYSQL.match(told.strip().lower())
+def _convert_mysql_type(mysql: str) -> str | None:
+    found = _MYSQL.match(mysql.strip().lower())
     if found is None:
         return None
     name, inside, further = found[1], (found[2] or "").replace(" ", ""), found[3]
@@ -163,8 +169,8 @@ def _of_mysql(told: str) -> str | None:
     return kind
 
 
-def _of_values(values: Sequence[Any]) -> str:
-    """The narrowest of a few types that all values are of; text in doubt."""
+def _infer_type(values: Sequence[Any]) -> str:
+    """Return the narrowest type that fits all values; STRING in doubt."""
     if not values:
         return "STRING"
     if all(isinstance(value, bool) for value in values):
@@ -180,17 +186,17 @@ def _of_values(values: Sequence[Any]) -> str:
     if all(found or _WHOLE.fullmatch(text) for found, text in zip(fractions, texts, strict=True)):
         return f"DECIMAL(18, {max(len(found[1]) for found in fractions if found)})"
     moments = [_MOMENT.fullmatch(text) for text in texts]
-    if all(moments) and _all(datetime.fromisoformat, texts):
+    if all(moments) and _all_parse(datetime.fromisoformat, texts):
         return f"TIMESTAMP({max(len(found[1] or '') for found in moments if found)})"
-    if all(_DAY.fullmatch(text) for text in texts) and _all(date.fromisoformat, texts):
+    if all(_DAY.fullmatch(text) for text in texts) and _all_parse(date.fromisoformat, texts):
         return "DATE"
     return "STRING"
 
 
-def _all(read: Callable[[str], object], texts: Sequence[str]) -> bool:
+def _all_parse(parse: Callable[[str], object], texts: Sequence[str]) -> bool:
     try:
         for text in texts:
-            read(text[:26])  # microseconds are the most that Python reads
+            parse(text[:26])  # Python reads microseconds at most
     except ValueError:
         return False
     return True
@@ -199,7 +205,7 @@ def _all(read: Callable[[str], object], texts: Sequence[str]) -> bool:
 # --- the text -----------------------------------------------------------------------------------
 
 
-def _text(
+def _write_spec(
     topic: str, source: Mapping[str, Any], columns: Mapping[str, str], key: Sequence[str]
 ) -> str:
     group = next((name for name, kind in columns.items() if kind == "STRING"), None)
@@ -215,21 +221,21 @@ def _text(
     table = table if _IDENTIFIER.fullmatch(table) else "source"
     query = [f"SELECT {', '.join(selected)}", f"FROM {table}"]
     query += [f"GROUP BY {group}"] if group else []
-    lines = [f"name: {_job_name(topic)}", "source:"]
-    lines += [f"  {name}: {_quoted(value)}" for name, value in source.items()]
+    lines = [f"name: {_make_job_name(topic)}", "source:"]
+    lines += [f"  {name}: {_quote(value)}" for name, value in source.items()]
     lines.append("columns:")
     lines += [f"  {name}: {kind}" for name, kind in columns.items()]
     lines += ["query: |", *(f"  {line}" for line in query)]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(value: str) -> str:
-    """In quotes, unless it is plainly a name: no name of a topic becomes something else."""
+def _quote(value: str) -> str:
+    """Return a YAML scalar, quoted unless YAML reads it as the same text."""
     plain = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
     return value if plain else json.dumps(value)
 
 
-def _job_name(topic: str) -> str:
+def _make_job_name(topic: str) -> str:
     words = re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")
     words = words if words[:1].isalpha() else f"job-{words}".strip("-")
     return words[:JOB_NAME_CHARACTERS_MAX].rstrip("-")

@@ -1,4 +1,4 @@
-"""The changelog of a job as it grows: the page's frame; assets/changes.js follows the stream."""
+"""The page of the live changelog: its frame only; assets/changes.js follows the stream."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.core.explain.extreme_changes import extremes
+from jobs.core.explain.extreme_changes import extreme_columns
 from schemas.limits import CONSOLE_CHANGES_BEFORE
-from service.console.job_view import followed_job
-from service.console.page import PageRoute, page
-from service.console.rows import group_names, key_label, numeric_columns
-from service.console.visitor import visitor_of
+from service.console.job_view import find_followed_job
+from service.console.page import PageRoute, render_page
+from service.console.rows import find_numeric_columns, label_key, list_group_columns
+from service.console.visitor import require_visitor
 from service.live.follower import Follower
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-_EPOCHS_BEFORE = 200
+_EPOCHS_SCANNED = 200
 
 
 @router.get("/jobs/{name}/changes")
@@ -28,41 +28,49 @@ async def changes_page(
     name: str,
     key: Annotated[str | None, Query(max_length=10_000, description="as in /results")] = None,
 ) -> Response:
-    """The changelog, live."""
-    visitor = visitor_of(request)
-    follower, job = await followed_job(request, name)
+    """Show the live changelog of a job or of one group."""
+    visitor = require_visitor(request)
+    follower, job = await find_followed_job(request, name)
     if job.newest is None:
-        return await page(request, visitor, "results_none.html", job=job, tab="changes")
+        return await render_page(request, visitor, "results_none.html", job=job, tab="changes")
     label = ""
     if key:
-        label = key_label(follower.shape.key(follower.shape.parse_key(key)))
-    begin = await run_in_threadpool(_begin, follower)
+        label = label_key(follower.shape.key(follower.shape.parse_key(key)))
+    start = await run_in_threadpool(_find_start, follower)
     shape = follower.shape
-    names = group_names(shape)
+    names = list_group_columns(shape)
     frame: dict[str, Any] = {
         "columns": list(shape.names),
-        "numeric": sorted(numeric_columns(shape)),
-        "extremes": {e.column: "MAX" if e.greatest else "MIN" for e in extremes(shape.plan)},
+        "numeric": sorted(find_numeric_columns(shape)),
+        "extremes": {e.column: "MAX" if e.greatest else "MIN" for e in extreme_columns(shape.plan)},
         "group": names if all(each in shape.names for each in names) else None,
     }
-    return await page(
-        request, visitor, "changes.html",
-        job=job, tab="changes", frame=msgspec.json.encode(frame).decode(),
-        columns=shape.names, numeric=frame["numeric"], key=key or "", label=label, since=begin,
+    return await render_page(
+        request,
+        visitor,
+        "changes.html",
+        job=job,
+        tab="changes",
+        frame=msgspec.json.encode(frame).decode(),
+        columns=shape.names,
+        numeric=frame["numeric"],
+        key=key or "",
+        label=label,
+        since=start,
         newest=job.newest.epoch,
         has_extremes=bool(frame["extremes"]),
-    )  # fmt: skip
+    )
 
 
-def _begin(follower: Follower) -> int:
-    """An epoch before the newest few, so that a page begins with something to look at."""
+def _find_start(follower: Follower) -> int:
+    """Return an epoch before the newest few, so that a page starts with some changes."""
     statement = "SELECT epoch, changelog_rows FROM epochs ORDER BY epoch DESC LIMIT ?"
-    with follower.index.reading() as reading:
-        newest = reading.rows(statement, [_EPOCHS_BEFORE])
-        begin, rows = reading.epoch, 0
+    with follower.index.take_snapshot() as snapshot:
+        newest = snapshot.query(statement, [_EPOCHS_SCANNED])
+        start, rows = snapshot.epoch, 0
     for epoch, count in newest:
         rows += count
         if rows > CONSOLE_CHANGES_BEFORE:
             break
-        begin = min(begin, max(epoch - 1, 0))
-    return begin
+        start = min(start, max(epoch - 1, 0))
+    return start

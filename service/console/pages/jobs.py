@@ -1,4 +1,4 @@
-"""The jobs, and one job: how they are, how they came there, what can be done."""
+"""Pages of all jobs and of one job: state, charts, and the actions of the visitor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS, CONSOLE_SAVEPOINTS
-from service.console import words
-from service.console.job_view import JobView, job_view, state_words, view_of
-from service.console.page import PageRoute, elsewhere, page
+from service.console.explanations.advice import advise
+from service.console.formatting import ABSENT, format_duration
+from service.console.job_view import JobView, find_job, label_state, view_job
+from service.console.page import PageRoute, redirect_to, render_page
+from service.console.pages.audits import OPERATION_NAMES
 from service.console.pictures import job_pictures
-from service.console.pictures.dataflow import WIDTH, topology
-from service.console.pictures.partition_strip import partition_strip
-from service.console.story.advice import advice
-from service.console.visitor import Visitor, visitor_of
-from service.live.epoch_history import Course
+from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
+from service.console.pictures.partition_strip import draw_partitions
+from service.console.visitor import Visitor, require_visitor
+from service.live.epoch_history import EpochHistory
 from service.moments import now_ms
 from service.problems import Problem
-from service.routes.evolution import told
-from service.routes.progress import savepoints_of
+from service.routes.evolution import describe_evolution
+from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log, operations
 from service.supervision.register import Desired, JobRecord
@@ -33,65 +34,71 @@ from service.supervision.register import Desired, JobRecord
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-_COUNTED = {
+_COUNTERS = {
     "quarantined": "messages in quarantine",
     "skipped": "messages skipped (DDL, tombstones)",
     "filtered": "messages of other tables",
     "late": "late rows",
     "duplicates": "repeated changes",
     "dropped_retractions": "retractions dropped",
-    "unmatched_retractions": "retractions of rows never seen",
-    "misfits": "results that did not fit their type",
+    "unmatched_retractions": "retractions of rows never inserted",
+    "misfits": "results out of the range of their type",
     "expired": "groups expired",
     "closed": "windows closed",
 }
-_NO_COURSE = Course()
+_NO_HISTORY = EpochHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A button of a job: the route's word, and whether a dialog asks first."""
+    """A button of a job: the route's name, and whether a dialog confirms first."""
 
     name: str
     label: str
     kind: str = ""
-    asks: bool = False
+    confirms: bool = False
 
 
 @router.get("/")
 async def jobs_page(request: Request, find: str = "", state: str = "") -> Response:
-    """All jobs, or those whose name has these letters, or that are in this state."""
-    visitor = visitor_of(request)
+    """List the jobs whose name contains `find` and that are in `state`."""
+    visitor = require_visitor(request)
     runtime = runtime_of(request)
-    records = runtime.jobs.records()
-    states = Counter(state_words(each) for each in records)
+    records = runtime.jobs.list_records()
+    states = Counter(label_state(each) for each in records)
     wanted = [
         each
         for each in records
-        if find.strip().lower() in each.name and state in ("", state_words(each))
+        if find.strip().lower() in each.name and state in ("", label_state(each))
     ]
-    shown = await run_in_threadpool(_jobs, runtime, wanted)
-    return await page(
-        request, visitor, "jobs.html",
-        jobs=shown, all=len(records), states=states.most_common(), find=find, state=state,
-    )  # fmt: skip
+    rows = await run_in_threadpool(_make_rows, runtime, wanted)
+    return await render_page(
+        request,
+        visitor,
+        "jobs.html",
+        jobs=rows,
+        all=len(records),
+        states=states.most_common(),
+        find=find,
+        state=state,
+    )
 
 
 @router.get("/jobs")
 async def all_jobs(request: Request) -> Response:
-    """Where a cut address leads."""
-    visitor_of(request)
-    return elsewhere("/")
+    """Redirect a shortened address."""
+    require_visitor(request)
+    return redirect_to("/")
 
 
-def _jobs(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
+def _make_rows(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
     now = now_ms()
     found = []
     for record in records:
-        job = view_of(runtime, record)
-        course = _NO_COURSE if job.follower is None else job.follower.course
-        pace = job_pictures.rate_chart(course, now, job_pictures.SPARK_MS)
-        found.append({"job": job, "pace": pace, "freshness": freshness(job, now)})
+        job = view_job(runtime, record)
+        history = _NO_HISTORY if job.follower is None else job.follower.history
+        pace = job_pictures.draw_rates(history, now, job_pictures.SPARK_MS)
+        found.append({"job": job, "pace": pace, "freshness": measure_freshness(job, now)})
     return found
 
 
@@ -99,93 +106,94 @@ def _jobs(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]
 async def job_page(
     request: Request, name: str, level: Annotated[Level, Query()] = "DEBUG"
 ) -> Response:
-    """One job."""
-    visitor = visitor_of(request)
+    """Show one job."""
+    visitor = require_visitor(request)
     runtime = runtime_of(request)
-    runtime.jobs.record(name)
-    with suppress(Problem):  # a job without results has a page all the same
-        await runtime.ready(name)
-    job = job_view(request, name)
-    shown = await run_in_threadpool(_job, runtime, visitor, job, level)
-    return await page(request, visitor, "job.html", job=job, tab="overview", **shown)
+    runtime.jobs.find_record(name)
+    with suppress(Problem):  # a job without results has a page too
+        await runtime.wait_until_ready(name)
+    job = find_job(request, name)
+    values = await run_in_threadpool(_describe, runtime, visitor, job, level)
+    return await render_page(request, visitor, "job.html", job=job, tab="overview", **values)
 
 
-def _job(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict[str, Any]:
+def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict[str, Any]:
     now = now_ms()
-    course = _NO_COURSE if job.follower is None else job.follower.course
-    epochs = course.epochs[-job_pictures.EPOCHS_SHOWN :]
-    places = runtime.jobs.places(job.name)
+    history = _NO_HISTORY if job.follower is None else job.follower.history
+    epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
+    paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
-    lags = {} if job.behind is None else job.behind.partitions
+    lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
-        "actions": actions(visitor, job),
-        "evolution": _evolution(runtime, job),
-        "advised": advice(job.record.failure, retried=job.record.retry_at is not None),
-        "freshness": freshness(job, now),
-        "charts": job_pictures.course_charts(course, now),
+        "actions": list_actions(visitor, job),
+        "evolution": _find_evolution(runtime, job),
+        "advice": advise(job.record.failure, retried=job.record.retry_at is not None),
+        "freshness": measure_freshness(job, now),
+        "charts": job_pictures.draw_job(history, now),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
-        "strip": None if newest is None else partition_strip(newest, lags),
-        "topology": _topology(job),
-        "topology_width": WIDTH,
-        "size": runtime.state_sizes.of(places.table),
-        "counted": _counted({} if job.follower is None else job.follower.totals),
-        "savepoints": savepoints_of(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
+        "strip": None if newest is None else draw_partitions(newest, lags),
+        "dataflow": _draw_dataflow(job),
+        "dataflow_width": WIDTH,
+        "size": runtime.state_sizes.read(paths.table),
+        "counters": _list_counters({} if job.follower is None else job.follower.totals),
+        "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
         "operations": [
-            operations.described(each)
-            for each in runtime.register.operations(job.name, CONSOLE_OPERATIONS)
+            operations.describe_operation(each)
+            for each in runtime.register.list_operations(job.name, CONSOLE_OPERATIONS)
         ],
-        "log": job_log.tail(places.log, CONSOLE_LOG_LINES, level),
+        "operation_names": OPERATION_NAMES,
+        "log": job_log.read_tail(paths.log, CONSOLE_LOG_LINES, level),
         "level": level,
     }
 
 
-def _evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
-    """What the pending spec would make of the job's state; None where there is no state."""
+def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
+    """Return the effect of the pending spec on the job's state; None without a state."""
     if job.record.pending is None:
         return None
     with suppress(Problem):
-        return told(runtime, job.record, runtime.jobs.pending(job.record))
+        return describe_evolution(runtime, job.record, runtime.jobs.require_pending(job.record))
     return None
 
 
-def _topology(job: JobView) -> Any:
+def _draw_dataflow(job: JobView) -> Dataflow | None:
     counters = {} if job.newest is None else job.newest.counters
-    return None if job.plan is None else topology(job.spec, job.plan, counters)
+    return None if job.plan is None else draw_dataflow(job.spec, job.plan, counters)
 
 
-def _counted(totals: Mapping[str, int]) -> list[tuple[str, int]]:
-    """What went another way than into the results, where there was any."""
-    return [(said, totals[name]) for name, said in _COUNTED.items() if totals.get(name)]
+def _list_counters(totals: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the counters of exceptional rows and messages that are not zero."""
+    return [(label, totals[name]) for name, label in _COUNTERS.items() if totals.get(name)]
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old a topic the results show."""
+    """The age of the data that the results show."""
 
-    said: str
-    more: str
+    age: str
+    note: str
 
 
-def freshness(job: JobView, now: int) -> Freshness:
-    """An epoch shows the topic as it was when the epoch began; when nothing waits, as it is."""
+def measure_freshness(job: JobView, now: int) -> Freshness:
+    """Return the age of the newest epoch's start; current if no records are waiting."""
     newest = job.newest
     if newest is None or job.committed_ms is None:
-        return Freshness(words.ABSENT, "")
-    took = (newest.counters.get("compute_seconds") or 0) * 1_000
+        return Freshness(ABSENT, "")
+    took = (newest.counts.compute_seconds or 0) * 1_000
     behind = (now - job.committed_ms + took) / 1_000
     if not job.running:
-        return Freshness(words.duration(behind), "since its last epoch began")
+        return Freshness(format_duration(behind), "since the last epoch started")
     if job.lag == 0:
-        return Freshness("current", "all that is there is counted")
-    return Freshness(words.duration(behind), "since the newest epoch began")
+        return Freshness("current", "no records are waiting")
+    return Freshness(format_duration(behind), "since the newest epoch started")
 
 
-def actions(visitor: Visitor, job: JobView) -> list[Action]:
-    """What can be done with a job as it is, the likeliest first."""
+def list_actions(visitor: Visitor, job: JobView) -> list[Action]:
+    """Return what the visitor can do with the job in its state, the likeliest first."""
     record = job.record
     found: list[Action] = []
     if record.pending is not None and record.desired != Desired.RUNNING:
-        pass  # it is to be decided about first, in the notice of it
+        pass  # the notice about the pending spec asks for a decision first
     elif record.desired == Desired.PAUSED:
         found.append(Action("resume", "Resume", "main"))
     elif record.desired == Desired.STOPPED or (record.retry_at is None and job.stopped):
@@ -193,10 +201,10 @@ def actions(visitor: Visitor, job: JobView) -> list[Action]:
     if record.desired == Desired.RUNNING and (job.running or record.retry_at is not None):
         if job.running:
             kind = "main" if job.restart_needed else ""
-            found.append(Action("restart", "Restart", kind, asks=True))
+            found.append(Action("restart", "Restart", kind, confirms=True))
         found.append(Action("pause", "Pause"))
     if record.desired != Desired.STOPPED:
-        found.append(Action("stop", "Stop", asks=True))
-    if visitor.administers and job.stopped:
-        found.append(Action("delete", "Delete", "danger", asks=True))
+        found.append(Action("stop", "Stop", confirms=True))
+    if visitor.can_administer and job.stopped:
+        found.append(Action("delete", "Delete", "danger", confirms=True))
     return found

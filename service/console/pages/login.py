@@ -1,4 +1,4 @@
-"""Login: a token once, and then the session of service.routes.sessions."""
+"""Login: exchange a token for a session of service.routes.sessions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from schemas.limits import SESSION_SECONDS_MAX
-from service.access.requirements import same_origin
+from service.access.requirements import require_same_origin
 from service.access.tokens import TOKEN_CHARACTERS_MAX
-from service.console.page import PageRoute, elsewhere, page
-from service.console.visitor import own_place, visitor_of
+from service.console.page import PageRoute, redirect_to, render_page
+from service.console.visitor import require_visitor, safe_path
 from service.problems import Problem
 from service.runtime import runtime_of
 
@@ -23,37 +23,39 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 @router.get("/login")
 async def login_page(request: Request, next: str = "/") -> Response:
-    """The form; whoever is known already is led on."""
-    place = own_place(next)
+    """Show the login form; redirect users who are logged in."""
+    path = safe_path(next)
     try:
-        visitor_of(request)
+        require_visitor(request)
     except Problem as problem:
         if problem.code != "unauthorized":
             raise
-        return await page(request, None, "login.html", next=place, refused=None)
-    return elsewhere(place)
+        return await render_page(request, None, "login.html", next=path, refused=None)
+    return redirect_to(path)
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
-    """A token becomes a session; one that is not known is asked for again."""
+    """Start a session for a valid token; show the form again for an invalid one."""
     access = runtime_of(request).access
-    same_origin(request)
-    fields = _fields(await request.body())
-    place = own_place(fields.get("next", "/"))
+    require_same_origin(request)
+    fields = _parse_fields(await request.body())
+    path = safe_path(fields.get("next", "/"))
     token = fields.get("token", "").strip()[:TOKEN_CHARACTERS_MAX]
-    session = await run_in_threadpool(access.sessions.begin, token)
-    known = None if session is None else access.sessions.role_of(session)
+    session = await run_in_threadpool(access.sessions.start, token)
+    known = None if session is None else access.sessions.find_role(session)
     if session is None or known is None:
-        refused = "This token is not valid. Perhaps it was revoked, or a part of it is missing."
-        return await page(request, None, "login.html", status=401, next=place, refused=refused)
+        refused = "This token is not valid. It may be revoked or incomplete."
+        return await render_page(
+            request, None, "login.html", status=401, next=path, refused=refused
+        )
     request.state.who, request.state.role = known
-    cookie = access.cookie(request, session, int(SESSION_SECONDS_MAX))
-    return elsewhere(place, {"Set-Cookie": cookie})
+    cookie = access.make_cookie(request, session, int(SESSION_SECONDS_MAX))
+    return redirect_to(path, {"Set-Cookie": cookie})
 
 
-def _fields(body: bytes) -> dict[str, str]:
-    """A form's fields, the first of each name; nothing where it is no form of ours."""
+def _parse_fields(body: bytes) -> dict[str, str]:
+    """Return the fields of a form, the first of each name; empty if it cannot be parsed."""
     try:
         found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS_MAX)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Specs: a new job, or the spec of one that is there, with its mistakes and its plan beside it.
+"""Pages that edit a spec: of a new or an existing job, with errors and plan beside it.
 
-text ──► POST /preview ──► mistakes, each with its place
-                     └───► result columns, topology; what the newest messages become
+text ──► POST /preview ──► errors, each with its position
+                     └───► result columns, dataflow; a trial run on the newest messages
 text ──► PUT /v1/jobs/NAME   (assets/spec.js)
 """
 
@@ -24,12 +24,12 @@ from schemas.spec import connections
 from schemas.spec import file as spec_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from service.access.tokens import Role
-from service.console.editor.suggestion import suggested
-from service.console.editor.trial import tried
-from service.console.job_view import job_view
-from service.console.page import PageRoute, page
-from service.console.pictures.dataflow import WIDTH, topology
-from service.console.visitor import visitor_of
+from service.console.editor.suggestion import suggest_spec
+from service.console.editor.trial import run_trial
+from service.console.job_view import find_job
+from service.console.page import PageRoute, render_page
+from service.console.pictures.dataflow import WIDTH, draw_dataflow
+from service.console.visitor import require_visitor
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
 from service.supervision.spec_body import CheckedSpec
@@ -54,63 +54,73 @@ sink: {topic: items-changes}
 class ResultColumn:
     name: str
     type: str
-    meaning: str  # as the query has it
+    expression: str  # as SQL
 
 
 @router.get("/new")
 async def new_page(
     request: Request, topic: str = "", connection: str = connections.DEFAULT
 ) -> Response:
-    """A job that is not there yet; with a topic, what its newest messages suggest."""
-    visitor = visitor_of(request, Role.ADMIN)
+    """Show the editor for a new job; with a topic, suggest a spec from its messages."""
+    visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
-    begun = _Beginning(EXAMPLE)
+    draft = _Draft(EXAMPLE)
     if topic.strip():
-        begun = await run_in_threadpool(_begun, runtime, topic.strip()[:1_000], connection)
+        draft = await run_in_threadpool(_draft_spec, runtime, topic.strip()[:1_000], connection)
     known = sorted(runtime.settings.connections.by_name)
-    return await page(
-        request, visitor, "new.html",
-        text=begun.text, told=begun.told, topic=topic, connection=connection, connections=known,
-    )  # fmt: skip
+    return await render_page(
+        request,
+        visitor,
+        "new.html",
+        text=draft.text,
+        warning=draft.warning,
+        topic=topic,
+        connection=connection,
+        connections=known,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Beginning:
+class _Draft:
+    """The text that the editor starts with."""
+
     text: str
-    told: str | None = None  # why it is not what was asked for
+    warning: str | None = None  # why there is no suggestion
 
 
-def _begun(runtime: Runtime, topic: str, connection: str) -> _Beginning:
-    """What the messages of a topic suggest; the example where they do not."""
+def _draft_spec(runtime: Runtime, topic: str, connection: str) -> _Draft:
+    """Return a suggestion from the messages of a topic, or the example with a warning."""
     try:
-        messages = runtime.samples.newest(connection, [topic])
+        messages = runtime.samples.read_newest(connection, [topic])
     except Problem as problem:
-        return _Beginning(EXAMPLE, problem.detail)
+        return _Draft(EXAMPLE, problem.detail)
     except connections.UnknownConnectionError as error:
-        return _Beginning(EXAMPLE, str(error))
+        return _Draft(EXAMPLE, str(error))
     if not messages:
-        return _Beginning(EXAMPLE, f"topic {topic!r} is empty, so nothing can be read off it")
-    text = suggested(topic, connection, [each.value for each in messages])
+        return _Draft(EXAMPLE, f"topic {topic!r} is empty; a suggestion needs messages")
+    text = suggest_spec(topic, connection, [each.value for each in messages])
     if text is None:
-        return _Beginning(EXAMPLE, "its newest messages are of no format that is known here")
-    return _Beginning(text)
+        return _Draft(EXAMPLE, "the newest messages of the topic have an unknown format")
+    return _Draft(text)
 
 
 @router.get("/jobs/{name}/spec")
 async def spec_page(request: Request, name: str) -> Response:
-    """The spec of a job, to be read, and by admins to be changed."""
-    visitor = visitor_of(request)
-    job = job_view(request, name)
+    """Show the spec of a job; admins can change it."""
+    visitor = require_visitor(request)
+    job = find_job(request, name)
     text, changed = spec_text(job.spec), []
     if job.record.pending is not None:
         pending = spec_text(load_spec(msgspec.json.decode(job.record.pending)))
-        changed = _compared(text, pending)
-    return await page(request, visitor, "spec.html", job=job, tab="spec", text=text, lines=changed)
+        changed = _compare_texts(text, pending)
+    return await render_page(
+        request, visitor, "spec.html", job=job, tab="spec", text=text, lines=changed
+    )
 
 
-def _compared(old: str, new: str) -> list[tuple[str, str]]:
-    """The lines of both, each with what became of it: added, gone, or the same."""
-    kinds = {"+ ": "added", "- ": "gone", "  ": "same"}
+def _compare_texts(old: str, new: str) -> list[tuple[str, str]]:
+    """Return the lines of both texts, each marked as added, removed or same."""
+    kinds = {"+ ": "added", "- ": "removed", "  ": "same"}
     lines = difflib.ndiff(old.splitlines(), new.splitlines())
     return [(kinds[line[:2]], line) for line in lines if line[:2] in kinds]
 
@@ -118,52 +128,54 @@ def _compared(old: str, new: str) -> list[tuple[str, str]]:
 @router.post("/preview")
 async def preview(
     request: Request,
-    name: Annotated[str | None, Query(description="of the job whose spec it is")] = None,
+    name: Annotated[str | None, Query(description="the job whose spec it is")] = None,
     sample: bool = False,
 ) -> Response:
-    """What a spec would be, as a piece of a page: mistakes, or plan and trial."""
-    visitor = visitor_of(request, Role.ADMIN)
+    """Return the preview of a spec, a fragment of a page: errors, or plan and trial."""
+    visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
     body = await request.body()
     if len(body) > SPEC_BYTES_MAX:
-        raise Problem("body-too-large", 413, f"a spec has at most {SPEC_BYTES_MAX} bytes")
-    shown = await _preview(runtime, body, name, sample)
-    return await page(request, visitor, "preview.html", topology_width=WIDTH, **shown)
+        raise Problem("body-too-large", 413, f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
+    values = await _make_preview(runtime, body, name, sample)
+    return await render_page(request, visitor, "preview.html", dataflow_width=WIDTH, **values)
 
 
-async def _preview(runtime: Runtime, body: bytes, name: str | None, sample: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"mistakes": [], "checked": None, "trial": None, "silent": None}
+async def _make_preview(
+    runtime: Runtime, body: bytes, name: str | None, sample: bool
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"errors": [], "checked": None, "trial": None, "unavailable": None}
     try:
-        checked = await runtime.check(body, name)
+        checked = await runtime.check_spec(body, name)
     except SpecError as error:
-        return shown | {"mistakes": error.problems}
+        return values | {"errors": error.problems}
     except Problem as problem:
-        return shown | {"mistakes": [spec_file.Problem("", problem.detail)]}
-    shown |= await run_in_threadpool(_planned, checked)
-    shown["taken"] = name is None and runtime.register.job(checked.spec.name) is not None
+        return values | {"errors": [spec_file.Problem("", problem.detail)]}
+    values |= await run_in_threadpool(_describe_plan, checked)
+    values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:
         source = checked.spec.source
         try:
             messages = await run_in_threadpool(
-                runtime.samples.newest, source.connection, source.topics
+                runtime.samples.read_newest, source.connection, source.topics
             )
-            shown["trial"] = await runtime.attempts.run(
-                partial(tried, checked.spec, checked.plan, messages)
+            values["trial"] = await runtime.attempts.run(
+                partial(run_trial, checked.spec, checked.plan, messages)
             )
         except Problem as problem:
-            shown["silent"] = problem.detail
-    return shown
+            values["unavailable"] = problem.detail
+    return values
 
 
-def _planned(checked: CheckedSpec) -> dict[str, Any]:
-    columns, picture = _columns(checked.plan), topology(checked.spec, checked.plan, {})
-    return {"checked": checked, "columns": columns, "topology": picture}
+def _describe_plan(checked: CheckedSpec) -> dict[str, Any]:
+    columns, dataflow = _list_columns(checked.plan), draw_dataflow(checked.spec, checked.plan, {})
+    return {"checked": checked, "columns": columns, "dataflow": dataflow}
 
 
-def _columns(plan: Plan) -> list[ResultColumn]:
+def _list_columns(plan: Plan) -> list[ResultColumn]:
     types = {named.name: str(named.type) for named in plan.group}
     types |= {name: str(kind) for name, kind in plan.results}
-    meaning = {named.name: expression_sql(named.expression) for named in plan.group}
-    meaning |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
-    meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
-    return [ResultColumn(name, types[name], meaning[name]) for name in plan.output]
+    expressions = {named.name: expression_sql(named.expression) for named in plan.group}
+    expressions |= {each.name: aggregate_sql(plan, each) for each in plan.aggregates}
+    expressions |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+    return [ResultColumn(name, types[name], expressions[name]) for name in plan.output]

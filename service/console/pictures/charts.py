@@ -1,9 +1,9 @@
-"""Charts: numbers to shapes; templates/charts.html draws them.
+"""Charts: the shapes of line and bar charts; templates/charts.html renders them.
 
     values over time ──► scale ──► paths and bars of a picture 600 x 120 ──► SVG, stretched
 
-A shape is stretched, and text is not: so labels are HTML around the picture. What is not known is a
-gap in a line; a single value between two gaps is a dot.
+SVG stretches shapes and would stretch text, so labels are HTML around the picture. An unknown value
+is a gap in a line; a single value between two gaps is a dot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 600, 120
 _HEADROOM = 1.02
 _BAR_GAP = 0.15  # of a bar's width
 
-# A moment and what was so then; None where nobody knows.
+# Times and values; None for an unknown value.
 Points = Sequence[tuple[int, float | None]]
 
 
@@ -33,18 +33,19 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class LineChart:
     lines: tuple[Line, ...]
-    top: float  # of the scale, which begins at 0
+    top: float  # of the scale, which starts at 0
     since_ms: int
     until_ms: int
 
     @property
     def known(self) -> bool:
+        """Whether any line has a value."""
         return any(line.highest is not None for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a bar."""
+    """One segment of a stacked bar."""
 
     name: str
     hue: int
@@ -67,36 +68,36 @@ class BarChart:
     top: float
 
 
-def line_chart(
+def draw_lines(
     series: Sequence[tuple[str, Points]], since_ms: int, until_ms: int, gap_ms: int
 ) -> LineChart:
-    """Lines over one span of time; a pause longer than `gap_ms` is a gap."""
+    """Draw lines over one span of time; points more than `gap_ms` apart leave a gap."""
     known = [value for _, points in series for _, value in points if value is not None]
-    top = rounded_up(max(known, default=0.0) * _HEADROOM) or 1.0
+    top = round_up(max(known, default=0.0) * _HEADROOM) or 1.0
     lines = tuple(
-        _line(name, hue, points, (since_ms, until_ms), top, gap_ms)
+        _draw_line(name, hue, points, (since_ms, until_ms), top, gap_ms)
         for hue, (name, points) in enumerate(series, 1)
     )
     return LineChart(lines, top, since_ms, until_ms)
 
 
-def _line(
+def _draw_line(
     name: str, hue: int, points: Points, span: tuple[int, int], top: float, gap_ms: int
 ) -> Line:
     since, until = span
-    runs = _runs([point for point in points if since <= point[0] <= until], gap_ms)
+    runs = _split_runs([point for point in points if since <= point[0] <= until], gap_ms)
     path: list[str] = []
     area: list[str] = []
     for run in runs:
-        places = [
+        positions = [
             (WIDTH * (at - since) / max(1, until - since), HEIGHT - HEIGHT * value / top)
             for at, value in run
         ]
-        steps = [f"{x:.1f} {y:.1f}" for x, y in places]
+        steps = [f"{x:.1f} {y:.1f}" for x, y in positions]
         # A line of no length has round ends, and so is a dot.
         path.append("M" + "L".join(steps) if len(steps) > 1 else f"M{steps[0]}h0")
-        if len(places) > 1:
-            first, last = places[0][0], places[-1][0]
+        if len(positions) > 1:
+            first, last = positions[0][0], positions[-1][0]
             area.append(f"M{first:.1f} {HEIGHT}L{'L'.join(steps)}L{last:.1f} {HEIGHT}Z")
     values = [value for run in runs for _, value in run]
     now = None
@@ -105,8 +106,8 @@ def _line(
     return Line(name, hue, "".join(path), "".join(area), now, max(values, default=None))
 
 
-def _runs(points: Points, gap_ms: int) -> list[list[tuple[int, float]]]:
-    """Pieces without a gap."""
+def _split_runs(points: Points, gap_ms: int) -> list[list[tuple[int, float]]]:
+    """Return the points as runs without a gap."""
     runs: list[list[tuple[int, float]]] = []
     before: int | None = None
     for at, value in points:
@@ -120,14 +121,14 @@ def _runs(points: Points, gap_ms: int) -> list[list[tuple[int, float]]]:
     return runs
 
 
-def bar_chart(
-    bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], places: int
+def draw_bars(
+    bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], slots: int
 ) -> BarChart:
-    """Bars of stacked pieces, side by side up to the right; there is room for `places`."""
-    top = rounded_up(max((sum(values) for _, values in bars), default=0.0) * _HEADROOM) or 1.0
-    width = WIDTH / places
+    """Draw stacked bars, right-aligned in a picture with room for `slots` bars."""
+    top = round_up(max((sum(values) for _, values in bars), default=0.0) * _HEADROOM) or 1.0
+    width = WIDTH / slots
     shown = []
-    first = places - len(bars)
+    first = slots - len(bars)
     for index, (title, values) in enumerate(bars):
         pieces, bottom = [], float(HEIGHT)
         for hue, (name, value) in enumerate(zip(names, values, strict=True), 1):
@@ -140,8 +141,8 @@ def bar_chart(
     return BarChart(tuple(shown), tuple((name, hue) for hue, name in enumerate(names, 1)), top)
 
 
-def rounded_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 ...: what a scale ends at."""
+def round_up(value: float) -> float:
+    """Return the next of 1, 2, 5, 10, 20, 50 ... as the end of a scale."""
     if value <= 0:
         return 0.0
     step = 10.0 ** math.floor(math.log10(value))

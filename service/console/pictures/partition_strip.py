@@ -1,40 +1,41 @@
-"""Partitions: where each one's watermark stands on one scale of time, and who is waited for.
+"""Partitions: their watermarks on one scale of time, their status and lag.
 
-epoch row's `watermarks` ──► of each partition: watermark, marks ──► places between the hindmost
-lags                     ──► records to read                         and the foremost
+epoch row's `watermarks` ──► watermark and status of each partition ──► positions between the lowest
+lags                     ──► unread records                             and the highest watermark
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from schemas.limits import CONSOLE_PARTITIONS
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import EpochRow, HoldingPartition, PartitionSnapshot
 
 _MARKS = {
-    "idle": ("idle", "no record for a while: nobody waits for it"),
-    "ahead": ("paused", "ahead of its alignment group: not read until the others have caught up"),
-    "stopped": ("paused", "somebody has paused it"),
-    "unread": ("unread", "the broker has records that were not read yet"),
-    "fresh": ("new", "nothing has come since it was found"),
+    "idle": ("idle", "no records for a while: the watermark does not wait for it"),
+    "ahead": ("paused", "ahead of its alignment group: not read until the others catch up"),
+    "stopped": ("paused", "paused by an operator"),
+    "unread": ("unread", "the broker has records that the job has not read yet"),
+    "fresh": ("new", "no records since the job found the partition"),
 }
 
 
 _HELD_SHOWN = 3
-_SPAN_MS_MIN = 1_000  # what is closer together than this is at the same place
+_SPAN_MS_MIN = 1_000  # watermarks closer together than this have the same position
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionMark:
+class PartitionStatus:
+    """One partition as of the newest epoch."""
+
     topic: str
     number: str
     watermark: int | None
-    place: float  # 0 to 100, from the hindmost to the foremost
-    behind_ms: int | None  # the foremost
-    holds: bool  # the job's watermark waits for it
-    marks: tuple[tuple[str, str], ...]  # a word, and what it means
+    position: float  # 0 to 100, from the lowest to the highest watermark
+    behind_ms: int | None  # the highest watermark
+    holds: bool  # whether the job's watermark waits for it
+    marks: tuple[tuple[str, str], ...]  # words like idle, and their meanings
     heard_ms: int | None  # since its last record, as of the epoch
     next_offset: int | None
     lag: int | None
@@ -46,73 +47,74 @@ class PartitionMark:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStrip:
-    partitions: tuple[PartitionMark, ...]
+    """The partitions that hold the watermark back, and those furthest behind."""
+
+    partitions: tuple[PartitionStatus, ...]
     combined: int | None
-    combined_place: float | None
+    combined_position: float | None
     status: str | None
-    held_by: tuple[str, ...]  # the first of those who hold it back
-    holding: int  # how many do
-    known: int  # how many there are; shown are those that hold the watermark back and the hindmost
+    held_by: tuple[str, ...]  # descriptions of the first partitions that hold it back
+    holding: int  # the number of partitions that hold it back
+    known: int  # the number of all partitions
 
 
-def partition_strip(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip:
-    """As of the newest epoch; `lags` are those of TOPIC/PARTITION."""
-    told = newest.watermarks
-    sources: Mapping[str, Any] = told.get("topics", {})
+def draw_partitions(newest: EpochRow, lags: Mapping[str, int]) -> PartitionStrip:
+    """Draw the partitions as of the newest epoch; keys of `lags` are TOPIC/PARTITION."""
+    time = newest.time
     times = {
         (topic, number): state
-        for topic, source in sources.items()
-        for number, state in source.get("partitions", {}).items()
+        for topic, source in time.topics.items()
+        for number, state in source.partitions.items()
     }
     offsets = {
         (topic, number): offset
         for topic, partitions in newest.offsets.items()
         for number, offset in partitions.items()
     }
-    combined: int | None = told.get("combined")
-    known: list[int] = [
-        state["watermark"] for state in times.values() if state.get("watermark") is not None
-    ]
+    combined = time.combined
+    known = [state.watermark for state in times.values() if state.watermark is not None]
     known += [] if combined is None else [combined]
     low, high = min(known, default=None), max(known, default=None)
-    held = tuple(map(str, told.get("held_by", ())))
+    holding, held_by = frozenset(time.holding), tuple(time.held_by)
     if combined is not None and high is not None and high - combined < _SPAN_MS_MIN:
-        held = ()  # somebody is always the last; so close to the first that holds nothing back
+        # Some partition is always last. This close to the leader, it holds nothing back.
+        holding, held_by = frozenset(), ()
 
-    def place_of(watermark: int | None) -> float | None:
+    def find_position(watermark: int | None) -> float | None:
         if watermark is None or low is None or high is None:
             return None
         return round(100 * (1 - (high - watermark) / max(high - low, _SPAN_MS_MIN)), 2)
 
-    def mark(topic: str, number: str) -> PartitionMark:
-        state: Mapping[str, Any] = times.get((topic, number), {})
-        watermark = state.get("watermark")
-        return PartitionMark(
+    def describe(topic: str, number: str) -> PartitionStatus:
+        state = times.get((topic, number), PartitionSnapshot())
+        watermark = state.watermark
+        return PartitionStatus(
             topic=topic,
             number=number,
             watermark=watermark,
-            place=place_of(watermark) or 0.0,
+            position=find_position(watermark) or 0.0,
             behind_ms=None if watermark is None or high is None else high - watermark,
-            holds=any(each.startswith(f"{topic} partition {number},") for each in held),
-            marks=tuple(said for name, said in _MARKS.items() if state.get(name)),
-            heard_ms=state.get("heard_ms"),
+            holds=HoldingPartition(topic, int(number)) in holding,
+            marks=tuple(mark for name, mark in _MARKS.items() if getattr(state, name)),
+            heard_ms=state.heard_ms,
             next_offset=offsets.get((topic, number)),
             lag=lags.get(f"{topic}/{number}"),
         )
 
-    marks = [mark(*place) for place in {*times, *offsets}]
-    shown = sorted(marks, key=_urgency)[:CONSOLE_PARTITIONS]
+    statuses = [describe(*partition) for partition in {*times, *offsets}]
+    shown = sorted(statuses, key=_rank)[:CONSOLE_PARTITIONS]
     return PartitionStrip(
         partitions=tuple(sorted(shown, key=lambda each: (each.topic, int(each.number)))),
         combined=combined,
-        combined_place=place_of(combined),
-        status=told.get("status"),
-        held_by=held[:_HELD_SHOWN],
-        holding=len(held),
-        known=len(marks),
+        combined_position=find_position(combined),
+        status=time.status if newest.watermarks else None,
+        held_by=held_by[:_HELD_SHOWN],
+        holding=len(held_by),
+        known=len(statuses),
     )
 
 
-def _urgency(mark: PartitionMark) -> tuple[bool, float, str, int]:
-    behind = 0 if mark.behind_ms is None else mark.behind_ms
-    return not mark.holds, -behind, mark.topic, int(mark.number)
+def _rank(status: PartitionStatus) -> tuple[bool, float, str, int]:
+    """Return the sort key: holding partitions first, then those furthest behind."""
+    behind = 0 if status.behind_ms is None else status.behind_ms
+    return not status.holds, -behind, status.topic, int(status.number)

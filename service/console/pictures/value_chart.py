@@ -1,7 +1,7 @@
-"""The course of one value over the epochs, as a line of steps: it stays until an epoch changes it.
+"""The history of one value over the epochs, as a step line.
 
-The scale is from the least to the greatest value that is shown, so that 998 to 991 is seen as well
-as 1 to 1,000,000; its ends are written beside it. NULL, and a group that is gone, are gaps.
+The scale runs from the least to the greatest value shown, so that 998 to 991 is as visible as 1 to
+1,000,000; the page writes its ends beside it. NULL and a removed group are gaps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 
 from service.console.pictures.charts import HEIGHT, WIDTH
 
-_ROOM = 0.08  # of the scale, above and below
+_MARGIN = 0.08  # of the scale, above and below
 
 
 @dataclass(frozen=True, slots=True)
-class CourseChart:
+class ValueChart:
+    """The step line of one result column."""
+
     column: str
     path: str
-    falls: str  # dots where an extreme went the other way
-    here: str  # the epoch that is asked about
+    extremes: str  # dots at extreme changes
+    here: str  # a line at the highlighted epoch
     least: Any  # values as the row has them
     greatest: Any
     now: Any
@@ -29,21 +31,21 @@ class CourseChart:
     last: int
 
 
-def course_chart(
+def draw_value(
     column: str,
     points: Sequence[tuple[int, Any]],
     last: int,
-    falls: Collection[int] = (),
+    extremes: Collection[int] = (),
     here: int | None = None,
-) -> CourseChart | None:
-    """`points` are epochs and the values since then; None where there is no number to draw."""
-    numbers = [(epoch, value, _number(value)) for epoch, value in points]
+) -> ValueChart | None:
+    """Draw epochs and the values since then; None if no value is a number."""
+    numbers = [(epoch, value, _parse_number(value)) for epoch, value in points]
     known = [(value, number) for _, value, number in numbers if number is not None]
     if not known:
         return None
     least, greatest = min(known, key=lambda each: each[1]), max(known, key=lambda each: each[1])
-    room = (greatest[1] - least[1]) * _ROOM or max(abs(greatest[1]) * _ROOM, 1.0)
-    low, high = least[1] - room, greatest[1] + room
+    margin = (greatest[1] - least[1]) * _MARGIN or max(abs(greatest[1]) * _MARGIN, 1.0)
+    low, high = least[1] - margin, greatest[1] + margin
     first = points[0][0]
 
     def x(epoch: int) -> float:
@@ -60,14 +62,14 @@ def course_chart(
             continue
         path.append(f"{'L' if drawing else 'M'}{x(epoch):.1f} {y(number):.1f}H{x(until):.1f}")
         drawing = True
-        if epoch in falls:
+        if epoch in extremes:
             dots.append(f"M{x(epoch):.1f} {y(number):.1f}h0")
-    asked = here is not None and first <= here <= last
-    return CourseChart(
+    visible = here is not None and first <= here <= last
+    return ValueChart(
         column=column,
         path="".join(path),
-        falls="".join(dots),
-        here=f"M{x(here or 0):.1f} 0V{HEIGHT}" if asked else "",
+        extremes="".join(dots),
+        here=f"M{x(here or 0):.1f} 0V{HEIGHT}" if visible else "",
         least=least[0],
         greatest=greatest[0],
         now=points[-1][1],
@@ -76,8 +78,8 @@ def course_chart(
     )
 
 
-def _number(value: Any) -> float | None:
-    """For the picture only; decimals and whole numbers beyond 2^53 come as text."""
+def _parse_number(value: Any) -> float | None:
+    """Return a value as a float, for the picture only; large numbers come as text."""
     if value is None or isinstance(value, bool):
         return None
     try:

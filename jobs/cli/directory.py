@@ -1,0 +1,215 @@
+"""Directory: answers about one job, read from its tables in a data directory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jobs.cli.answers import Document, Results
+from jobs.cli.errors import CommandFailed
+from jobs.cli.group_key import parse_group_key
+from jobs.cli.spec_reading import load_job
+from jobs.core.job.refused_message import message_document
+from jobs.edge.process.job_directory import JobDirectory, find_job
+from jobs.edge.table.reading import TableReader, read_with_retries
+from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
+from jobs.table.parts import QUARANTINE
+from schemas.spec.connections import (
+    Connection,
+    kafka_python_options,
+    librdkafka_options,
+    load_connections,
+)
+from schemas.spec.file import load_spec
+from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.replayed import read_replay
+
+if TYPE_CHECKING:
+    from jobs.edge.kafka.admin import KafkaAdmin
+
+
+class Directory:
+    """The tables of one job. What needs Kafka or Spark is imported where it is used."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._job = find_job(options.data, options.job)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read_results(self, epoch: int | None, key: str | None) -> Results:
+        """Return the rows at `epoch` (the newest), all or those of one group."""
+
+        def read(table: TableReader) -> Results:
+            group = None if key is None else parse_group_key(key, table.plan)
+            found, shape, moved = table.results(epoch, group), table.shape, table.newest.moved
+            return Results(
+                found.epoch,
+                [(name, kind.numeric) for name, kind in shape.types.items()],
+                [shape.row(*row) for row in found.rows],
+                moved if moved is not None and moved <= found.epoch else None,
+            )
+
+        return read_with_retries(self._job, read)
+
+    def read_changes(self, since: int | None, *, follow: bool) -> Iterator[Document]:
+        """Yield the changelog after an epoch; with `follow` also what is committed later."""
+        if follow:
+            table = TableReader.open(self._job)
+            shape, rows = table.shape, table.follow(since)
+        else:
+            shape, rows = read_with_retries(
+                self._job, lambda table: (table.shape, table.changes(since))
+            )
+        for op, epoch, seq, key, result in rows:
+            yield {"op": str(op), "epoch": epoch, "seq": seq, "row": shape.row(key, result)}
+
+    def explain(self, key: str | None) -> Document:
+        """Return why a group has its values."""
+        from jobs.checking.explain import explain
+
+        return read_with_retries(
+            self._job, lambda table: explain(table, parse_group_key(key, table.plan))
+        )
+
+    # --- quarantine -------------------------------------------------------------------------------
+
+    def list_quarantine(self, *, whole: bool) -> list[Document]:
+        """Return the refused messages; with `whole` all the bytes that the job kept of them."""
+        rows = read_with_retries(self._job, lambda table: table.part(QUARANTINE))
+        return [_describe_refused(self._job, row) for row in rows]
+
+    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
+        """Send a refused message to its topic again."""
+        from jobs.changing.quarantine_replay import replay
+
+        with self._open_broker() as (connection, admin):
+            options = librdkafka_options(connection)
+            done = replay(self._job, message, fixed, options, admin, again=again)
+        document: Document = msgspec.to_builtins(done)
+        return document
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def read_offsets(self) -> Document:
+        """Return the offsets at which the job continues."""
+        return self._describe_offsets(
+            read_with_retries(self._job, lambda table: table.newest), changed=False
+        )
+
+    def move_offsets(self, to: Offsets | None, *, at: int | None) -> Document:
+        """Let a stopped job continue at other offsets; None: those of its source.start."""
+        from jobs.changing.offsets import move_offsets
+
+        with self._open_broker() as (_, admin):
+            done = move_offsets(self._job, to, admin, at=at)
+        return self._describe_offsets(done.row or done.newest, changed=done.row is not None)
+
+    def _describe_offsets(self, row: EpochRow, *, changed: bool) -> Document:
+        document = {"job": self._job.name, "epoch": row.epoch, "changed": changed}
+        return {**document, "moved": row.moved, "offsets": row.offsets}
+
+    # --- savepoints and other jobs ----------------------------------------------------------------
+
+    def list_savepoints(self) -> list[Document]:
+        """Return the savepoints, oldest epochs first."""
+        return [_describe_savepoint(each) for each in savepoints(self._job.home)]
+
+    def create_savepoint(self, name: str | None) -> Document:
+        """Name the newest epoch."""
+        from jobs.changing.savepoint import create_savepoint
+
+        return _describe_savepoint(create_savepoint(self._job, name))
+
+    def delete_savepoint(self, name: str) -> None:
+        """Delete a savepoint."""
+        if not delete_savepoint(self._job.home, name):
+            raise CommandFailed(f"job {self._job.name!r} has no savepoint {name!r}")
+
+    def rewind(self, to: str) -> Document:
+        """Set a stopped job back to a savepoint or an epoch."""
+        from jobs.changing.rewind import rewind
+
+        with self._open_broker() as (_, admin):
+            done = rewind(self._job, to, admin)
+        row = done.row
+        return {
+            "job": self._job.name,
+            "to": done.target.epoch,
+            "epoch": done.target.epoch if row is None else row.epoch,
+            "changelog_rows": 0 if row is None else row.counts.changelog_rows,
+            "kept": None if done.kept is None else done.kept.name,
+        }
+
+    def clone(self, name: str, to: str | None, spec: Path | None) -> Document:
+        """Create a job with the state of this one."""
+        from jobs.changing.clone import clone
+        from jobs.core.job.cloning import clone_spec
+
+        if spec is None:
+            wanted = clone_spec(load_spec(self._job.spec), name)
+        else:
+            wanted, _ = load_job(spec)
+        if wanted.name != name:
+            raise CommandFailed(f"the spec names {wanted.name!r}, not {name!r}")
+        new = JobDirectory(self._job.data, name)
+        row = clone(self._job, new, wanted, to, self._options.tables)
+        return {
+            "job": name,
+            "of": self._job.name,
+            "cloned": row.counts.cloned,
+            "epoch": row.epoch,
+            "groups": row.groups,
+        }
+
+    def audit(self) -> Document:
+        """Recompute the results from the topic, and compare."""
+        from jobs.checking.audit import audit
+
+        with self._open_broker() as (connection, admin):
+            return asdict(audit(self._job, connection, admin, self._options.master))
+
+    @contextmanager
+    def _open_broker(self) -> Iterator[tuple[Connection, KafkaAdmin]]:
+        """Yield the connection of the job's source, and a client of it."""
+        from jobs.edge.kafka.admin import KafkaAdmin
+
+        connections = load_connections(self._options.connections, self._options.brokers)
+        connection = connections.lookup(load_spec(self._job.spec).source.connection)
+        with KafkaAdmin(kafka_python_options(connection)) as admin:
+            yield connection, admin
+
+
+def _describe_savepoint(savepoint: Savepoint) -> Document:
+    row = savepoint.row
+    return {
+        "name": savepoint.name,
+        "epoch": row.epoch,
+        "committed_at": _format_instant(row.committed_at / 1e6),
+        "groups": row.groups,
+        "offsets": row.offsets,
+    }
+
+
+def _describe_refused(job: JobDirectory, row: dict[str, Any]) -> Document:
+    document = message_document(row)
+    sent = read_replay(job.replayed, document["id"])
+    document["replayed"] = None
+    if sent is not None:
+        document["replayed"] = {
+            **{name: getattr(sent, name) for name in ("fixed", "topic", "partition", "offset")},
+            "sent_at": _format_instant(sent.sent_at / 1e3),
+        }
+    return document
+
+
+def _format_instant(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,235 @@
+"""Service: answers about one job, from a running service over HTTP.
+
+The service runs what takes a while as an operation: it continues if the command is interrupted.
+Nothing in jobs imports the package service; it is loaded by name, as in jobs.cli.commands.serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jobs.cli.answers import Document, Results
+from jobs.cli.errors import CommandFailed, UsageError
+from jobs.cli.group_key import parse_group_key
+from jobs.cli.output import escape_controls, show_waiting
+from jobs.core.job.job_plan import plan_of
+from jobs.core.plan.tree import Plan
+from jobs.core.values.json_values import Json, render
+from jobs.edge.process.fence import OwnedElsewhere
+from schemas.spec.file import load_spec
+from schemas.table.epoch import Offsets
+from schemas.types.sql_types import Kind, SqlType
+
+SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
+SERVICE_DEFAULT = "http://127.0.0.1:8080"
+_library: Any = import_module("service.client")
+
+
+@contextmanager
+def service_client(options: argparse.Namespace) -> Iterator[Any]:
+    """Yield a client; what the service refuses becomes CommandFailed."""
+    address = options.service or os.environ.get(SERVICE_VARIABLE) or SERVICE_DEFAULT
+    try:
+        client = _library.Client(address, os.environ.get(TOKEN_VARIABLE))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        yield client
+    except _library.Refused as error:
+        raise CommandFailed(escape_controls(str(error))) from None
+    except TimeoutError as error:
+        raise CommandFailed(str(error)) from None
+    except OSError as error:
+        raise CommandFailed(
+            f"{address} does not answer: {error}; does retally serve run? "
+            "(--service URL names another service, --data DIR reads the tables)"
+        ) from None
+    finally:
+        client.close()
+
+
+class Service:
+    """One job of a running service. The methods are those of jobs.cli.directory.Directory."""
+
+    def __init__(self, client: Any, job: str) -> None:
+        self._client = client
+        self._job = job
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read_results(self, epoch: int | None, key: str | None) -> Results:
+        job = self._client.job(self._job)
+        plan = _read_plan(job)
+        at = job.epoch if epoch is None else epoch
+        options = {} if at is None else {"as_of": f"epoch:{at}"}
+        if key is None:
+            rows = list(self._client.results(self._job, **options))
+        else:
+            rows = self._find_group(_parse_group(key, plan), options)
+        types = _list_types(plan)
+        read = _make_reader(types)
+        return Results(
+            at,
+            [(name, types[name].numeric) for name in plan.output],
+            [read(row) for row in rows],
+            job.moved if job.moved is not None and job.moved <= at else None,
+        )
+
+    def _find_group(self, group: Document, options: dict[str, str]) -> list[Document]:
+        try:
+            return [self._client.result(self._job, group, **options).row]
+        except _library.Refused as error:
+            if error.code == "group-unknown":
+                return []
+            raise
+
+    def read_changes(self, since: int | None, *, follow: bool) -> Iterator[Document]:
+        job = self._client.job(self._job)
+        newest = None if follow else job.epoch
+        if newest is not None and (since or 0) >= newest:
+            return
+        read = _make_reader(_list_types(_read_plan(job)))
+        for change in self._stream_changes(since):
+            if isinstance(change, _library.Progress):
+                if newest is not None and change.epoch >= newest:
+                    return
+            elif isinstance(change, _library.Columns):  # the query has changed
+                columns = change.columns.items()
+                read = _make_reader({name: SqlType.read(kind) for name, kind in columns})
+            else:
+                document = msgspec.to_builtins(change)
+                yield {**document, "row": read(document["row"])}
+
+    def _stream_changes(self, since: int | None) -> Iterator[Any]:
+        """Stream the changes after an epoch, without `since` all that the changelog still has."""
+        changes = self._client.changes(self._job, since or 0)
+        try:
+            return chain([next(changes)], changes)
+        except _library.Refused as error:
+            if since is not None or "oldest" not in error.document:
+                raise
+            return iter(self._client.changes(self._job, error.document["oldest"]))
+
+    def explain(self, key: str | None) -> Document:
+        plan = _read_plan(self._client.job(self._job))
+        found: Document = msgspec.to_builtins(
+            self._client.explain(self._job, _parse_group(key, plan))
+        )
+        read = _make_reader(_list_types(plan))
+        found |= {name: found[name] and read(found[name]) for name in ("group", "row")}
+        for change in chain.from_iterable(epoch["changes"] for epoch in found["epochs"]):
+            change["row"] = read(change["row"])
+        types = {argument.name: argument.type for argument in plan.arguments}
+        for argument in found["arguments"]:
+            for entry in argument.get("multiset", ()):
+                entry["value"] = _read_value(entry["value"], types[argument["argument"]])
+        return found
+
+    # --- quarantine -------------------------------------------------------------------------------
+
+    def list_quarantine(self, *, whole: bool) -> list[Document]:
+        found = self._client.quarantine(self._job)
+        if whole:
+            found = (self._client.message(self._job, m.id) if m.cut else m for m in found)
+        return [_choose_raw(msgspec.to_builtins(each)) for each in found]
+
+    def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
+        return self._run_operation(
+            lambda: self._client.replay(self._job, message, fixed, again=again)
+        )
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def read_offsets(self) -> Document:
+        found = self._client.offsets(self._job)
+        offsets = {
+            topic: {partition: at.next for partition, at in partitions.items()}
+            for topic, partitions in found.topics.items()
+        }
+        document = {"job": self._job, "epoch": found.epoch, "changed": False}
+        return {**document, "moved": found.moved, "offsets": offsets}
+
+    def move_offsets(self, to: Offsets | None, *, at: int | None) -> Document:
+        return self._run_operation(lambda: self._client.move_offsets(self._job, to, epoch=at))
+
+    # --- savepoints and other jobs ----------------------------------------------------------------
+
+    def list_savepoints(self) -> list[Document]:
+        return [msgspec.to_builtins(each) for each in self._client.savepoints(self._job)]
+
+    def create_savepoint(self, name: str | None) -> Document:
+        document: Document = msgspec.to_builtins(self._client.savepoint(self._job, name))
+        return document
+
+    def delete_savepoint(self, name: str) -> None:
+        self._client.drop_savepoint(self._job, name)
+
+    def rewind(self, to: str) -> Document:
+        return self._run_operation(lambda: self._client.rewind(self._job, to))
+
+    def clone(self, name: str, to: str | None, spec: Path | None) -> Document:
+        if spec is not None:
+            raise UsageError("--spec needs --data; over HTTP, put the spec after the clone")
+        return self._run_operation(lambda: self._client.clone(self._job, name, to))
+
+    def audit(self) -> Document:
+        return self._run_operation(lambda: self._client.audit(self._job))
+
+    def _run_operation(self, begin: Callable[[], Any]) -> Document:
+        """Begin an operation, wait until it ends, and return its result."""
+        try:
+            operation = begin()
+        except _library.Refused as error:
+            if error.code == "job-not-stopped":  # as the lock of the writer says it
+                raise OwnedElsewhere(escape_controls(error.detail)) from None
+            raise
+        with show_waiting(f"{operation.kind} of {operation.job} (operation {operation.id})"):
+            operation = self._client.ended(operation)
+        if operation.state == "FAILED":
+            reason = escape_controls(operation.reason or "")
+            raise CommandFailed(f"the {operation.kind} of {operation.job} failed: {reason}")
+        document: Document = operation.result or {}
+        return document
+
+
+def _read_plan(job: Any) -> Plan:
+    return plan_of(load_spec(job.spec))
+
+
+def _list_types(plan: Plan) -> dict[str, SqlType]:
+    return {named.name: named.type for named in plan.group} | dict(plan.results)
+
+
+def _parse_group(text: str | None, plan: Plan) -> Document:
+    """Return the group that `text` names, as the REST API takes it."""
+    named = zip(plan.group, parse_group_key(text, plan), strict=True)
+    return {column.name: render(value, column.type) for column, value in named}
+
+
+def _make_reader(types: Mapping[str, SqlType]) -> Callable[[Document], Document]:
+    """Return a function that converts a row of the REST API to a row of the command line."""
+    return lambda row: {name: _read_value(value, types.get(name)) for name, value in row.items()}
+
+
+def _read_value(value: Json, sql_type: SqlType | None) -> Json:
+    """Return a BIGINT as a number: the REST API writes those beyond 2^53 as text."""
+    if sql_type is None:  # a column of an older query
+        return value
+    if isinstance(value, list) and sql_type.kind is Kind.ARRAY:
+        return [_read_value(item, sql_type.items[0]) for item in value]
+    return int(value) if isinstance(value, str) and sql_type.kind is Kind.BIGINT else value
+
+
+def _choose_raw(document: Document) -> Document:
+    """Keep the one of `raw` and `raw_base64` that has the bytes."""
+    unused = "raw_base64" if document["raw_base64"] is None else "raw"
+    return {name: value for name, value in document.items() if name != unused}

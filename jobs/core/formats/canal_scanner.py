@@ -1,0 +1,250 @@
+"""Scan many canal-json messages at once: Python's side of the kernel.
+
+    list of bytes ─► one buffer ─► kernels.scan ─► arrays of each used column, an outcome a message
+
+The scanner takes what sources usually write. `Scanned.odd` names the messages that it leaves to
+`decode`; of the others its rows are those that `decode` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from jobs.core.formats.row_fields import UNEXPECTED
+from jobs.core.formats.scanned import KINDS, Scanned, ScannedColumn, is_scannable
+from jobs.core.formats.table_filter import TableFilter
+from jobs.core.kernels import canal as kernel
+from jobs.core.kernels import codes
+from jobs.core.kernels import field_values as fields
+from jobs.core.kernels.codes import NO_TIME
+from jobs.core.kernels.compiled import AVAILABLE, Array
+from jobs.core.kernels.json_bytes import PAD
+from jobs.core.plan.tree import Column
+from jobs.core.values.json_values import TimestampFormat
+from schemas.limits import SCAN_NAME_BYTES_MAX, SCAN_TABLES_MAX, SCAN_TOKENS_MAX
+from schemas.types.sql_types import Kind, SqlType, integer_range
+
+_TEXTS = (codes.TEXT, codes.TIME)
+_IMAGES_AT_FIRST = 2_048
+
+
+class CanalScanner:
+    """Scans the messages of one source."""
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        used: tuple[int, ...],
+        tables: TableFilter,
+        timestamp_format: TimestampFormat,
+        *,
+        missing_is_null: bool,
+        bytes_max: int,
+    ) -> None:
+        self._tables = tables
+        self._bytes_max = bytes_max
+        self._types = [columns[place].type for place in used]
+        self._source = _source(columns, used, tables, timestamp_format, missing_is_null)
+        self._known: list[tuple[bytes, bytes, bool]] = []
+        tokens = max(SCAN_TOKENS_MAX, len(columns))
+        self._data, self._old = np.zeros((2, tokens), fields.TOKEN)
+        self._images_max = _IMAGES_AT_FIRST
+        self._images: kernel.Images | None = None
+
+    def scan(self, values: Sequence[bytes | None]) -> Scanned:
+        """Scan messages."""
+        values, sizes = self._usable(values)
+        buffer = np.frombuffer(b"\0".join([*values, bytes(PAD)]), np.uint8)
+        starts = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(np.array(sizes, np.int64) + 1, out=starts[1:])
+        images = self._room(len(values), len(buffer))
+        message, count = 0, 0
+        while True:
+            message, count, why = kernel.scan(
+                buffer,
+                starts,
+                message,
+                count,
+                self._source,
+                self._data,
+                self._old,
+                images,
+            )
+            if why == kernel.DONE:
+                return self._result(images, count)
+            if why == kernel.FULL:
+                images = self._enlarge(images, count)
+            elif not self._judge(values[message]):
+                message += 1  # its outcome is odd already
+
+    def _usable(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], list[int]]:
+        """Return the values and their sizes; nothing, which is odd, stands for a large one."""
+        try:
+            sizes = list(map(len, values))  # type: ignore[arg-type]
+            if max(sizes, default=0) <= self._bytes_max:
+                return values, sizes  # type: ignore[return-value]
+        except TypeError:  # a tombstone
+            pass
+        usable = [value if value and len(value) <= self._bytes_max else b"" for value in values]
+        return usable, list(map(len, usable))
+
+    def _judge(self, value: bytes) -> bool:
+        """Find out whether a message's table is wanted, and remember it."""
+        try:
+            header = self._tables.read_header(value)
+            wanted = self._tables.wants(header)
+        except (*UNEXPECTED, AttributeError):
+            return False
+        database, table = (
+            f'"{getattr(header, name, "")}"'.encode() for name in ("database", "table")
+        )
+        if len(database) + len(table) > SCAN_NAME_BYTES_MAX:
+            return False
+        self._known = [(database, table, wanted), *self._known[: SCAN_TABLES_MAX - 1]]
+        names = [name for *both, _ in self._known for name in both]
+        starts, sizes = _starts(names), np.array(list(map(len, names)), np.int64)
+        tables = np.zeros(len(self._known), kernel.TABLE)
+        tables["database_at"], tables["table_at"] = starts[:-1:2], starts[1:-1:2]
+        tables["database_size"], tables["table_size"] = sizes[::2], sizes[1::2]
+        tables["wanted"] = [wanted for *_, wanted in self._known]
+        self._source = self._source._replace(tables=tables, known_names=_padded(b"".join(names)))
+        return True
+
+    def _room(self, messages: int, size: int) -> kernel.Images:
+        """Return room for the images of some messages; what it holds is copied after the scan."""
+        images = self._images
+        if images is None or images.texts.shape[1] < 2 * size:
+            images = self._images = self._new_images(self._images_max, 2 * size)
+        return images._replace(
+            outcomes=np.zeros(messages, np.uint8),
+            es=np.full(messages, NO_TIME, np.int64),
+            ts=np.full(messages, NO_TIME, np.int64),
+        )
+
+    def _new_images(self, count: int, size: int) -> kernel.Images:
+        width, nothing = len(self._types), np.zeros(0, np.int64)
+        return kernel.Images(
+            signs=np.empty(count, np.int8),
+            owners=np.empty(count, np.int32),
+            numbers=np.empty((width, count), np.int64),
+            valid=np.empty((width, count), np.uint8),
+            # An update writes a text twice, for its old image and for its new one.
+            texts=np.empty((np.count_nonzero(self._source.text_rows >= 0), size), np.uint8),
+            ends=np.zeros((width, count + 1), np.int32),
+            outcomes=nothing.astype(np.uint8),
+            es=nothing,
+            ts=nothing,
+        )
+
+    def _enlarge(self, images: kernel.Images, count: int) -> kernel.Images:
+        """Return twice as much room, with the images so far in it."""
+        self._images_max *= 2
+        larger = self._new_images(self._images_max, 0)
+        larger.signs[:count], larger.owners[:count] = images.signs[:count], images.owners[:count]
+        larger.numbers[:, :count] = images.numbers[:, :count]
+        larger.valid[:, :count] = images.valid[:, :count]
+        larger.ends[:, : count + 1] = images.ends[:, : count + 1]
+        self._images = larger = larger._replace(texts=images.texts)
+        return larger._replace(outcomes=images.outcomes, es=images.es, ts=images.ts)
+
+    def _result(self, images: kernel.Images, count: int) -> Scanned:
+        columns = []
+        for place, sql_type in enumerate(self._types):
+            ends, text = images.ends[place, :0], b""
+            numbers = images.numbers[place, :count].copy()
+            if _kind(sql_type) in _TEXTS:
+                numbers, ends = numbers[:0], images.ends[place, : count + 1].copy()
+                text = images.texts[self._source.text_rows[place], : ends[-1]].tobytes()
+            valid = images.valid[place, :count].astype(bool)
+            columns.append(ScannedColumn(sql_type, valid, numbers, ends, text))
+        return Scanned(
+            images.outcomes,
+            images.es,
+            images.ts,
+            images.signs[:count].copy(),
+            images.owners[:count].copy(),
+            columns,
+        )
+
+
+@cache
+def load_scanner() -> bool:
+    """Compile the kernel or load it from its cache, once; return False if that fails.
+
+    numba raises what it meets in a damaged cache or on a full disk. The general path needs none of
+    it, so no failure may stop a job."""
+    if not AVAILABLE:
+        return False
+    column = Column("n", SqlType.parse("INT"))
+    scanner = CanalScanner(
+        (column,), (0,), TableFilter(None, None), "sql", missing_is_null=False, bytes_max=1
+    )
+    try:
+        scanner.scan([b""])
+    except Exception:
+        return False
+    return True
+
+
+def can_scan(columns: tuple[Column, ...]) -> bool:
+    """Return whether the kernel knows the types of all columns, and can be loaded."""
+    return bool(columns) and all(is_scannable(each.type) for each in columns) and load_scanner()
+
+
+def _kind(sql_type: SqlType) -> int:
+    return codes.INTEGER if sql_type.integer else KINDS[sql_type.kind]
+
+
+def _bounds(column: Column) -> tuple[int, int]:
+    sql_type = column.type
+    if sql_type.integer:
+        return integer_range(sql_type)
+    digits = min(sql_type.precision or 0, fields.DIGITS_MAX)
+    return -(10**digits) + 1, 10**digits - 1
+
+
+def _scale(sql_type: SqlType) -> int:
+    if sql_type.kind is Kind.DECIMAL:
+        return sql_type.scale or 0
+    return int(sql_type.kind is Kind.TIMESTAMP_LTZ)
+
+
+def _source(
+    columns: tuple[Column, ...],
+    used: tuple[int, ...],
+    tables: TableFilter,
+    timestamp_format: TimestampFormat,
+    missing_is_null: bool,
+) -> kernel.Source:
+    names = [f'"{column.name}"'.encode() for column in columns]
+    is_text = np.array([_kind(columns[place].type) in _TEXTS for place in used], bool)
+    declared = np.zeros(len(columns), fields.COLUMN)
+    declared["name_at"], declared["name_size"] = _starts(names)[:-1], list(map(len, names))
+    declared["kind"] = [_kind(column.type) for column in columns]
+    declared["low"], declared["high"] = zip(*map(_bounds, columns), strict=True)
+    declared["scale"] = [_scale(column.type) for column in columns]
+    declared["separator"] = ord("T" if timestamp_format == "iso" else " ")
+    rules = np.zeros(1, kernel.RULES)
+    rules["missing_is_null"] = missing_is_null
+    rules["by_database"] = "database" in tables.names_read
+    rules["by_table"] = "table" in tables.names_read
+    return kernel.Source(
+        rules,
+        declared,
+        _padded(b"".join(names)),
+        np.array(used, np.int64),
+        np.where(is_text, np.cumsum(is_text) - 1, -1),
+        np.zeros(0, kernel.TABLE),
+        _padded(b""),
+    )
+
+
+def _padded(text: bytes) -> Array:
+    return np.frombuffer(text + bytes(PAD), np.uint8)
+
+
+def _starts(names: Sequence[bytes]) -> Array:
+    return np.cumsum([0, *map(len, names)]).astype(np.int64)

@@ -1,0 +1,137 @@
+"""The frame of all decoders: bytes of a message to its changes, once fast and once exactly.
+
+    bytes ── size, encoding, depth ── JSON ── database, table ── type ── columns ──► Changes
+                     │                  │           │             │         │
+                  Rejected           Rejected    Filtered      Skipped   Rejected, ColumnGone
+
+A message counts as a whole or not at all. This path exists twice. `decode` is generated for the
+columns and accepts only what a normal message looks like; it passes every other message to
+`explain`, which decodes all messages exactly and reports what is wrong and where.
+
+A format inherits from the frame and adds two things: `_decode_json` for the exact path, and lines
+of code between the envelope and the changes for the generated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from jobs.core.formats.row_fields import (
+    TOMBSTONE,
+    UNEXPECTED,
+    RefusedError,
+    compile_decoder,
+    indent,
+    rejection,
+)
+from jobs.core.formats.table_filter import FILTERED, OtherTableError, TableFilter
+from jobs.core.values.change import Changes, Decoded, Filtered
+from jobs.core.values.json_text import UnreadableError, describe, is_acceptable, read_json
+from schemas.limits import MESSAGE_BYTES_MAX, SHORT_MESSAGE_BYTES_MAX
+
+TRUNCATED = "TRUNCATE removes rows that it does not name; it cannot become retractions"
+
+
+class DecoderFrame:
+    """The common steps of a decoder; built once for a source, then called for every message.
+
+    A decoder can be pickled: the copy generates its code again from the same arguments."""
+
+    format: ClassVar[str]  # its name without -json
+    parameters: ClassVar[str] = "value"  # of the generated function
+    _rebuild: Callable[[], DecoderFrame]
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        self = super().__new__(cls)
+        self._rebuild = partial(cls, *arguments, **options)
+        return self
+
+    def __init__(self, tables: TableFilter | None, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self._tables = tables or TableFilter(None, None)
+        self._bytes_max = bytes_max
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._rebuild, ()
+
+    # --- the exact path ---------------------------------------------------------------------
+
+    def explain(self, value: bytes | None, key: bytes | None = None) -> Decoded:
+        """Decode any message; slower than `decode`, with the same result."""
+        try:
+            if not value:
+                return self._decode_tombstone(key)
+            return self._decode_json(read_json(value, self._bytes_max))
+        except UnreadableError as error:
+            return rejection(str(error))
+        except OtherTableError:
+            return FILTERED
+        except RefusedError as error:
+            return error.decoded
+
+    def _decode_tombstone(self, key: bytes | None) -> Decoded:
+        return TOMBSTONE
+
+    def _decode_json(self, root: object) -> Decoded:
+        """Decode the JSON value of a message; may raise RefusedError."""
+        raise NotImplementedError
+
+    def _require_object(self, node: object, path: str = "$") -> dict[str, object]:
+        """Return an object of the message; raise RefusedError for any other JSON value."""
+        if not isinstance(node, dict):
+            raise RefusedError(
+                rejection(f"{describe(node)} is not a {self.format}-json object", path)
+            )
+        return node
+
+    # --- the fast path ----------------------------------------------------------------------
+
+    def _generate(
+        self,
+        read_envelope: Callable[[bytes], Any],
+        lines: Iterable[str],
+        names: dict[str, object],
+        *,
+        guard: Iterable[str] = (),
+        unexpected: tuple[type[Exception], ...] = UNEXPECTED,
+    ) -> Any:
+        """Return the function `decode`: `lines` return the outcome of the envelope `message`.
+
+        Lines of `guard` run before the bytes are parsed. A short ASCII message cannot be too large
+        or too deep, so only other messages are checked first."""
+        call = f"explain({self.parameters})"
+        table = "filtered_table(value) or " if self._tables else ""
+        source = (
+            f"def decode({self.parameters}):",
+            f"    if not value: return {call}",
+            f"    if len(value) > {SHORT_MESSAGE_BYTES_MAX} or not value.isascii():",
+            f"        if not is_acceptable(value, bytes_max): return {call}",
+            *indent(4, guard),
+            "    try:",
+            "        message = read_envelope(value)",
+            *indent(8, lines),
+            "    except unexpected:",
+            f"        return {table}{call}",
+        )
+        own = {
+            "Changes": Changes,
+            "bytes_max": self._bytes_max,
+            "explain": self.explain,
+            "filtered_table": self._filtered_table,
+            "is_acceptable": is_acceptable,
+            "read_envelope": read_envelope,
+            "unexpected": unexpected,
+        }
+        return compile_decoder(source, own | self._tables.names() | names)
+
+    def _filtered_table(self, value: bytes) -> Filtered | None:
+        """Return FILTERED for a message of another table, whose rows may have other columns."""
+        try:
+            return None if self._tables.wants(self._read_header(value)) else FILTERED
+        except (*UNEXPECTED, AttributeError):
+            return None
+
+    def _read_header(self, value: bytes) -> object:
+        """Return the object of the message that names its database and table."""
+        return self._tables.read_header(value)

@@ -1,0 +1,96 @@
+"""What a scan finds in many messages, as arrays; without the kernel, which loads numba."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jobs.core.kernels import codes
+from jobs.core.kernels.codes import NO_TIME, ODD
+from jobs.core.values.change import Row, Value
+from schemas.types.sql_types import Kind, SqlType
+
+Array = np.ndarray[Any, Any]
+
+
+# The column kinds of the kernel; whole numbers of every size are codes.INTEGER.
+KINDS = {
+    Kind.DECIMAL: codes.DECIMAL,
+    Kind.STRING: codes.TEXT,
+    Kind.BOOLEAN: codes.BOOLEAN,
+    Kind.DATE: codes.DATE,
+    Kind.TIMESTAMP: codes.TIMESTAMP,
+    Kind.TIMESTAMP_LTZ: codes.TIMESTAMP,
+    Kind.TIME: codes.TIME,
+    Kind.DOUBLE: codes.DOUBLE,
+}
+
+
+def is_scannable(sql_type: SqlType) -> bool:
+    """Return whether the scanner reads columns of this type."""
+    # Of times that are text, a TIME is text in its messages too; a TIMESTAMP(9) is made longer.
+    textual = sql_type.textual_time and sql_type.kind is not Kind.TIME
+    return sql_type.integer or (sql_type.kind in KINDS and not textual)
+
+
+class ScannedColumn(NamedTuple):
+    """One used column of all images: numbers, or texts one after another and where they end."""
+
+    type: SqlType
+    valid: Array  # bool
+    numbers: Array  # int64; of a DOUBLE its bits; empty for texts
+    ends: Array  # int32, one more than images; empty for numbers
+    text: bytes
+
+    def values(self) -> list[Value]:
+        """Return the values as `decode` does."""
+        found: list[Value]
+        if len(self.ends):
+            bounds = zip(self.ends[:-1].tolist(), self.ends[1:].tolist(), strict=True)
+            found = [self.text[start:end].decode() for start, end in bounds]
+        elif self.type.kind is Kind.DOUBLE:
+            found = self.numbers.view(np.float64).tolist()
+        elif self.type.kind is Kind.BOOLEAN:
+            found = (self.numbers != 0).tolist()
+        else:
+            found = self.numbers.tolist()
+        pairs = zip(found, self.valid.tolist(), strict=True)
+        return [value if valid else None for value, valid in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a scan found in some messages."""
+
+    outcomes: Array  # of each message: ODD, GOOD or FILTERED
+    es: Array  # of each message, NO_TIME if it has none
+    ts: Array
+    signs: Array  # int8, of each image
+    owners: Array  # int32, the message of each image, ascending
+    columns: list[ScannedColumn]
+
+    @property
+    def odd(self) -> list[int]:
+        """The messages that the scanner leaves to another decoder."""
+        return np.flatnonzero(self.outcomes == ODD).tolist()
+
+    def latest_of_rows(self, times: Array, valid: Array) -> Array:
+        """Return of each message the latest of its rows' times, or NO_TIME."""
+        latest = np.full(len(self.outcomes), NO_TIME, np.int64)
+        np.maximum.at(latest, self.owners[valid], times[valid])
+        return latest
+
+    def changes(self) -> list[tuple[int, Row]]:
+        """Return the signed rows as `decode` does."""
+        columns = [column.values() for column in self.columns]
+        rows = zip(*columns, strict=True) if columns else iter([()] * len(self.signs))
+        return list(zip(self.signs.tolist(), rows, strict=True))
+
+
+class Scanner(Protocol):
+    """Scans the messages of one source."""
+
+    def scan(self, values: Sequence[bytes | None]) -> Scanned: ...

@@ -1,0 +1,21 @@
+"""How a job decodes its messages: many at once with the compiled scanner, or one by one."""
+
+from __future__ import annotations
+
+from jobs.core.formats.scanned import is_scannable
+from jobs.core.plan.tree import Column
+from schemas.spec.job import JobSpec
+
+
+def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
+    """Return which way the messages of a job take, and why if it is the slow one."""
+    unknown = [column for column in columns if not is_scannable(column.type)]
+    if spec.source.format != "canal-json":
+        why = f"the format is {spec.source.format}"
+    elif unknown:
+        why = f"column {unknown[0].name} is {unknown[0].type}"
+    elif spec.watermark.marker is not None:
+        why = "rows can be marks of the watermark"
+    else:
+        return "scanned, many messages at once"
+    return f"message by message, because {why}"

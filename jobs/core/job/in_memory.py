@@ -1,0 +1,254 @@
+"""Run one job in memory over signed rows, without Kafka, Spark and Delta.
+
+    signed rows ──► last images (dedupe) ──► windows, grouping sets ──► WHERE ──► late? ──► Bundle
+                                                                                              │
+              changelog rows, watermarks, late rows ◄── MemoryFold ◄── end of the bundle ◄─────────┘
+
+`retally replay` and the console's trial run use this module. A bundle has exactly
+`minibatch.size` rows (-U and +U are two); a running job ends a bundle between two messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jobs.core.fold.fold import ChangelogRow
+from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection
+from jobs.core.fold.rules import rules_of
+from jobs.core.job.window_rules import closing_of
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.dedupe import LastImages
+from jobs.core.rows.windows import (
+    no_window_reasons,
+    window_expander,
+    with_window_columns,
+    without_window,
+)
+from jobs.core.sql.grouping_sets import set_number_projection, with_set_numbers
+from jobs.core.time.bundle_clocks import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
+from jobs.core.values.change import Rejected, Row
+from schemas.spec.job import JobSpec
+
+Signed = tuple[int, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The watermark that follows the results of its bundle."""
+
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedMessage:
+    partition: int
+    offset: int
+    why: Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class LateRow:
+    """A row of used columns whose windows are all closed."""
+
+    partition: int
+    offset: int
+    weight: int
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEnd:
+    """The end of a bundle with so many rows, after its results."""
+
+    rows: int
+
+
+Event = ChangelogRow | Watermark | RejectedMessage | LateRow | BundleEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The row expressions of a plan: their projection, and why they fail on some rows."""
+
+    projection: Projection
+    failures: Mapping[Row, str] = field(default_factory=dict)
+
+
+class RowExpander:
+    """Expands a row of used columns into the rows to fold.
+
+    A row becomes one row for each of its windows and for each grouping set. `plan` is the plan over
+    the expanded rows.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._time = None if plan.window is None else plan.used.index(plan.window.time)
+        self._numbered = None if plan.grouping_sets == 1 else set_number_projection(plan)
+        plan = plan if self._numbered is None else with_set_numbers(plan)
+        self._window = window = plan.window
+        self.plan = plan if window is None else with_window_columns(plan, window)
+        self._windows_of = None if window is None else window_expander(plan, window)
+
+    def expand(self, row: Row) -> list[Row]:
+        """Return the row once for each grouping set and window; once if it is in no window."""
+        rows = [row] if self._numbered is None else self._numbered(row)
+        if self._windows_of is None:
+            return rows
+        return [each for one in rows for each in self._windows_of(one) or [without_window(one)]]
+
+    def failure(self, row: Row, evaluated: Evaluated) -> str | None:
+        """Return why a row cannot be folded. A row in no window fails, unless WHERE removes it."""
+        expanded = self.expand(row)
+        for each in expanded:
+            if each in evaluated.failures:
+                return evaluated.failures[each]
+        if self._window is None or self._time is None or expanded[0][-1] is not None:
+            return None
+        if evaluated.projection(expanded[0]) is None:
+            return None
+        is_null, out_of_range = no_window_reasons(self._window)
+        return is_null if row[self._time] is None else out_of_range
+
+
+class InMemoryJob:
+    """One job: the rows of the current bundle, the state, and the time.
+
+    Methods return their events as an iterator; the caller must exhaust it before the next call.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        plan: Plan,
+        rows: RowExpander,
+        evaluated: Evaluated,
+        *,
+        bundle_rows: int | None = None,
+    ) -> None:
+        """Start a job without rows. A bundle ends after `bundle_rows` rows, if given."""
+        self._rows = rows
+        self._evaluated = evaluated
+        self._bundle_rows = bundle_rows
+        self._images = LastImages(plan) if plan.primary_key else None
+        self._closing = closing_of(spec, plan)
+        # A bundle of the event clock is kept as rows here, so the state withholds nothing.
+        rules = rules_of(spec.state, closing=self._closing)
+        self._memory_fold = MemoryFold(plan, evaluated.projection, rules=rules)
+        self._bundle = Bundle()
+        self._row_count = 0  # of the bundle; a row in several windows counts once
+        self._rejected: list[RejectedMessage] = []
+        self._late: list[LateRow] = []
+        self._now_ms = 0
+        self._watermark: int | None = None
+        self._clock = ProcessingTimeAssigner(spec.minibatch.latency_ms)
+        interval = spec.minibatch.interval_ms
+        self._event_clock = None if interval is None else EventTimeAssigner(interval)
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def take(self, partition: int, offset: int, changes: Iterable[Signed]) -> Iterator[Event]:
+        """Add the rows of a message to the bundle; the bundle may end between two of them."""
+        for weight, row in self._derive(changes):
+            expanded = self._rows.expand(row)
+            if self._evaluated.projection(expanded[0]) is None:
+                continue  # WHERE comes before the bundle, so its rows do not fill one
+            if self._closing is not None:
+                expanded = self._closing.still_open(expanded, self._watermark)
+                if not expanded:
+                    self._late.append(LateRow(partition, offset, weight, row))
+                    continue
+            self._bundle.add(partition, offset, [(weight, each) for each in expanded])
+            self._row_count += 1
+            if self._row_count == self._bundle_rows:
+                yield from self.end_bundle()
+
+    def reject(self, partition: int, offset: int, why: Rejected) -> None:
+        """Record a rejected message; `end_bundle` reports it."""
+        self._rejected.append(RejectedMessage(partition, offset, why))
+
+    def _derive(self, changes: Iterable[Signed]) -> Iterator[Signed]:
+        for sign, row in changes:
+            if self._images is None:
+                yield sign, row
+            else:
+                yield from self._images.derive(sign, row)
+
+    def end_bundle(self) -> Iterator[Event]:
+        """Fold the rows of the bundle."""
+        bundle, self._bundle = self._bundle, Bundle()
+        row_count, self._row_count = self._row_count, 0
+        rejected, self._rejected = self._rejected, []
+        late, self._late = self._late, []
+        yield from sorted(rejected, key=_place)
+        yield from sorted(late, key=_place)
+        if row_count == 0:
+            return
+        yield from self._memory_fold.fold(
+            bundle.consolidate(), self._now_ms, self._watermark
+        ).changelog
+        yield BundleEnd(row_count)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def pass_time(self, ms: int) -> Iterator[Event]:
+        """Let processing time pass.
+
+        On the processing clock the bundle ends when its timer is due; on the event clock time
+        alone does not end it. Groups expire in between.
+        """
+        until = self._now_ms + ms
+        if self._event_clock is None and self._clock.next_timer <= until:
+            yield from self._expire(self._clock.next_timer)
+            if self._clock.pass_time(self._now_ms) is not None:
+                yield from self.end_bundle()
+        yield from self._expire(until)
+        if self._event_clock is None:
+            self._clock.pass_time(until)
+
+    def _expire(self, until: int) -> Iterator[Event]:
+        while (wakes_at := self._memory_fold.wakes_at) is not None and wakes_at <= until:
+            self._now_ms = max(self._now_ms, wakes_at)
+            yield from self._memory_fold.pass_time(self._now_ms).changelog
+        self._now_ms = until
+
+    def observe_watermark(self, time: int) -> Iterator[Event]:
+        """Take an input watermark.
+
+        The event clock drops a watermark below its next boundary, and the bundle continues.
+        """
+        forwarded = time if self._event_clock is None else self._event_clock.pass_watermark(time)
+        if forwarded is not None:
+            yield from self._forward(forwarded)
+
+    def end(self) -> Iterator[Event]:
+        """End the input: emit a watermark that the event clock held back, then the maximal one."""
+        held_back = None if self._event_clock is None else self._event_clock.finish()
+        if held_back is not None:
+            yield from self._forward(held_back)
+        yield from self._forward(WATERMARK_MAX)
+
+    def _forward(self, time: int) -> Iterator[Event]:
+        """End the bundle, then emit the watermark; drop it if it is lower than the last one."""
+        yield from self.end_bundle()
+        if self._watermark is None or time > self._watermark:
+            self._watermark = time
+            if self._closing is not None:
+                yield from self._memory_fold.pass_time(self._now_ms, watermark=time).changelog
+            yield Watermark(time)
+
+
+def list_evaluated_rows(plan: Plan, changes: Iterable[Signed]) -> Iterator[Row]:
+    """Yield the rows of a message on which the expressions of a plan are evaluated.
+
+    With dedupe a retraction may have only its key, so its row is skipped.
+    """
+    for sign, row in changes:
+        if not plan.primary_key:
+            yield row
+        elif sign > 0:
+            yield row[: len(plan.used)]
+
+
+def _place(event: RejectedMessage | LateRow) -> tuple[int, int]:
+    return event.partition, event.offset

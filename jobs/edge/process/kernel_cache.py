@@ -1,0 +1,84 @@
+"""Compiled kernels on this host: where they are kept, and how a process loads them.
+
+    jobs/core/kernels ─► fingerprint of the sources ─► .jars/kernels/<fingerprint>/
+                                                       ~/.cache/retally/kernels/<fingerprint>/
+                                                       if the first place is read-only
+
+`python -m jobs.edge.process.kernel_cache` compiles them.
+
+numba looks at the file of a kernel, but not at the files that it imports; so each state of the
+sources has a directory of its own. Compiling takes some ten seconds, loading a quarter of one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from jobs.edge.process import jars
+
+WHY_NO_KERNELS = "numba is missing, or its cache cannot be read or written: see NUMBA_CACHE_DIR"
+_COMPLETE = "complete"
+
+_SOURCES = Path(__file__).resolve().parents[2] / "core" / "kernels"
+_FINGERPRINT_CHARACTERS = 16
+
+
+def use_kernel_cache() -> Path:
+    """Tell numba where to keep compiled kernels; call this before a kernel is imported."""
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    found = Path(named) if named else _writable_directory() / _fingerprint()
+    os.environ["NUMBA_CACHE_DIR"] = str(found)
+    return found
+
+
+def has_kernels() -> bool:
+    """Return whether the kernels of these sources have been compiled here."""
+    return (use_kernel_cache() / _COMPLETE).exists()
+
+
+def load_kernels() -> bool:
+    """Load all kernels, or compile them first; return False if this host cannot have them."""
+    use_kernel_cache()
+    from jobs.core.formats.canal_scanner import load_scanner
+
+    return load_scanner()
+
+
+def main() -> int:
+    """Compile the kernels. Nothing is removed: the directory may be the user's own."""
+    if not load_kernels():
+        return 1
+    (use_kernel_cache() / _COMPLETE).touch()
+    return 0
+
+
+def _writable_directory() -> Path:
+    beside_jars = jars.directory() / "kernels"
+    try:
+        beside_jars.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    else:
+        if os.access(beside_jars, os.W_OK):
+            return beside_jars
+    home = os.path.expanduser("~")  # "~" itself for a user whom the host does not know
+    cache = Path(home) / ".cache" if os.path.isabs(home) else Path(tempfile.gettempdir())
+    own = os.environ.get("XDG_CACHE_HOME")
+    return (Path(own) if own else cache) / "retally" / "kernels"
+
+
+def _fingerprint() -> str:
+    """Return a name for the sources, and for numba's way to compile them."""
+    known = sha256(str(_SOURCES).encode())  # numba's files are named after it too
+    for source in sorted(_SOURCES.glob("*.py")):
+        known.update(source.read_bytes())
+    known.update(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
+    return known.hexdigest()[:_FINGERPRINT_CHARACTERS]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Raise an exception of our own code in a task again in the driver, with its class.
+
+task:   TableDamaged ──► TaskError: retally-task-error:{"code": .., "reason": ..}
+                              │  Spark passes on the text of an exception, not the object
+driver: TableDamaged ◄────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobs.core.fold.laws import BrokenLaw
+from jobs.edge.state.catch_up import ZombieTask
+from schemas.table.parquet_file import TableDamaged, TableFileGone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+_MARK = "retally-task-error:"
+_CODES: dict[str, type[Exception]] = {
+    "table-file-gone": TableFileGone,
+    "table-damaged": TableDamaged,
+    "law-broken": BrokenLaw,
+    "hot-state-ahead": ZombieTask,
+}
+_KNOWN = tuple(_CODES.values())
+
+
+class TaskError(Exception):
+    """An exception of _CODES as a text that Spark passes on."""
+
+
+class _Content(msgspec.Struct, frozen=True):
+    code: str
+    reason: str
+
+
+@contextmanager
+def errors_by_code() -> Iterator[None]:
+    """Raise an exception of _CODES as a TaskError; each task runs its body in this context."""
+    try:
+        yield
+    except _KNOWN as error:
+        code = next(code for code, kind in _CODES.items() if isinstance(error, kind))
+        content = msgspec.json.encode(_Content(code, str(error))).decode()
+        raise TaskError(f"{_MARK}{content}") from error
+
+
+def collect_rows(frame: DataFrame) -> list[Row]:
+    """Collect a frame; raise a task's TaskError as the exception that it was.
+
+    Other failures of a task are raised as Spark's exception.
+    """
+    try:
+        return frame.collect()
+    except Exception as error:
+        known = _known_error(str(error))
+        if known is None:
+            raise
+        raise known from error
+
+
+def _known_error(text: str) -> Exception | None:
+    """Return the first exception of _CODES in the text of Spark's exception."""
+    for line in text.splitlines():
+        _, mark, content = line.partition(_MARK)
+        if not mark:
+            continue
+        try:
+            found = msgspec.json.decode(content, type=_Content)
+        except msgspec.DecodeError:  # another text quotes the mark
+            continue
+        if found.code in _CODES:
+            return _CODES[found.code](found.reason)
+    return None

@@ -1,0 +1,75 @@
+"""Bring the hot state of one bucket to a task's base, whatever state it is in.
+
+stamp ─► older, on the committed line ─► apply the epochs since ─┐
+   │     empty, damaged, not on the line ─► rebuild ─────────────┴─► at base
+   └───► newer than the base ─► ZombieTask
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from jobs.core.fold.state import Stamp, Upserts
+from jobs.edge.state.hot_state import HotState, HotStateDamaged, HotStateError, StampMoved, Steps
+
+CATCH_UP_TRIES_MAX = 5  # attempts of a task while other processes advance the same state
+
+
+class ZombieTask(Exception):
+    """The state is ahead of this task's base: a newer driver is at work, so write nothing."""
+
+
+def catch_up(
+    state: HotState,
+    base: Stamp,
+    line: Sequence[Stamp],
+    load: Callable[[Stamp | None], Steps],
+) -> None:
+    """Bring a bucket's state to `base`, whatever its stamp is.
+
+        at base                                      do nothing
+        older, on `line`                             apply the epochs since
+        newer than base                              raise ZombieTask
+        empty, unknown, other layout, damaged        rebuild from the table
+        locked by another process                    wait with a limit, try again
+
+    `line` has the recent committed stamps in order. `load(stamp)` yields the epochs after `stamp`
+    up to base (epochs without upserts may be absent); `load(None)` yields the whole state in parts.
+    """
+    trouble: HotStateError | None = None
+    for _ in range(CATCH_UP_TRIES_MAX):
+        found = state.read_stamp()
+        if found == base:
+            return
+        if found is not None and (found.generation, found.epoch) > (base.generation, base.epoch):
+            raise ZombieTask(
+                f"{state.directory}: the state is at {found}, but this task's base is {base}; a "
+                "newer writer is at work; if you restored the table, delete the directory"
+            )
+        try:
+            if found is not None and found in line:
+                state.advance(_require_on_line(load(found), found, base, line), since=found)
+            else:
+                whole = itertools.chain(load(None), [(base, Upserts())])
+                state.rebuild(whole, since=found)
+        except (StampMoved, HotStateDamaged) as error:
+            trouble = error
+    raise HotStateError(
+        f"{state.directory}: after {CATCH_UP_TRIES_MAX} attempts the state is at "
+        f"{state.read_stamp()}, not at {base}; another process advances it"
+    ) from trouble
+
+
+def _require_on_line(steps: Steps, found: Stamp, base: Stamp, line: Sequence[Stamp]) -> Steps:
+    """Yield the steps after `found` and then `base`; raise if a step is not on the line."""
+    positions = {stamp: position for position, stamp in enumerate(line)}
+    positions[base] = len(line)
+    at = positions[found]
+    for stamp, upserts in steps:
+        position = positions.get(stamp, -1)
+        if position < at or stamp == found:
+            raise HotStateError(f"epoch {stamp} was loaded to follow {line[at : at + 1] or base}")
+        at = position
+        yield stamp, upserts
+    yield base, Upserts()

@@ -1,0 +1,60 @@
+"""Read epoch rows from the files of a table version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+
+from jobs.table.files import LiveFile
+from jobs.table.parts import EPOCHS
+from schemas.table.epoch import JSON_FIELDS, EpochRow
+from schemas.table.object_path import TablePath
+from schemas.table.parquet_file import rows_in
+
+
+def newest_epoch(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
+    """Return the row of the newest epoch; None if there is none yet."""
+    newest = max(_epoch_files(files), key=lambda file: file.epoch_max, default=None)
+    if newest is None:
+        return None
+    return max(read_epoch_rows(root / newest.path), key=lambda row: row.epoch)
+
+
+def epoch_rows(root: TablePath, files: Iterable[LiveFile], since: int = -1) -> list[EpochRow]:
+    """Return the epoch rows after `since`, in order and without a gap up to the newest."""
+    read = (file for file in _epoch_files(files) if file.epoch_max > since)
+    rows = [row for file in read for row in read_epoch_rows(root / file.path)]
+    rows = sorted((row for row in rows if row.epoch > since), key=lambda row: row.epoch)
+    if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
+        return rows[1:]  # retention kept only the start, see `start_row`
+    return rows
+
+
+def start_row(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
+    """Return the row of the job's start, or None if the oldest row is another one.
+
+    It has the first offsets. Retention keeps it and adds the counters of removed epochs to it.
+    """
+    oldest = min(_epoch_files(files), key=lambda file: file.epoch_min, default=None)
+    if oldest is None:
+        return None
+    row = min(read_epoch_rows(root / oldest.path), key=lambda row: row.epoch)
+    return row if row.kind == "start" else None
+
+
+def read_epoch_rows(path: TablePath) -> list[EpochRow]:
+    """Return the epoch rows in one file."""
+    rows = []
+    table = rows_in(path)
+    stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()
+    for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
+        for name in JSON_FIELDS:
+            record[name] = json.loads(record[name] or "{}")
+        rows.append(msgspec.convert({**record, "committed_at": stamp}, EpochRow))
+    return rows
+
+
+def _epoch_files(files: Iterable[LiveFile]) -> list[LiveFile]:
+    return [file for file in files if file.part == EPOCHS]

@@ -1,0 +1,107 @@
+"""Open a job's table at a version and list the live files of that version.
+
+    _delta_log ──► open_table ──► handle of a version ──► live_files
+
+Every reader and the writer open a table here, so that all of them refuse the same formats.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from schemas.table.epoch import FORMAT_VERSION, OLDEST_FORMAT
+from schemas.table.object_path import TablePath, storage_options
+from schemas.table.parquet_file import TableDamaged
+
+VERSION_PROPERTY = "retally.formatVersion"
+_FORMAT_WITHOUT_PROPERTY = 1  # format 1 did not write the property
+_CHECKPOINT_DAMAGED = re.compile(r"Invalid Checkpoint|Parquet error")
+
+
+class NoTable(FileNotFoundError):
+    """The job has not started yet: it has no table, or the table has no epoch."""
+
+
+class FormatUnknown(Exception):
+    """This retally cannot read the table's format."""
+
+
+class FormatTooNew(FormatUnknown):
+    """A newer retally wrote the table."""
+
+
+class FormatTooOld(FormatUnknown):
+    """A retally from before the first release wrote the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file of the table's current version, with the range of its epochs."""
+
+    path: str
+    part: str
+    size: int
+    rows: int
+    epoch_min: int
+    epoch_max: int
+
+
+def open_table(root: TablePath, version: int | None = None) -> DeltaTable:
+    """Open the table of a job for reading; refuse a format that this retally does not know.
+
+    Format 3 is the oldest that retally reads (1 had no timers, 2 no late rows). Format 4 added row
+    images for jobs with dedupe; a table of format 3 has none and needs none. A retally that changes
+    the format upgrades older tables here, or raises an error that says what to do.
+    """
+    try:
+        handle = DeltaTable(str(root), version=version, storage_options=storage_options(root))
+    except (TableNotFoundError, FileNotFoundError) as error:
+        raise NoTable(f"there is no job table at {root}") from error
+    except DeltaError as error:
+        if _CHECKPOINT_DAMAGED.search(str(error)) is None:
+            raise  # the storage failed
+        raise TableDamaged(
+            f"a checkpoint in {root / '_delta_log'} is damaged ({error}); restore it from a backup"
+        ) from error
+    written = handle.metadata().configuration.get(VERSION_PROPERTY)
+    require_known_format(root, int(written) if written else _FORMAT_WITHOUT_PROPERTY)
+    return handle
+
+
+def require_known_format(root: TablePath, written: int) -> None:
+    """Raise FormatTooNew or FormatTooOld if this retally cannot read the format `written`."""
+    if written > FORMAT_VERSION:
+        raise FormatTooNew(
+            f"{root} has format version {written}, this retally reads up to {FORMAT_VERSION}; "
+            "install a newer retally"
+        )
+    if written < OLDEST_FORMAT:
+        raise FormatTooOld(
+            f"{root} has format version {written}, this retally reads {OLDEST_FORMAT} and later; "
+            "give the job a new name to recompute it from its topic"
+        )
+
+
+def log_entry(root: TablePath, version: int) -> TablePath:
+    """Return the path of the log entry of a version."""
+    return root / "_delta_log" / f"{version:020d}.json"
+
+
+def live_files(handle: DeltaTable) -> list[LiveFile]:
+    """Return the files of the handle's version, oldest epochs first."""
+    actions = handle.get_add_actions(flatten=True)
+    if not actions.num_rows:
+        return []
+    names = ("path", "partition.part", "size_bytes", "num_records", "min.epoch", "max.epoch")
+    columns = [actions.column(name).to_pylist() for name in names]
+    files = [LiveFile(*values) for values in zip(*columns, strict=True)]
+    for file in files:
+        if file.epoch_min is None or file.epoch_max is None or file.rows is None:
+            raise TableDamaged(
+                f"the table's log has no statistics of {file.path}; restore the log from a backup"
+            )
+    return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))

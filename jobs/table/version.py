@@ -1,0 +1,184 @@
+"""Read one version of a job's table: its files, epochs and changelog.
+
+    _delta_log ──► files of the version ──► Parquet ──► Arrow ──► values of schemas.types.sql_types
+
+This module needs deltalake and Arrow but no engine, so the service and the commands use it too.
+Between reading the log and reading a file, the job may compact and sweep that file. The reader then
+gets a FileNotFoundError; `at_newest` tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Row
+from jobs.table.epoch_rows import epoch_rows, newest_epoch, start_row
+from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
+from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from schemas.table.epoch import EpochRow
+from schemas.table.object_path import TablePath
+from schemas.table.parquet_file import naming, rows_in, table_file
+from schemas.types.sql_types import SqlType
+
+_READS_MAX = 5
+
+Key = Row
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class PartSize:
+    """The size of one part of a version."""
+
+    part: str
+    files: int
+    rows: int
+    size: int  # bytes
+
+
+class TableVersion:
+    """One version of a job's table."""
+
+    def __init__(self, root: TablePath, handle: DeltaTable | None = None) -> None:
+        self.root = root
+        self.handle = open_table(root) if handle is None else handle
+
+    @property
+    def id(self) -> str:
+        """Delta's id of the table; a copy of the table has the same id."""
+        return str(self.handle.metadata().id)
+
+    @property
+    def version(self) -> int:
+        return self.handle.version()
+
+    @cached_property
+    def files(self) -> list[LiveFile]:
+        """The live files of the version, oldest epochs first."""
+        return live_files(self.handle)
+
+    def advance(self) -> None:
+        """Advance to the newest version."""
+        self.handle.update_incremental()
+        self.__dict__.pop("files", None)
+
+    def next_entry(self) -> TablePath:
+        """Return the path of the log entry that the next version will have."""
+        return log_entry(self.root, self.version + 1)
+
+    @property
+    def sizes(self) -> list[PartSize]:
+        """The size of each part that has files."""
+        sizes: dict[str, PartSize] = {}
+        for file in self.files:
+            size = sizes.get(file.part, PartSize(file.part, 0, 0, 0))
+            sizes[file.part] = PartSize(
+                file.part, size.files + 1, size.rows + file.rows, size.size + file.size
+            )
+        return list(sizes.values())
+
+    def of_part(self, part: str, after: int = -1) -> list[LiveFile]:
+        return [file for file in self.files if file.part == part and file.epoch_max > after]
+
+    def read(self, file: LiveFile, columns: Sequence[str] | None = None) -> pa.Table:
+        return rows_in(self.root / file.path, columns)
+
+    def batches(self, file: LiveFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """Read a file in batches, because a merged file may be larger than memory."""
+        path = self.root / file.path
+        with naming(path), table_file(path) as parquet:
+            for batch in parquet.iter_batches(rows, columns=list(columns)):
+                yield pa.Table.from_batches([batch])
+
+    def epochs(self, after: int = -1) -> list[EpochRow]:
+        """Return the rows of the epochs after `after`, in order and without a gap."""
+        return epoch_rows(self.root, self.files, after)
+
+    @property
+    def newest(self) -> EpochRow:
+        row = newest_epoch(self.root, self.files)
+        if row is None:
+            raise NoTable(f"the table at {self.root} has no epoch yet")
+        return row
+
+    @property
+    def start(self) -> EpochRow | None:
+        return start_row(self.root, self.files)
+
+    def changelog(self, after: int, up_to: int) -> pa.Table | None:
+        """Return the changelog rows of the epochs (after, up_to], in order."""
+        pieces = []
+        for file in self.of_part(CHANGELOG, after):
+            if file.epoch_min > up_to:
+                continue
+            whole = file.epoch_min > after and file.epoch_max <= up_to
+            wanted = None if whole else [("epoch", ">", after), ("epoch", "<=", up_to)]
+            pieces.append(rows_in(self.root / file.path, filters=wanted))
+        pieces = [piece for piece in pieces if piece.num_rows]
+        if not pieces:
+            return None
+        table = pa.concat_tables(pieces)
+        return table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
+
+    def read_tombstones(self, epoch: int) -> pa.Table | None:
+        """Return the accumulator tombstones of an epoch that no merge has dropped yet."""
+        wanted = (pc.field("epoch") == epoch) & pc.field("tombstone")
+        pieces = [
+            rows_in(self.root / file.path, filters=wanted)
+            for file in self.of_part(ACCUMULATORS, epoch - 1)
+            if file.epoch_min <= epoch
+        ]
+        return pa.concat_tables(pieces) if pieces else None
+
+    def count_changelog(self, after: int) -> dict[int, int]:
+        """Count the changelog rows of each epoch after `after` that retention has kept."""
+        counts: dict[int, int] = {}
+        for file in self.of_part(CHANGELOG, after):
+            if file.epoch_min == file.epoch_max:
+                counts[file.epoch_min] = counts.get(file.epoch_min, 0) + file.rows
+                continue
+            epochs = self.read(file, ["epoch"])["epoch"]
+            for entry in pc.value_counts(epochs).to_pylist():
+                if entry["values"] > after:
+                    counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
+        return counts
+
+
+def at_newest(root: TablePath, read: Callable[[TableVersion], Answer]) -> Answer:
+    """Read the newest version; read again if the job swept its files meanwhile."""
+    for _ in range(_READS_MAX - 1):
+        try:
+            return read(TableVersion(root))
+        except NoTable:
+            raise
+        except FileNotFoundError:
+            continue
+    return read(TableVersion(root))
+
+
+def newest_row(root: TablePath) -> EpochRow | None:
+    """Return the row of a job's newest epoch, or None if it has no readable epoch."""
+    try:
+        return at_newest(root, lambda table: table.newest)
+    except (NoTable, DeltaError):
+        return None
+
+
+# --- columns of a plan ----------------------------------------------------------------------------
+
+
+def group_columns(plan: Plan) -> list[tuple[str, SqlType]]:
+    return [(named.name, named.type) for named in plan.group]
+
+
+def result_columns(plan: Plan) -> list[tuple[str, SqlType]]:
+    return list(plan.results)

@@ -1,0 +1,86 @@
+"""Snapshots of groups: everything that a job's table has about one group, cached.
+
+A page of a group asks every few seconds, and reading a giant group takes long. So a snapshot stays
+in memory until the next epoch, and longer if it took long to read: reading it uses a fraction of
+one core at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from jobs.core.explain.extreme_changes import MultisetHistory
+from jobs.table.group import GroupReader
+from jobs.table.version import Key, TableVersion
+from schemas.limits import CONSOLE_STORIES_KEPT
+from schemas.table.epoch import EpochRow
+from service.answers.results import TableReads
+from service.live.follower import Follower
+from service.table.explanation import explain_group
+from service.table.row_shape import RowShape
+
+_PAUSE_FACTOR = 4.0  # a snapshot is not read again for this many times its reading time
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """One group at one version of the table."""
+
+    document: dict[str, Any]  # as /explain answers it
+    remembered: MultisetHistory
+    rows: dict[int, EpochRow]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    newest: str  # the uuid of the newest epoch then
+    keep_until: float
+    snapshot: GroupSnapshot
+
+
+class GroupSnapshots:
+    """The snapshots of all jobs' groups; thread-safe."""
+
+    def __init__(self, reads: TableReads) -> None:
+        self._reads = reads
+        self._lock = threading.Lock()
+        self._cached: WeakKeyDictionary[Follower, OrderedDict[bytes, _Cached]]
+        self._cached = WeakKeyDictionary()
+
+    def read(self, follower: Follower, key: Key) -> GroupSnapshot:
+        """Return a group's snapshot; raise a Problem if the group never existed.
+
+        It may read a table: not for the event loop.
+        """
+        name = follower.shape.key_bytes(key)
+        newest = "" if follower.newest is None else follower.newest.uuid
+        with self._lock:
+            cached = self._cached.setdefault(follower, OrderedDict()).get(name)
+        began = time.monotonic()
+        if cached is not None and (cached.newest == newest or began < cached.keep_until):
+            return cached.snapshot
+        buckets = follower.spec.state.buckets
+        snapshot = self._reads.read(
+            follower, lambda table: take_snapshot(table, follower.shape, key, buckets)
+        )
+        now = time.monotonic()
+        keep_until = now + _PAUSE_FACTOR * (now - began)
+        with self._lock:
+            of_job = self._cached.setdefault(follower, OrderedDict())
+            of_job[name] = _Cached(newest, keep_until, snapshot)
+            while len(of_job) > CONSOLE_STORIES_KEPT:
+                of_job.popitem(last=False)
+        return snapshot
+
+
+def take_snapshot(table: TableVersion, shape: RowShape, key: Key, buckets: int) -> GroupSnapshot:
+    """Read one group from a table; raise a Problem if the group never existed."""
+    reader = GroupReader(table, shape, key, buckets)
+    document = explain_group(reader)
+    rows = {row.epoch: row for row in table.epochs()}
+    return GroupSnapshot(document, reader.multiset_history(rows), rows)

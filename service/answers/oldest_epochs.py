@@ -1,0 +1,44 @@
+"""The oldest epoch whose results are still available, cached for each job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from weakref import WeakKeyDictionary
+
+from jobs.table.version import at_newest
+from schemas.limits import LOOKBACK_SECONDS
+from service.answers.history import list_complete_epochs
+from service.live.follower import Follower
+from service.problems import Problem
+
+
+class OldestEpochs:
+    """The oldest epochs of all jobs; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cached: WeakKeyDictionary[Follower, tuple[float, int]] = WeakKeyDictionary()
+
+    def find(self, follower: Follower) -> int:
+        """Return the oldest available epoch. It may read a table: not for the event loop."""
+        now = time.monotonic()
+        with self._lock:
+            cached = self._cached.get(follower)
+        if cached is not None and now - cached[0] < LOOKBACK_SECONDS:
+            return cached[1]
+        epoch = _read_oldest(follower)
+        with self._lock:
+            self._cached[follower] = (now, epoch)
+        return epoch
+
+
+def _read_oldest(follower: Follower) -> int:
+    try:
+        at_newest(follower.paths.table, lambda table: list_complete_epochs(table, 0, results=True))
+    except Problem as problem:
+        oldest = problem.extensions.get("oldest")
+        if oldest is None:
+            raise
+        return int(oldest)
+    return 0

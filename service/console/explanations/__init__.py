@@ -1,0 +1,1 @@
+"""Explanations of values and failures for pages."""

@@ -1,1 +1,0 @@
-"""The explanation of values and failures in sentences."""

@@ -1,0 +1,77 @@
+"""Paths: the files of the service and its jobs under the data directory (see docs/rest.md).
+
+DIR/jobs/<name>/        the files of a job, see schemas.table.places
+DIR/service/            the files of the service: register, tokens, specs, logs, results indexes
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.table.places import JobDirectory, discard
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths(JobDirectory):
+    """The paths of one job, with the files that the service keeps for it."""
+
+    @property
+    def service_files(self) -> Path:
+        """The directory of the service's files for the job."""
+        return self.data / "service" / "jobs" / self.name
+
+    @property
+    def run_spec(self) -> Path:
+        """The spec that the job is started with."""
+        return self.service_files / "spec.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.service_files / "log"
+
+    @property
+    def index(self) -> Path:
+        return self.service_files / "index"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePaths:
+    """The paths of the service."""
+
+    data: Path
+
+    @property
+    def home(self) -> Path:
+        return self.data / "service"
+
+    @property
+    def register(self) -> Path:
+        return self.home / "register.sqlite"
+
+    @property
+    def tokens(self) -> Path:
+        return self.home / "tokens.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "lock"
+
+    @property
+    def trash(self) -> Path:
+        """Deleted data until it is removed, also if the service is killed meanwhile."""
+        return self.home / "trash"
+
+    def job(self, name: str) -> JobPaths:
+        return JobPaths(self.data, name)
+
+
+def try_discard(path: Path) -> None:
+    """Remove data from the trash; if that fails, the next start of the service tries again."""
+    try:
+        discard(path)
+    except OSError as error:
+        log.warning("cannot remove a deleted table; the next start tries again: %s", error)
