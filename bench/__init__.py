@@ -1,1 +1,1 @@
-"""Benchmarks: retally and its peers on the same topic, in the same run, against the truth."""
+"""Benchmarks: retally and its peers on the same topics in one run, with their results checked."""

@@ -1,6 +1,6 @@
-"""`python -m bench`: retally and its peers over the same topics, one after the other.
+"""`python -m bench`: run the workloads, for retally and its peers over the same topics.
 
-The exit code is 1 if a result is wrong or a promised bound is missed.
+The exit code is 1 if a result is wrong or a bound is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEADY_SECONDS = 60.0
 def main(arguments: list[str]) -> int:
     chosen = _parse(arguments)
     began = time.monotonic()
-    # A run's topics and tables are large and of no use to the next one.
+    # The topics and tables of a run are large, and the next run cannot use them.
     directory = OUT / "run"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
                 except BenchFailed as problem:
                     failed = True
                     bench.console.print(f"bench: {name}: {problem}", style="red", markup=False)
-        finally:  # an hour's figures are told, whatever ended the run
+        finally:  # report the figures of an hour even if the run fails
             report.show(bench)
             report.write(bench, OUT / "results.json", time.monotonic() - began)
     return int(failed or any(figure.holds is False for figure in bench.figures))

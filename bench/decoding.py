@@ -1,9 +1,9 @@
-"""Rows a second that each source format decodes, on one core, without Kafka and Spark.
+"""Measure the rows per second that each source format decodes, without Kafka and Spark.
 
     python -m bench.decoding [ROWS]
 
-Messages are as their sources write them: canal, Debezium (with its schema and without) and Maxwell
-describe the same updates of the same table; the other two are what retally publishes.
+The messages look as their sources write them. Those of canal, Debezium (with and without schema)
+and Maxwell have the same updates of the same table; retally publishes the other two formats.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]]
 }
 
 
-def decoding(format_name: str) -> Callable[[bytes], Decoded]:
+def make_decode(format_name: str) -> Callable[[bytes], Decoded]:
+    """Return the decode function of a format."""
     decoder = MessageRules(format_name, primary_key=("id",)).decoder(COLUMNS, USED)
     if isinstance(decoder, KeyedDecoder):
         decode_keyed = decoder.decode_keyed
@@ -110,7 +111,7 @@ def main(count: int = 100_000) -> None:
             ).encode()
             for number in range(count)
         ]
-        decode = decoding(format_name)
+        decode = make_decode(format_name)
         first = decode(values[0])
         assert isinstance(first, Changes), first
         best = float("inf")

@@ -1,8 +1,8 @@
-"""Reads a result topic from its beginning into the table it stands for.
+"""Fold a result topic into its table.
 
-changelog-json   {"op","row"}: checked as it is folded, each row against the one before
+changelog-json   {"op","row"}: each row is checked against the previous one of its key
 upsert-json      the row, or a tombstone: the last one of a key counts
-canal-json       rows that come and go: what is left of each, for their order is not kept
+canal-json       inserts, updates and deletes: their sum, because their order is not kept
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.generator import Truth
 from bench.outcome import BenchFailed
 from bench.topic import committed
 
-# What every workload's query selects, under the names that all engines use.
+# The query of every workload, with the same names in all engines.
 QUERY = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
 
 
@@ -74,7 +74,7 @@ def fold_changelog(brokers: str, topic: str) -> Folded:
             row = change.row
             if change.op[0] == "-":
                 if table.pop(row.name, None) != row.values:
-                    raise BenchFailed(f"{topic}: {change} takes back a row that is not there")
+                    raise BenchFailed(f"{topic}: {change} retracts a missing row")
             elif table.setdefault(row.name, row.values) != row.values:
                 raise BenchFailed(f"{topic}: {change} adds a second row of its group")
             last_ms = max(last_ms, written_ms)
@@ -94,5 +94,5 @@ def fold_canal(brokers: str, topic: str) -> Folded:
             last_ms = max(last_ms, written_ms)
     left = {row: weight for row, weight in weights.items() if weight}
     if any(weight != 1 for weight in left.values()) or len({row.name for row in left}) != len(left):
-        raise BenchFailed(f"{topic}: rows are left that nobody took back, or the other way round")
+        raise BenchFailed(f"{topic}: a row was not retracted, or retracted but never added")
     return Folded({row.name: row.values for row in left}, records, last_ms)

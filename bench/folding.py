@@ -1,12 +1,12 @@
-"""Processor time of each aggregate, stage by stage, on one core, without Kafka and Spark.
+"""Measure the processor time of each aggregate by stage, on one core, without Kafka and Spark.
 
     python -m bench.folding [--changes N] [--groups N] [--rows N] [--profile] [CALL ...]
 
     ShopTable ──► canal-json ──decode──► weighted rows ──FoldTask──► files, hot state
-                  the same for every call │              of each call, epoch after epoch
+                  the same for every call │              for each call, epoch after epoch
 
-The decode stage is that of the job, the fold stage is the job's own task on a table of its own. The
-first epoch builds the state; the others are measured. `--profile` shows where a fold's time goes.
+The stages are those of a job, on a table of their own. The first epoch builds the state; the others
+are measured. `--profile` profiles the fold.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from bench.generator import COLUMNS, Shape, ShopTable
@@ -33,19 +34,21 @@ from jobs.core.fold.program import Program
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Column, Composite, Expression, KeyValue, Plan
-from jobs.core.plan.walk import replaced
-from jobs.core.rows.consolidate import consolidated, group_places
+from jobs.core.plan.walk import replace_parts
+from jobs.core.rows.consolidate import consolidate, group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
+from jobs.edge.process.kernel_cache import use_kernel_cache
 from jobs.edge.rows.columns import numbered, to_arrow
+from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
-from jobs.edge.tasks.decode import collector_off
+from jobs.edge.tasks.body import collector_off
 from jobs.edge.tasks.fold import FoldReport, FoldTask
-from schemas.limits import PLAIN_MESSAGES_AT_ONCE
+from schemas.limits import CANAL_BATCH_MESSAGES
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 
@@ -56,7 +59,7 @@ DECLARED = {name: SqlType.parse(kind) for name, kind in COLUMNS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of processor time a change of each stage, and bytes a change that were written."""
+    """Seconds of processor time per change in each stage, and bytes written per change."""
 
     decode: float
     fold: float
@@ -72,7 +75,7 @@ def plan_of(call: str) -> Plan:
 
 
 def messages(shape: Shape, changes: int, epochs: int) -> Iterator[list[bytes]]:
-    """The messages of each epoch; the first one fills the table."""
+    """Yield the messages of each epoch; the first epoch fills the table."""
     table = ShopTable(shape)
     yield [line for lines in table.changes(3 * shape.live_rows) for line in lines]
     for _ in range(epochs):
@@ -107,11 +110,14 @@ def spent_on(
 
 
 class EpochsByHand:
-    """A job's stages between Kafka and the table, without Spark between them."""
+    """The stages of a job between Kafka and the table, without Spark."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan = plan
-        self.decoder = CanalDecoder(plan.columns, plan.used)
+        use_kernel_cache()
+        scanner = CanalDecoder(plan.columns, plan.used).make_scanner()
+        assert scanner is not None
+        self.scanner = scanner
         self.layout = TableLayout(Program(plan))
         self.table = EpochTable.create(directory / "epochs", self.layout)
         self.cache = directory / "cache"
@@ -121,25 +127,26 @@ class EpochsByHand:
         self.uuid = ""
 
     def decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
-        """One range: its rows consolidated, as the decode task does it."""
+        """Decode and consolidate a range, as the decode task does."""
         with collector_off():
             return self._decoded(lines)
 
     def _decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         rows = SignedRows(self.plan.used)
-        for start in range(0, len(lines), PLAIN_MESSAGES_AT_ONCE):
-            plain = self.decoder.together(lines[start : start + PLAIN_MESSAGES_AT_ONCE])
-            assert plain is not None
-            rows.add_plain(plain)
+        for start in range(0, len(lines), CANAL_BATCH_MESSAGES):
+            scanned = self.scanner.scan(lines[start : start + CANAL_BATCH_MESSAGES])
+            assert not scanned.odd
+            signs = scanned.signs.astype(np.int64)
+            rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
         columns, signs = rows.joined()
-        places = group_places(self.plan)
+        places = group_indexes(self.plan)
         groups = None if places is None else numbered([columns[i] for i in places], len(signs))
-        weighted = consolidated(0, numbered(columns, len(signs)), signs, groups)
-        taken = pa.array(weighted.places)
+        weighted = consolidate(0, numbered(columns, len(signs)), signs, groups)
+        taken = pa.array(weighted.indexes)
         return [column.take(taken) for column in columns], weighted
 
     def projected(self, columns: list[pa.Array], weighted: Any) -> pa.RecordBatch:
-        """What Spark makes of them: group and argument expressions, and the bucket."""
+        """Evaluate group and argument expressions and the bucket, as Spark does in a job."""
         used = [column.to_pylist() for column in columns]
         for column, values in zip(self.plan.used, used, strict=True):
             if column.type.scale is not None:
@@ -186,7 +193,7 @@ def _row(epoch: int, plan: Plan, files: dict[str, list[str]], uuid: str = "start
 
 
 def _value_of(expression: Expression, names: list[str]) -> Callable[[Row], Value]:
-    """A row expression as a function; the few that the calls have."""
+    """Return a row expression as a function, for the few kinds in the calls."""
     if isinstance(expression, Composite):
         parts = [_value_of(part, names) for part in expression.parts]
         return lambda row: tuple(part(row) for part in parts)
@@ -196,7 +203,7 @@ def _value_of(expression: Expression, names: list[str]) -> Callable[[Row], Value
             return KeyValue(names.index(part.name), part.type)
         return None
 
-    return evaluator(replaced(expression, placed), len(names))
+    return evaluator(replace_parts(expression, placed), len(names))
 
 
 def main(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What every workload is given: a broker, streams and their topics, and a place for its figures."""
+"""The frame of all workloads: a broker, streams with their topics, and the list of figures."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OTHERS_SHARE_MAX = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line chose."""
+    """The options of the command line."""
 
     changes: int
     seconds: float  # of each steady stream
     flink: bool
     retally: bool
-    calls: tuple[str, ...] = ()  # aggregates to be measured, by name; all if none is said
-    groups: int = 10_000_000  # the most that a state grows to
+    calls: tuple[str, ...] = ()  # names of the aggregates to measure; empty: all
+    groups: int = 10_000_000  # the largest state
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number; `bound` says what it has to be, where something is promised."""
+    """One measured number, with its bound if there is one."""
 
     workload: str
     engine: str
@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Loaded:
-    """A topic that holds a whole stream, and the table as it stands after everything sent."""
+    """A topic with a whole stream, and the table after all changes so far."""
 
     topic: str
     stream: Stream
@@ -66,7 +66,7 @@ class Bench:
     console: Console = field(default_factory=Console)
     figures: list[Figure] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
-    others_share_max: float = 0.0  # of the machine, had by other work during a measurement
+    others_share_max: float = 0.0  # share of the machine that other work had in a measurement
     _topics: int = 0
     _backfilled: dict[Shape, tuple[Loaded, RetallyJob, Outcome]] = field(default_factory=dict)
 
@@ -75,22 +75,22 @@ class Bench:
 
     @contextmanager
     def measuring(self, what: str) -> Iterator[None]:
-        """Says what is measured, and afterwards whether anything else was measured with it."""
+        """Report a measurement, and warn if other work disturbed it."""
         self.say(what)
         with other_work() as others:
             yield
         self.others_share_max = max(self.others_share_max, others.share)
         if others.share > OTHERS_SHARE_MAX:
             self.say(
-                f"[red]other work took {others.share:.0%} of the machine meanwhile; "
-                "rates are too low, times too long[/red]"
+                f"[red]other work took {others.share:.0%} of the machine; rates are too low, "
+                "and times too long[/red]"
             )
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
 
     def loaded(self, shape: Shape) -> Loaded:
-        """A new topic with the whole stream of this shape in it."""
+        """Create a topic with the whole stream of this shape."""
         stream = stored_stream(shape, self.out / "streams")
         topic = self.new_topic("product", shape.partitions)
         seconds = fill(self.brokers, topic, stream.batches())
@@ -105,7 +105,7 @@ class Bench:
         return topic
 
     def backfilled(self, shape: Shape) -> tuple[Loaded, RetallyJob, Outcome]:
-        """retally caught up with a stream and checked; one run serves all workloads that ask."""
+        """Return a job that has caught up with a stream; workloads share one run."""
         if shape not in self._backfilled:
             loaded = self.loaded(shape)
             job = RetallyJob(
@@ -124,7 +124,7 @@ class Bench:
         check("retally", fold_changelog(self.brokers, job.sink_topic).table, loaded.table.truth())
 
     def check_flink(self, job: FlinkJob, loaded: Loaded) -> None:
-        """Of what goes into a black hole nobody can say whether it is right."""
+        """Check Flink's results; a black hole has none."""
         if job.sink == "blackhole":
             return
         fold = fold_upserts if job.sink == "upsert-kafka" else fold_canal

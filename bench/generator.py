@@ -1,12 +1,12 @@
-"""A reproducible stream of canal-json changes of one table, and the truth about it.
+"""Generate a reproducible stream of canal-json changes of a table, and its correct results.
 
     Shape ──► ShopTable ──► changes ──► one file of lines per partition ──► topic
                   │            └──────► steady: paced by the clock, with probes in it
                   └──► truth: name -> (SUM(cnt), MAX(cnt), COUNT(*))
 
-Equal shapes give equal streams, byte for byte, so a run can be repeated years later. The loop over
-changes is the hot path: everything random is drawn by numpy for thousands of changes at once, and a
-message is one template filled in (about 3 us each).
+Equal shapes give byte-equal streams, so a run can be repeated years later. The loop over changes is
+the hot path: numpy draws the random numbers for thousands of changes at once, and filling the
+template of a message takes about 3 us.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Batches = list[list[bytes]]
 STREAM_BEGIN_MS = 1_767_225_600_000
 CHANGES_PER_MS = 50
 
-# Changes drawn at once, and lines of one partition produced before the next one's turn.
+# Changes drawn at once, and consecutive lines of one partition.
 CHUNK_CHANGES = 20_000
 INTERLEAVE_LINES = 2_000
 
 TICK_SECONDS = 0.01
 
-# Raised when the bytes of a stream change, so that old files on disk are not taken for new ones.
+# Raised when the bytes of a stream change, so that old files on disk are not reused.
 STREAM_VERSION = 1
 
 COLUMNS = {
@@ -55,25 +55,25 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a stream is like. Shares are of all changes unless they say otherwise."""
+    """The parameters of a stream; shares are fractions of all changes unless noted."""
 
     changes: int = 2_000_000
     partitions: int = 4
     live_rows: int = 300_000
     groups: int = 100_000
     skew: float | None = 1.16  # Pareto's alpha, 80/20; None: every group is equally likely
-    hot_share: float = 0.0  # of new rows that go to group 0 whatever the skew
+    hot_share: float = 0.0  # of new rows: in group 0, independent of the skew
     update_share: float = 0.6
-    regroup_share: float = 0.1  # of updates that move the row to another group
-    wide_bytes: int = 0  # added to every message by a longer description
-    extra_columns: int = 0  # of text, which no query reads
-    growing_share: float = 0.9  # of what is no update: rows that come while they are too few
-    own_group: bool = False  # every new row begins a group: as many groups as rows
+    regroup_share: float = 0.1  # of updates: move the row to another group
+    wide_bytes: int = 0  # additional length of every description
+    extra_columns: int = 0  # text columns that no query reads
+    growing_share: float = 0.9  # of non-updates: inserts while there are too few rows
+    own_group: bool = False  # every new row has a group of its own
     seed: int = 20_260
 
     @property
     def columns(self) -> dict[str, str]:
-        """Of the table, with their types."""
+        """The columns of the table with their types."""
         return COLUMNS | {f"extra{at:02d}": "STRING" for at in range(self.extra_columns)}
 
     @property
@@ -82,7 +82,7 @@ class Shape:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# The whole envelope that canal sends; %-formatting of bytes is the fastest way to fill it.
+# The complete envelope of canal; %-formatting of bytes fills it fastest.
 _MESSAGE = (
     b'{"data":[{"id":"%d","name":"%s","cnt":"%d","price":"%d.%02d","description":"%s"}],'
     b'"database":"shop","es":%d,"id":%d,"isDdl":false,"mysqlType":{"id":"bigint",'
@@ -94,7 +94,7 @@ _MESSAGE = (
 
 @lru_cache(maxsize=4)
 def _message_of(extra: int) -> bytes:
-    """The envelope of a table with so many columns more."""
+    """Return the envelope of a table with so many additional columns."""
     if not extra:
         return _MESSAGE
     data = b"".join(b',"extra%02d":"of no use, %02d"' % (at, at) for at in range(extra))
@@ -116,7 +116,7 @@ def group_name(group: int) -> bytes:
 
 
 def one_row_each(groups: int) -> Shape:
-    """So many groups, each of which begins with one row."""
+    """Return the shape of a stream that fills so many groups with one row each."""
     return Shape(
         changes=groups, live_rows=groups, groups=groups, skew=None, update_share=0.0,
         growing_share=1.0, own_group=True,
@@ -124,13 +124,13 @@ def one_row_each(groups: int) -> Shape:
 
 
 def in_motion(groups: int) -> Shape:
-    """What follows: any of the groups changes, and there are about as many rows as before."""
+    """Return the shape of later changes: random groups, and a constant number of rows."""
     return Shape(live_rows=groups, groups=groups, skew=None)
 
 
 @dataclass(slots=True)
 class ShopTable:
-    """The table behind a stream: its live rows, and how the next changes come about."""
+    """The table behind a stream: its live rows, and the generator of further changes."""
 
     shape: Shape
     ids: list[int] = field(default_factory=list)
@@ -141,7 +141,7 @@ class ShopTable:
     sequence: int = 0
 
     def changes(self, count: int, now_ms: int | None = None) -> Batches:
-        """The next `count` messages by partition; without a clock, event time runs evenly."""
+        """Return the next messages by partition; without `now_ms`, event time advances evenly."""
         shape = self.shape
         ids, groups, counts = self.ids, self.groups, self.counts
         batches: Batches = [[] for _ in range(shape.partitions)]
@@ -165,7 +165,7 @@ class ShopTable:
                     cnt += cnt == counts[at]
                     counts[at] = cnt
                     group = groups[at]
-            # The coin between INSERT and DELETE is biased towards the live rows asked for.
+            # The choice between INSERT and DELETE tends to the wanted number of live rows.
             elif live == 0 or fate < (grow_below if live < shape.live_rows else shrink_from):
                 kind = b"INSERT"
                 row = self.next_id
@@ -188,10 +188,10 @@ class ShopTable:
         return batches
 
     def probe(self, now_ms: int) -> tuple[str, int, bytes]:
-        """A row that is alone in a group of its own and stays: name, partition, message.
+        """Return name, partition and message of a new row in a group of its own.
 
-        Its group's first result can come from this change only, so the way of a single change
-        through any engine can be timed from outside.
+        Only this change can cause the first result of the group, so the latency of a single change
+        can be measured from outside of any engine.
         """
         name = b"probe-%06d" % len(self.probes)
         row = self.next_id
@@ -229,13 +229,13 @@ class ShopTable:
         return cls(shape, ids, groups, counts, probes, next_id, sequence)
 
     def _draws(self, count: int) -> Iterator[tuple[float, float, int, int]]:
-        """Fate, place of the row, group and count of each change, from seed and position alone."""
+        """Return fate, row, group and count of each change, from seed and position only."""
         shape = self.shape
         random = np.random.default_rng([shape.seed, self.sequence])
         if shape.skew is None:
             groups = random.integers(0, shape.groups, count)
         else:
-            # A twentieth of the groups is the scale: head and long tail both matter to an engine.
+            # The scale is a twentieth of the groups, for a hot head and a long tail.
             ranks = random.pareto(shape.skew, count) * (shape.groups / 20)
             groups = ranks.astype(np.int64) % shape.groups
         if shape.hot_share:
@@ -269,7 +269,7 @@ class ShopTable:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A generated stream on disk: one file of lines per partition, and the table it leaves."""
+    """A generated stream on disk: one file of lines per partition, and the final table."""
 
     shape: Shape
     directory: Path
@@ -282,7 +282,7 @@ class Stream:
         return ShopTable.load(self.shape, self.directory / "table.npz")
 
     def batches(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Partition and lines, the partitions taking turns as they would in a live topic."""
+        """Yield partition and lines; the partitions alternate as in a live topic."""
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("rb")) for path in self.files]
             remaining = dict(enumerate(files))
@@ -296,7 +296,7 @@ class Stream:
 
 
 def stored_stream(shape: Shape, directory: Path) -> Stream:
-    """The stream of this shape, from disk if an earlier run left it there."""
+    """Return the stream of this shape, from disk if an earlier run generated it."""
     stream = Stream(shape, directory / shape.digest)
     if stream.directory.exists():
         return stream
@@ -319,16 +319,18 @@ def stored_stream(shape: Shape, directory: Path) -> Stream:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What falls due at one moment of a steady stream; `probes` names the probe rows in it."""
+    """The messages of one moment of a steady stream, and the names of its probe rows."""
 
-    at: float  # seconds after its begin
+    at: float  # seconds after the start
     batches: Batches
     probes: list[str]
 
 
 def steady(table: ShopTable, *, rate: float, seconds: float, probe_rate: float = 0.0) -> list[Tick]:
-    """`rate` changes a second. All are made before the first is handed out: at 20,000 a second that
-    takes half of a core, which whoever is measured would wait for."""
+    """Return the ticks of a steady stream.
+
+    All of them are generated in advance: at 20,000 changes a second this takes half of a core,
+    which the measured engine would lack."""
     ticks = []
     begin_ms = int(time.time() * 1_000)
     sent = probed = 0
@@ -353,7 +355,7 @@ def paced(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Tick]:
-    """Each when it is due, or as soon as may be: the rate holds however the machine is loaded."""
+    """Yield each tick when it is due, or at once if it is late, so that the rate stays."""
     begin = clock()
     for tick in ticks:
         early = begin + tick.at - clock()

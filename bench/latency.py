@@ -1,10 +1,10 @@
-"""How long a change takes to become a readable result, at a steady rate.
+"""Measure the time from a change to its readable result, at a steady rate.
 
     steady stream with probe rows ──► source topic ──► engine ──► result topic ──► read_committed
           │ handed over at t0                                                        │ seen at t1
           └────────────────────────────── t1 - t0 ◄──────────────────────────────────┘
 
-A probe row is alone in its group, so the first result of that group is its own.
+A probe row is the only row of its group, so the first result of the group belongs to the probe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.outcome import BenchFailed
 from bench.topic import committed, hand_over, producer
 
 PROBES_PER_SECOND = 50
-# Probes of the first seconds are left out: the engine has just come from its backlog.
+# Probes of the first seconds do not count, because the engine has just worked off its backlog.
 SETTLE_SECONDS = 5
 READER_START_SECONDS = 2
 ARRIVE_SECONDS_MAX = 30
@@ -37,7 +37,7 @@ class Latency:
 
 
 class _Reader:
-    """Notes when the first committed record of each probe's group is handed to a consumer."""
+    """Records when a consumer gets the first committed record of each probe's group."""
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.seen: dict[str, float] = {}
@@ -64,7 +64,7 @@ class _Reader:
 def probe_latency(
     brokers: str, topic: str, sink_topic: str, table: ShopTable, *, rate: float, seconds: float
 ) -> Latency:
-    """Sends a steady stream into `topic` and times its probes through to `sink_topic`."""
+    """Send a steady stream to `topic`, and time its probes until they are in `sink_topic`."""
     ticks = steady(table, rate=rate, seconds=SETTLE_SECONDS + seconds, probe_rate=PROBES_PER_SECOND)
     reader = _Reader(brokers, sink_topic)
     reader.start()

@@ -1,4 +1,4 @@
-"""Where figures were measured: the machine and the versions of what ran on it."""
+"""Describe the machine of a measurement, the versions of its software, and other work on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def machine() -> dict[str, str]:
 
 
 def _million_additions_ms() -> float:
-    """How fast a core is just now: a shared machine is half as fast in one hour as in another."""
+    """Measure the current speed of a core, which varies by a factor of 2 on shared machines."""
     times = []
     for _ in range(5):
         began, number = time.perf_counter(), 0
@@ -46,9 +46,9 @@ def _million_additions_ms() -> float:
 
 @dataclass(slots=True)
 class OtherWork:
-    """How much of the machine something else had while a figure was measured."""
+    """The share of the machine that other work had during a measurement."""
 
-    share: float = 0.0  # of all cores' time
+    share: float = 0.0  # of the time of all cores
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def other_work() -> Iterator[OtherWork]:
 
 
 def busy_cpu_seconds() -> float:
-    """Time that all cores spent on something since boot; stolen by a neighbour counts too."""
+    """Return the busy time of all cores since boot, with time stolen by other virtual machines."""
     user, nice, system, _, _, irq, softirq, steal = _cpu_ticks()
     return (user + nice + system + irq + softirq + steal) / _TICKS
 

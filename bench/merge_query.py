@@ -1,11 +1,11 @@
-"""The plain Spark way as a peer: foreachBatch, aggregate the batch, MERGE into a Delta table.
+"""Plain Spark as a peer: foreachBatch aggregates the batch and MERGEs it into a Delta table.
 
     topic ─► from_json ─► signed rows ─► SUM and COUNT of the batch ─► MERGE by name
 
 python -m bench.merge_query BROKERS TOPIC TABLE ──► a line of JSON for each batch
 
-It is what one writes by hand. It keeps SUM and COUNT only: a MAX that goes down when its row is
-deleted cannot be had by MERGE from a batch and the old result, and nothing is published.
+It is the usual handwritten solution. It has only SUM and COUNT: MERGE cannot compute a MAX that
+decreases after a delete from the batch and the old result. It publishes nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MESSAGE = StructType(
 )
 
 
-def signed(messages: DataFrame) -> DataFrame:
-    """Each row that comes or goes, with what it adds to SUM and COUNT."""
+def make_signed_rows(messages: DataFrame) -> DataFrame:
+    """Return each inserted and deleted row with its contribution to SUM and COUNT."""
     parsed = messages.select(
         F.from_json(F.col("value").cast("string"), _MESSAGE).alias("m")
     ).select("m.type", F.col("m.data")[0].alias("new"), F.col("m.old")[0].alias("old"))
@@ -57,14 +57,14 @@ def main(brokers: str, topic: str, table: str) -> None:
     spark = session("merge", memory="2g", delta=True)
     spark.createDataFrame([], "name STRING, total LONG, n LONG").write.format("delta").save(table)
     target = DeltaTable.forPath(spark, table)
-    taken = 0
+    processed = 0
 
     def merge(messages: DataFrame, batch: int) -> None:
-        nonlocal taken
+        nonlocal processed
         began = time.time()
         rows = messages.count()
         deltas = (
-            signed(messages)
+            make_signed_rows(messages)
             .groupBy("name")
             .agg(F.sum("total").alias("total"), F.sum("n").alias("n"))
         )
@@ -78,9 +78,15 @@ def main(brokers: str, topic: str, table: str) -> None:
             )
             .execute()
         )
-        taken += rows
-        told = {"batch": batch, "rows": rows, "taken": taken, "began": began, "ended": time.time()}
-        print(json.dumps(told), flush=True)
+        processed += rows
+        line = {
+            "batch": batch,
+            "rows": rows,
+            "processed": processed,
+            "began": began,
+            "ended": time.time(),
+        }
+        print(json.dumps(line), flush=True)
 
     (
         spark.readStream.format("kafka")

@@ -1,4 +1,4 @@
-"""What a run of an engine over a topic came to, in the same terms for every engine."""
+"""The outcome of one engine over one topic, in the same terms for every engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DIFFERENCES_SHOWN_MAX = 5
 
 
 class BenchFailed(RuntimeError):
-    """An engine did not do its work, so there is nothing to compare; the message says what."""
+    """An engine failed or has wrong results, so there is no figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """By this moment the engine had dealt with this many changes of the topic."""
+    """The number of changes that the engine had processed at a moment."""
 
     at_ms: float  # since 1970; engines, broker and bench share one clock
     changes: int
@@ -25,18 +25,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One engine, one topic, from the start of its process to its last result readable.
+    """The run of an engine over a topic, from the start of its process to its last result.
 
-    `progress` starts where the engine first says something and ends with all changes and
-    everything they caused published.
+    `progress` starts with the engine's first report, and ends when all results are published.
     """
 
     engine: str
     started_ms: float
     progress: list[Progress]
     memory_bytes_max: int
-    cpu_seconds: float  # of all its processes, the broker's not included
-    spent: list[tuple[float, float]] = field(default_factory=list)  # that as it grew, by moment
+    cpu_seconds: float  # of all its processes, without the broker
+    spent: list[tuple[float, float]] = field(default_factory=list)  # moment, CPU seconds so far
 
     @property
     def changes(self) -> int:
@@ -47,18 +46,18 @@ class Outcome:
         return (self.progress[-1].at_ms - self.started_ms) / 1_000
 
     def rate_after(self, changes: int) -> float:
-        """Changes a second from the moment this many were done: without start and warm-up."""
+        """Return changes per second after so many changes, that is without start and warm-up."""
         begin = next(point for point in self.progress if point.changes >= changes)
         end = self.progress[-1]
         if end.changes <= begin.changes:
             raise BenchFailed(
-                f"{self.engine} did all {end.changes:,} changes in its first step; "
-                "use more of them (--changes)"
+                f"{self.engine} processed all {end.changes:,} changes in its first step; "
+                "use more changes (--changes)"
             )
         return (end.changes - begin.changes) / (end.at_ms - begin.at_ms) * 1_000
 
     def cpu_seconds_after(self, changes: int) -> float:
-        """Processor time of a change from the moment this many were done."""
+        """Return processor time per change after so many changes."""
         begin = next(point for point in self.progress if point.changes >= changes)
         end = self.progress[-1]
         moments, seconds = zip(*self.spent, strict=True)
@@ -67,7 +66,7 @@ class Outcome:
 
 
 def differences(result: Truth, truth: Truth) -> list[str]:
-    """The first few groups in which a result is not the truth, as lines for people."""
+    """Return the first few groups with a wrong result, as lines for people."""
     lines = []
     for name in sorted(result.keys() | truth.keys()):
         if result.get(name) != truth.get(name):
@@ -78,7 +77,7 @@ def differences(result: Truth, truth: Truth) -> list[str]:
 
 
 def check(engine: str, result: Truth, truth: Truth) -> None:
-    """A fast wrong answer is no figure."""
+    """Raise BenchFailed unless the result is correct: a wrong result has no figure."""
     wrong = differences(result, truth)
     if wrong:
         raise BenchFailed(f"{engine} has a wrong result: " + "; ".join(wrong))

@@ -1,4 +1,4 @@
-"""The kernel's cache of files as a measurement wants it: cold, or too small for all of a state."""
+"""Control the kernel's page cache in a measurement: empty it, or limit its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where a group of processes is made, and what bounds its memory, in either version.
+# The directory of control groups and the file of the memory limit, for both versions.
 _CONTROLS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
@@ -19,8 +19,8 @@ ENDED_SECONDS_MAX = 30
 
 
 def forget(directory: Path) -> None:
-    """Has the kernel drop what it keeps of these files, which nobody may have mapped."""
-    os.sync()  # pages that are still to be written cannot be dropped
+    """Drop these files from the page cache; no process may have mapped them."""
+    os.sync()  # dirty pages cannot be dropped
     for path in directory.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)
@@ -32,18 +32,18 @@ def forget(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So much memory, of processes and of the files they read and write."""
+    """A control group that limits the memory of processes and of their page cache."""
 
     group: Path
 
     def take(self, pid: int) -> None:
-        """This process, and what it starts from now on, has no more than that."""
+        """Limit this process and all processes that it starts from now on."""
         (self.group / "cgroup.procs").write_text(str(pid))
 
 
 @contextmanager
 def room(limit_bytes: int) -> Iterator[Room | None]:
-    """None where this machine lets nobody bound memory: that takes root, and control groups."""
+    """Return a memory limit, or None: it needs root and control groups."""
     group = _bounded(limit_bytes)
     try:
         yield None if group is None else Room(group)
@@ -53,7 +53,7 @@ def room(limit_bytes: int) -> Iterator[Room | None]:
 
 
 def _remove(group: Path) -> None:
-    """Once the last of what was started in it has ended, which may be after its parent."""
+    """Remove the group after its last process has ended, which may be later than its parent."""
     give_up = time.monotonic() + ENDED_SECONDS_MAX
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The figures of a run as a picture: bars, a panel for each workload and unit.
+"""Draw the figures of a run as bars, with a panel for each workload and unit.
 
 results.json ──► figures ──► panels ──► SVG
 
@@ -26,8 +26,8 @@ _HEAD = (
 )
 
 
-def drawn(figures: Sequence[Figure]) -> str:
-    """All figures, in the order in which they came."""
+def draw_figures(figures: Sequence[Figure]) -> str:
+    """Return an SVG of all figures, in their order."""
     parts, y = [], GAP
     for (workload, unit), shown in _panels(figures).items():
         y += LINE
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> None:
         for path in results
         for figure in json.loads(path.read_text())["figures"]
     ]  # fmt: skip
-    picture.write_text(drawn(figures))
+    picture.write_text(draw_figures(figures))
 
 
 if __name__ == "__main__":

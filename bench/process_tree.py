@@ -1,7 +1,7 @@
-"""Memory and processor time of a process and all its descendants, sampled from /proc.
+"""Sample memory and processor time of a process and all its descendants from /proc.
 
-RssAnon is what the processes hold themselves; mapped files (the hot state, jars) are page cache
-that the kernel may take back, and shared pages would be counted once for every process.
+RssAnon is the processes' own memory. Mapped files (the hot state, jars) are page cache, which the
+kernel can reclaim, and shared pages would count once for every process.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Footprint:
-    """The highest sum of RssAnon seen over a process tree, and the processor time it took.
+    """The highest sum of RssAnon over a process tree, and its processor time.
 
-    Processes come and go, and not all of them are waited for by their parents, so each one's
-    time is noted while it lives.
+    Not every parent waits for its children, so the time of each process is recorded while it lives.
     """
 
     def __init__(self, root: int) -> None:
         self.memory_bytes_max = 0
-        self.spent: list[tuple[float, float]] = []  # ms since 1970, processor time until then
+        self.spent: list[tuple[float, float]] = []  # ms since 1970, CPU seconds so far
         self._root = root
         self._ticks: dict[int, int] = {}
         self._ticks_before = 0
@@ -72,7 +71,7 @@ def sampled_footprint(root: int) -> Iterator[Footprint]:
 
 
 def descendants(root: int) -> list[int]:
-    """`root` and every process below it."""
+    """Return `root` and all processes below it."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         if fields := _stat(int(path.name)):
@@ -84,17 +83,17 @@ def descendants(root: int) -> list[int]:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """RssAnon of a process; 0 when it has ended meanwhile."""
+    """Return RssAnon of a process; 0 if it has ended."""
     return _field(f"/proc/{pid}/status", "RssAnon") * _KIB
 
 
 def written_bytes(pid: int) -> int:
-    """What a process made the kernel write to a disk, in whole pages; 0 when it has ended."""
+    """Return the bytes that a process wrote to disk, in whole pages; 0 if it has ended."""
     return _field(f"/proc/{pid}/io", "write_bytes")
 
 
 def read_bytes(pid: int) -> int:
-    """What a process had read from a disk; 0 when it has ended."""
+    """Return the bytes that a process read from disk; 0 if it has ended."""
     return _field(f"/proc/{pid}/io", "read_bytes")
 
 
@@ -103,12 +102,12 @@ def command_line(pid: int) -> str:
 
 
 def cpu_ticks(pid: int) -> int:
-    """Clock ticks a process has run, in user and system mode; 0 when it has ended meanwhile."""
+    """Return the clock ticks of a process in user and system mode; 0 if it has ended."""
     return sum(map(int, _stat(pid)[11:13]))
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process after its name, which may hold blanks: state, parent, ..."""
+    """Return the fields of a process after its name (which may contain blanks)."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""retally under measurement, from outside: its command, its result topic, its Delta table."""
+"""Run retally in a measurement: by its command, its result topic and its Delta table."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ MINIBATCH = {"size": 5_000, "latency": "1s", "max_rows": 500_000}
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One row of the job's `epochs`; `taken` counts all changes of the topic up to its end."""
+    """One row of the job's `epochs`; `processed` is the number of changes up to its end."""
 
     epoch: int
     kind: str
     committed_ms: float
-    taken: int
+    processed: int
 
 
 @dataclass(slots=True)
 class RetallyJob:
-    """One job over one topic; it may be run several times and goes on where it was."""
+    """One job over one topic; a second run continues where the first one ended."""
 
     name: str
     brokers: str
@@ -49,7 +49,7 @@ class RetallyJob:
     minibatch: dict[str, Any] = field(default_factory=lambda: dict(MINIBATCH))
     overrides: dict[str, Any] = field(default_factory=dict)  # further keys of the spec
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
-    # When the last record of the result topic was written; None: it has no say.
+    # Returns the time of the last record in the result topic; None: ignore the topic.
     published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
     _running: subprocess.Popen[bytes] | None = None
 
@@ -77,7 +77,7 @@ class RetallyJob:
         return self.directory / "cache"
 
     def catch_up(self) -> Outcome:
-        """Up to the end of the topic as it is now, all of it published."""
+        """Run the job until it has published everything up to the current end of the topic."""
         started_ms = time.time() * 1_000
         with (
             self._process("--until-caught-up") as process,
@@ -86,15 +86,15 @@ class RetallyJob:
             try:
                 code = process.wait(RUN_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                raise self._failed(f"was not done after {RUN_SECONDS_MAX} s") from None
+                raise self._failed(f"did not finish within {RUN_SECONDS_MAX} s") from None
         if code != 0:
             raise self._failed(f"ended with exit code {code}")
         epochs = [epoch for epoch in self.epochs() if epoch.committed_ms >= started_ms]
         if not epochs:
             raise self._failed("committed nothing")
-        progress = [Progress(epoch.committed_ms, epoch.taken) for epoch in epochs]
+        progress = [Progress(epoch.committed_ms, epoch.processed) for epoch in epochs]
         if self.published_ms is not None:
-            # Done is what a reader of the topic can have, not what is committed.
+            # A change is done when a consumer can read its result, not when it is committed.
             published_ms = self.published_ms(self.brokers, self.sink_topic)
             if published_ms > progress[-1].at_ms:
                 progress.append(Progress(published_ms, progress[-1].changes))
@@ -105,7 +105,7 @@ class RetallyJob:
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Runs until the block ends, then is asked to stop and has to do so cleanly."""
+        """Run the job until the block ends; then stop it, which must succeed."""
         with self._process() as process:
             self._running = process
             yield process
@@ -116,26 +116,25 @@ class RetallyJob:
             except subprocess.TimeoutExpired:
                 raise self._failed(f"did not stop within {STOP_SECONDS_MAX} s") from None
             if code != 0:
-                raise self._failed(f"ended with exit code {code} when asked to stop")
+                raise self._failed(f"ended with exit code {code} after SIGTERM")
 
     @contextmanager
     def killed(self) -> Iterator[None]:
-        """Runs until the block ends, and is killed in whatever it does."""
+        """Run the job until the block ends; then kill it."""
         with self._process() as process:
             yield
             process.kill()
             process.wait()
 
-    def taken(self) -> int:
-        """Changes taken into committed epochs so far. Who waits for more of a job that has ended
-        by itself is told so."""
+    def processed(self) -> int:
+        """Return the number of changes in committed epochs; raise if the job has ended."""
         if self._running is not None and self._running.poll() is not None:
-            raise self._failed(f"ended by itself with exit code {self._running.returncode}")
+            raise self._failed(f"ended unexpectedly with exit code {self._running.returncode}")
         epochs = self.epochs()
-        return epochs[-1].taken if epochs else 0
+        return epochs[-1].processed if epochs else 0
 
     def epochs(self) -> list[Epoch]:
-        """As any reader of the table sees them."""
+        """Return the epochs, read from the table."""
         try:
             table = DeltaTable(str(self.table))
         except TableNotFoundError:
@@ -151,7 +150,7 @@ class RetallyJob:
         spec.write_text(json.dumps(self.spec, indent=2))
         retally = Path(sys.executable).with_name("retally")
         if not retally.exists():
-            raise BenchFailed(f"there is no {retally}: run make setup")
+            raise BenchFailed(f"{retally} does not exist: run make setup")
         command = [str(retally), "run", str(spec), "--data", str(self.directory), "--brokers"]
         with (
             self._log.open("ab") as log,
@@ -180,11 +179,11 @@ class RetallyJob:
 
 def _epoch(row: dict[str, Any]) -> Epoch:
     offsets: dict[str, dict[str, int]] = json.loads(row["offsets"] or "{}")
-    # The bench's topics begin at offset 0 and hold nothing but changes, so offsets count them.
-    taken = sum(sum(partitions.values()) for partitions in offsets.values())
+    # The topics start at offset 0 and contain only changes, so offsets count the changes.
+    processed = sum(sum(partitions.values()) for partitions in offsets.values())
     return Epoch(
         epoch=row["epoch"],
         kind=row["kind"],
         committed_ms=row["committed_at"].timestamp() * 1_000,
-        taken=taken,
+        processed=processed,
     )

@@ -1,4 +1,4 @@
-"""Shows the figures of a run and keeps them, with all that is needed to repeat it."""
+"""Print the figures of a run, and write them with everything needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from bench.flink import peer
 from bench.frame import Bench
 from bench.machine import machine, versions
-from bench.picture import drawn
+from bench.picture import draw_figures
 
 SMALL = 100
 
@@ -54,5 +54,5 @@ def write(bench: Bench, path: Path, seconds: float) -> None:
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
     picture = path.with_suffix(".svg")
-    picture.write_text(drawn(bench.figures))
+    picture.write_text(draw_figures(bench.figures))
     bench.say(f"written to {path}, drawn in {picture.name}")

@@ -1,12 +1,12 @@
-"""Clients of the service, in processes of their own, so that none is another's neighbour.
+"""Clients of the service in separate processes, so that they do not disturb each other.
 
-lookups    paced by the clock over kept connections; late ones count from when they were due
-followers  server-sent events of one group, or of all; each notes the ids it was sent
+lookups    at a fixed rate over kept connections; the time of a late one counts from its due time
+followers  server-sent events of one group or of all; each records the ids that it receives
 
-python -m bench.service_load ADDRESS JOB ASKED_FILE ──► a line `ready`, at end of input a document
+python -m bench.service_load ADDRESS JOB REQUEST_FILE ──► a line `ready`, then a document at the end
 
-Who looks up and who follows are two processes, and light ones (uvloop), and what was followed is
-looked through at the end: the time that takes is not the service's answer.
+Lookups and followers have a light process (uvloop) each. Followers parse their events at the end,
+because the time for that does not belong to the service's answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Followed:
-    """What one follower was sent: how many changes, in order, as a digest; between two epochs."""
+    """The events of one follower: the number of its changes, their digest, and its epochs."""
 
     key: str | None
     changes: int = 0
@@ -44,7 +44,7 @@ class Followed:
     last_epoch: int | None = None
     broken: str | None = None
     waits_ms: list[float] = field(default_factory=list)  # from the commit to its progress event
-    chunks: list[tuple[float, bytes]] = field(default_factory=list)  # as they came, and when
+    chunks: list[tuple[float, bytes]] = field(default_factory=list)  # arrival time, bytes
 
     def document(self) -> dict[str, Any]:
         return {
@@ -68,23 +68,25 @@ class Load:
         self._following = [Followed(key) for key in followed]
         self._lookups_ms: list[float] = []
         self._failed = 0
-        self._seen_at: dict[int, float] = {}  # epoch -> when a lookup first had it, in ms
+        self._seen_at: dict[int, float] = {}  # epoch -> time of the first lookup with it, in ms
         self._stopped = asyncio.Event()
 
     async def run(self) -> dict[str, Any]:
         followers = [asyncio.create_task(self._follow(each)) for each in self._following]
         await asyncio.sleep(2)
         due: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
-        askers = [asyncio.create_task(self._ask(due)) for _ in range(CONNECTIONS) if self._keys]
+        clients = [
+            asyncio.create_task(self._look_up(due)) for _ in range(CONNECTIONS) if self._keys
+        ]
         print("ready", flush=True)
         pacing = [self._pace(due)] if self._keys else []
-        await asyncio.gather(*pacing, asyncio.to_thread(self._until_told))
-        await asyncio.sleep(3)  # what was committed last is on its way
-        for task in (*followers, *askers):
+        await asyncio.gather(*pacing, asyncio.to_thread(self._wait_for_end))
+        await asyncio.sleep(3)  # for events of the last commit
+        for task in (*followers, *clients):
             task.cancel()
-        await asyncio.gather(*followers, *askers, return_exceptions=True)
+        await asyncio.gather(*followers, *clients, return_exceptions=True)
         for each in self._following:
-            _note_all(each)
+            _parse_events(each)
         return {
             "lookups_ms": self._lookups_ms,
             "failed": self._failed,
@@ -92,7 +94,7 @@ class Load:
             "followers": [each.document() for each in self._following],
         }
 
-    def _until_told(self) -> None:
+    def _wait_for_end(self) -> None:
         sys.stdin.read()
         self._stopped.set()
 
@@ -107,7 +109,7 @@ class Load:
             count = max(count, wanted)
             await asyncio.sleep(0.002)
 
-    async def _ask(self, due: asyncio.Queue[tuple[float, str]]) -> None:
+    async def _look_up(self, due: asyncio.Queue[tuple[float, str]]) -> None:
         reader, writer = await asyncio.open_connection(self._host, self._port)
         while True:
             moment, key = await due.get()
@@ -118,7 +120,7 @@ class Load:
             assert length is not None
             await reader.readexactly(int(length[1]))
             self._lookups_ms.append((time.perf_counter() - moment) * 1_000)
-            # A group may have gone since: that is an answer too.
+            # The group may have been deleted, so 404 is a correct answer.
             self._failed += head[9:12] not in (b"200", b"404")
             epoch = _EPOCH.search(head)
             if epoch is not None:
@@ -147,18 +149,18 @@ class Load:
             followed.broken = repr(error)
 
 
-def _note_all(followed: Followed) -> None:
-    """Only now that nobody is measured: to look through large epochs takes processor time."""
+def _parse_events(followed: Followed) -> None:
+    """Parse all events after the measurement, because large epochs take processor time."""
     rest = b""
     for now, chunk in followed.chunks:
         rest += chunk
         end = rest.rfind(b"\n\n") + 2
         if end > 1:
-            _note(followed, rest[:end], now)
+            _parse_complete(followed, rest[:end], now)
             rest = rest[end:]
 
 
-def _note(followed: Followed, events: bytes, now: float) -> None:
+def _parse_complete(followed: Followed, events: bytes, now: float) -> None:
     ids = _CHANGE.findall(events)
     followed.changes += len(ids)
     followed.digest.update(b"".join(each + b";" for each in ids))
@@ -176,8 +178,8 @@ def _note(followed: Followed, events: bytes, now: float) -> None:
 
 def main(arguments: list[str]) -> None:
     address, job, file = arguments
-    asked = json.loads(Path(file).read_text())
-    load = Load(address, job, asked["keys"], asked["followed"])
+    request = json.loads(Path(file).read_text())
+    load = Load(address, job, request["keys"], request["followed"])
     print(json.dumps(uvloop.run(load.run())), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""Topics of a benchmark: filling them fast, and folding a result topic into the table it means.
+"""Fill source topics fast, and read result topics.
 
-stream ──► fill ──► source topic ──► engine ──► result topic ──► fold ──► compare with truth
+stream ──► fill_topic ──► source topic ──► engine ──► result topic ──► fold ──► compare with truth
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.generator import ShopTable, Tick, paced, steady
 
-# Messages handed to the client before it is asked to report; its queue holds a few times as many.
+# Messages that are produced before a poll; the queue of the client has room for a few times more.
 PRODUCE_LINES = 10_000
 QUEUE_MESSAGES_MAX = 200_000
 
@@ -55,7 +55,7 @@ def producer(brokers: str, linger_ms: int) -> Producer:
             "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
             "queue.buffering.max.kbytes": 1_000_000,
             "acks": "all",
-            # A batch that is tried again must not overtake the next one: a stream has an order.
+            # A retried batch must not be reordered after the next one.
             "enable.idempotence": True,
         }
     )
@@ -64,7 +64,7 @@ def producer(brokers: str, linger_ms: int) -> Producer:
 def send_steadily(
     client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
 ) -> None:
-    """The table's next changes, so many a second."""
+    """Send the table's next changes at this rate."""
     for tick in paced(steady(table, rate=rate, seconds=seconds)):
         hand_over(client, topic, tick)
     client.flush()
@@ -78,7 +78,7 @@ def hand_over(client: Producer, topic: str, tick: Tick) -> None:
 
 
 def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> float:
-    """Writes all batches, each to its partition; the seconds it took."""
+    """Write all batches, each to its partition; return the seconds that it took."""
     begin = time.monotonic()
     client = producer(brokers, linger_ms=20)
     for partition, lines in batches:
@@ -97,10 +97,10 @@ def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -
 def committed(
     brokers: str, topic: str, stop: threading.Event | None = None
 ) -> Iterator[list[Record]]:
-    """Messages as a read_committed reader gets them, in lists.
+    """Yield lists of the records that a read_committed consumer reads.
 
-    From the beginning to the end of every partition; with `stop`, from the present end on and on
-    until it is set.
+    Read from the start to the end of every partition; with `stop`, read from the current end until
+    `stop` is set.
     """
     consumer = Consumer(
         {
@@ -118,7 +118,7 @@ def committed(
         consumer.assign([TopicPartition(topic, at, begin) for at in partitions])
         ended: set[int | None] = set()
         while not (stop.is_set() if stop else len(ended) == len(partitions)):
-            # Where arrival is timed: the next one, and what is there already with it.
+            # To time arrivals, take the next message, and those that are already there.
             messages = [] if stop is None else [consumer.poll(0.1)]
             messages += consumer.consume(CONSUME_MESSAGES, POLL_SECONDS if stop is None else 0)
             content: list[Record] = []

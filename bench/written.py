@@ -1,4 +1,4 @@
-"""What a table had written to it, told from its log while the log still has it."""
+"""Count the bytes written to a table, from the entries that its log still has."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ STATE_PARTS = ("accumulators", "multisets", "timers")
 
 @dataclass(slots=True)
 class Written:
-    """In bytes."""
+    """Bytes written to a table by kind."""
 
-    state: int = 0  # by epochs: what changed of the state
-    rest: int = 0  # by epochs: changelog, and whatever else they have
+    state: int = 0  # by epochs: changed state
+    rest: int = 0  # by epochs: changelog and other parts
     merged: int = 0
-    log: int = 0  # its entries and checkpoints
+    log: int = 0  # entries and checkpoints
 
     @property
     def of_epochs(self) -> int:
+        """The bytes that epochs wrote, without merges and log."""
         return self.state + self.rest
 
     @property
@@ -28,7 +29,7 @@ class Written:
 
     @property
     def times(self) -> float:
-        """Everything, of what changed of the state."""
+        """All bytes divided by the bytes of changed state."""
         return self.all / self.state
 
     def add(self, other: Written) -> None:
@@ -43,13 +44,13 @@ def newest_version(table: Path) -> int:
 
 
 def written_since(table: Path, version: int) -> Written:
-    """By the commits after this version, and checkpoints of later ones."""
+    """Count the bytes of the commits after this version, with checkpoints."""
     written = Written()
     for later in (each for each in _versions(table) if each > version):
         entry = table / "_delta_log" / f"{later:020d}.json"
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
-        (told,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
-        of_epoch = told.get("retally", {}).get("what", "").startswith("epoch ")
+        (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
+        of_epoch = info.get("retally", {}).get("what", "").startswith("epoch ")
         written.log += entry.stat().st_size
         for added in (action["add"] for action in actions if "add" in action):
             if not of_epoch:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from jobs.edge.process.broker import Broker
+from jobs.edge.process.kernel_cache import use_kernel_cache
 from tests.support import processes
 from tests.support.warm_driver import warm_driver
 
@@ -34,6 +35,7 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("EXPLORE") else "steady")
 
 # Jobs of tests live for seconds, and what the JVM's second compiler does for them comes too late.
+use_kernel_cache()
 os.environ.setdefault("RETALLY_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 

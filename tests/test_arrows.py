@@ -1,7 +1,7 @@
 """The repository holds itself to its own rules: who may import whom, and what is nowhere at all.
 
-    schemas ◄── jobs.core ◄── jobs.edge ◄── jobs (running, changing, checking, offline, cli)
-    schemas, jobs.core ◄── service
+    schemas ◄── jobs.core ◄── jobs.table ◄── jobs.edge ◄── jobs (running, changing, cli, ...)
+    schemas, jobs.core, jobs.table ◄── service
 
 LAYERS has the packages in order: each imports itself and those before it.
 
@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PRODUCT = ("schemas", "jobs", "service", "setup", "bench")
 OURS = (*PRODUCT, "tests")
 STANDARD = sys.stdlib_module_names
-CORE_LIBRARIES = {"msgspec", "numpy", "sqlglot"}
+CORE_LIBRARIES = {"msgspec", "numba", "numpy", "sqlglot"}
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
@@ -43,14 +43,15 @@ LAYERS = [
     f"{area}.{name}" if name else area
     for area, names in {
         "schemas": "limits types table spec",
-        "jobs.core": """values plan evaluate aggregates sql rows fold formats time publish explain
-            job generators""",
+        "jobs.core": """kernels values plan evaluate aggregates sql rows fold formats time publish
+            explain job generators""",
+        "jobs.table": "parts json_columns files epoch_rows version row_shape group",
         "jobs.edge": "process rows kafka table state spark tasks publisher",
         "jobs": "running changing checking offline replay cli cli.commands demo",
-        "service": """problems places transaction moments log_lines probe request_counts attempts
+        "service": """problems paths transaction moments log_lines probe request_counts attempts
             access limits settings table supervision live answers runtime routes client
-            console.words console.rows console.asset_files console.visitor console.page
-            console.job_view console.pictures console.story console.editor console.pages
+            console.formatting console.rows console.asset_files console.visitor console.page
+            console.job_view console.pictures console.explanations console.editor console.pages
             console.routes app serving""",
     }.items()
     for name in names.split()
@@ -153,7 +154,7 @@ def unit_of(module: str) -> str | None:
 
 def may_import(importer: str, imported: str) -> bool:
     if below(imported, "jobs") and below(importer, "service"):
-        return below(imported, "jobs.core")
+        return below(imported, "jobs.core", "jobs.table")
     return LAYERS.index(imported) <= LAYERS.index(importer)
 
 

@@ -1,4 +1,4 @@
-"""Fetches Flink's published jars with the Ivy that pyspark ships, and compiles the small main."""
+"""Fetch Flink's jars with the Ivy in pyspark, and compile the small Java main."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_LINES_SHOWN = 30
 
 
 def flink_classpath(out: Path) -> str:
-    """Class path of the bench's Flink; fetched and compiled at first use, then kept in `out`."""
+    """Return the class path of Flink; fetch and compile it at first use, into `out`."""
     jars = out / "flink-jars"
     if _older(jars, HERE / "ivy.xml"):
         _fetch(jars)

@@ -2,8 +2,9 @@
 
     topic ──► canal-json ──► mini-batch, two-phase aggregate ──► upsert-kafka ──► result topic
 
-It runs as its documents set mini-batch up (`OPTIONS`, `JVM`), and once more with what made it
-fastest here on top (`TUNED_OPTIONS`, `TUNED_JVM`), which its documents warn of: reused objects.
+It runs with the mini-batch settings of its documents (`OPTIONS`, `JVM`), and again with the
+settings that were fastest here (`TUNED_OPTIONS`, `TUNED_JVM`). Its documents warn of one of these,
+the reuse of objects.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class FlinkJob:
     tuned: bool = False
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
     query: str = QUERY
-    results: dict[str, str] = field(default_factory=dict)  # columns behind those of QUERY
+    results: dict[str, str] = field(default_factory=dict)  # columns after those of QUERY
     sink: Sink = "upsert-kafka"
     events: list[Event] = field(default_factory=list)
 
     @property
     def engine(self) -> str:
-        """As tables of figures call it."""
+        """The name of the engine in tables of figures."""
         tuned = ", tuned" if self.tuned else ""
         sink = "" if self.sink == "upsert-kafka" else f", {self.sink}"
         return f"Flink {self.state}{tuned}{sink}"
@@ -110,7 +111,7 @@ class FlinkJob:
         return options
 
     def catch_up(self) -> Outcome:
-        """Reads to the end of the topic as it is now, then ends."""
+        """Run the job until it has read up to the current end of the topic."""
         run = self._run(bounded=True)
         with run.started() as process, sampled_footprint(process.pid) as footprint:
             started_ms = time.time() * 1_000
@@ -129,7 +130,7 @@ class FlinkJob:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Reads on and on; `taken` says how far it is."""
+        """Run the job until the block ends."""
         run = self._run(bounded=False)
         with run.started() as process:
             thread = threading.Thread(target=run.follow, args=(process,), daemon=True)
@@ -141,8 +142,8 @@ class FlinkJob:
                 process.stdin.close()
                 thread.join(STOP_SECONDS_MAX)
 
-    def taken(self) -> int:
-        """Changes read so far."""
+    def processed(self) -> int:
+        """Return the number of changes read so far."""
         return self.events[-1].records if self.events else 0
 
     def _run(self, *, bounded: bool) -> FlinkProcess:
@@ -164,7 +165,7 @@ def source_table(
     bounded: bool,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """The table `product` over a topic of canal-json; bounded, it ends where the topic ends now."""
+    """Return the table `product` over a canal-json topic; `bounded`: up to its current end."""
     declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())
     source = {
         "connector": "kafka",

@@ -1,7 +1,7 @@
-"""A Flink process: a SQL script in a local cluster of its own, and what it says meanwhile.
+"""Run a SQL script in a Flink process with its own local cluster, and read its output.
 
-script, options ──► java FlinkBench ──► {"event": ..}   how far it is
-          ends when its ▲ input ends └► any other line  what a print sink wrote
+script, options ──► java FlinkBench ──► {"event": ..}   its progress
+          ends when its ▲ input ends └► any other line  the output of a print sink
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPENED = (
     "java.util.concurrent.locks",
     "sun.nio.ch",
 )
-# Java 17 writes standard output in the first, later ones in the second.
+# The encoding of standard output in Java 17, and in later versions.
 _UTF8 = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8")
 
 
@@ -64,7 +64,7 @@ class FlinkProcess:
 
     @contextmanager
     def started(self) -> Iterator[subprocess.Popen[str]]:
-        """Runs until the block ends; somebody has to `follow` it."""
+        """Run the process until the block ends; the caller has to `follow` it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         script = self.directory / "job.sql"
         script.write_text(self.script, encoding="utf-8")
@@ -79,7 +79,7 @@ class FlinkProcess:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8"
             ) as process,
         ):
-            # The main ends when its input is closed, so it ends with us however we end.
+            # The main ends when its input is closed, so it never outlives this process.
             watchdog = threading.Timer(RUN_SECONDS_MAX, process.kill)
             watchdog.start()
             try:
@@ -89,7 +89,7 @@ class FlinkProcess:
                 process.kill()
 
     def follow(self, process: subprocess.Popen[str]) -> None:
-        """Until it has said everything."""
+        """Read the output until it ends."""
         assert process.stdout is not None
         decode = msgspec.json.Decoder(Event).decode
         for line in process.stdout:
@@ -104,7 +104,7 @@ class FlinkProcess:
             if event.event == name:
                 return event
         log = self._log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        raise BenchFailed(f"Flink never said {name!r}:\n" + "\n".join(log))
+        raise BenchFailed(f"Flink did not report {name!r}; the end of its log:\n" + "\n".join(log))
 
     @property
     def _log(self) -> Path:

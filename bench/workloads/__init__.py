@@ -1,7 +1,7 @@
-"""The workloads: one small file each, found by its name.
+"""The workloads: one module each, found by its name.
 
-A workload has a TITLE, a line for the table, and `run(bench)`, which adds its figures. A new file
-in this folder is a new workload; `python -m bench --only NAME` runs it alone.
+A workload has a TITLE for the table of figures, and `run(bench)`, which adds figures. A new module
+in this package is a new workload; `python -m bench --only NAME` runs it alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bench.frame import Bench
 
-# Those that `make bench` is about come first, in this order; the rest by name.
+# These come first, in this order; the others follow by name.
 FIRST = ("backfill", "epoch", "latency")
 
 

@@ -1,6 +1,7 @@
-"""Every aggregate beside COUNT(*): a job for each, catching up with the same topic of groups of
-about 50 rows. What is measured begins with the commit of the first epoch, when the engine is warm.
-A last job has all of them, and an audit recomputes what it says."""
+"""Compare every aggregate with COUNT(*), in a job for each, over groups of about 50 rows.
+
+All jobs catch up with the same topic. The measurement starts at the commit of the first epoch, when
+the engine is warm. A last job has all aggregates, and an audit recomputes its results."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ MILLION = 1_000_000
 AUDIT_SECONDS_MAX = 300
 
 ROWS = "COUNT(*)"
-# How each function is called; of one argument, over a column of integers, unless said here.
+# The calls of functions other than NAME(cnt).
 _SPOKEN = {
     "COUNT": "COUNT(DISTINCT cnt)",
     "FIRST_VALUE": "FIRST_VALUE(price ORDER BY id)",
@@ -41,7 +42,7 @@ _SPOKEN = {
     "BOOL_OR": "BOOL_OR(cnt > 10)",
 }
 _FLOATS = "CAST(price AS DOUBLE)"
-# Floats are added up as integers of a thousand bits, and cost more.
+# Sums of floats are integers of a thousand bits, which cost more.
 _OF_FLOATS = ("SUM", "AVG", "STDDEV_POP", "MEDIAN", "MAX")
 CALLS = {
     **{name: _SPOKEN.get(name, f"{name}(cnt)") for name in FUNCTIONS},
@@ -66,8 +67,8 @@ def run(bench: Bench) -> None:
     calls = {name: CALLS[name] for name in bench.options.calls or CALLS}
     for name, call in calls.items():
         found = warm(bench, loaded, name.lower(), call)
-        # Whoever is busy all the time is as fast as the processor time says, and that does not
-        # depend on what else the machine does.
+        # A busy engine is as fast as its processor time says, and processor time does not depend on
+        # other work on the machine.
         share = rows.cpu_seconds / found.cpu_seconds
         promised = name not in AS_LONG
         bound = f">= {SHARE_MIN}" if promised else ""
@@ -94,14 +95,14 @@ def job_of(bench: Bench, loaded: Loaded, name: str, calls: str) -> RetallyJob:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """What a job does from its second epoch on."""
+    """The costs of a job from its second epoch on."""
 
-    rate: float  # changes a second
-    cpu_seconds: float  # of a change
+    rate: float  # changes per second
+    cpu_seconds: float  # per change
 
 
 def warm(bench: Bench, loaded: Loaded, name: str, call: str) -> Warm:
-    """A job with this aggregate alone, once it is warm."""
+    """Measure a job with this aggregate alone, after its first epoch."""
     job = job_of(bench, loaded, name, f"{call} AS r")
     with bench.measuring(f"retally: {call}"):
         outcome = job.catch_up()
@@ -117,4 +118,4 @@ def audit(job: RetallyJob) -> None:
         capture_output=True, timeout=AUDIT_SECONDS_MAX, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise BenchFailed(f"{job.name}: the audit says {done.stdout.decode()[-500:]}")
+        raise BenchFailed(f"{job.name}: the audit failed: {done.stdout.decode()[-500:]}")

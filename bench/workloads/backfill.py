@@ -1,9 +1,9 @@
-"""Catching up with a long topic: changes a second once the engine is warm, and memory.
+"""Catch up with a long topic: changes per second when warm, and memory.
 
-The peer is Flink: as it comes with its state on the heap and upsert-kafka, the same tuned, with
-RocksDB, incremental checkpoints and canal-json, and both without publishing. retally's rate runs
-from the commit of its first epoch to the last record published; Flink's from the moment it had read
-as many changes to the end of its job.
+The peer is Flink in several set-ups: state on the heap with upsert-kafka, plain and tuned; RocksDB
+with incremental checkpoints and canal-json; and both without publishing. retally's rate is measured
+from the commit of its first epoch to its last published record. Flink's rate is measured from the
+same number of read changes to the end of its job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.generator import Shape
 from bench.outcome import Outcome
 
 TITLE = "backfill"
-WARM_SHARE = 0.25  # of the changes, where retally's first epoch does not say it
+WARM_SHARE = 0.25  # of the changes, if retally does not run
 MEMORY_MIB_MAX = 4_096
 LIVE_ROWS, GROUPS = 1_000_000, 180_000
 MILLION = 1_000_000
@@ -24,7 +24,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Flink in one of its set-ups, and how many times its rate ours has to be."""
+    """A set-up of Flink, and the factor by which retally has to be faster."""
 
     name: str
     state: State
@@ -43,7 +43,7 @@ PEERS = (
 
 
 def shape_of(options: Options) -> Shape:
-    """The stream that this and the small epochs after it are about."""
+    """Return the stream of this workload and of the small epochs after it."""
     return Shape(changes=options.changes, live_rows=LIVE_ROWS, groups=GROUPS)
 
 

@@ -1,9 +1,9 @@
-"""The commit layer alone: as many epochs as a day has at one every ten seconds, with their merges.
+"""The commit layer alone: the epochs of a day at one every ten seconds, with merges.
 
     one tiny epoch ─► files ─► ONE commit ─► merges that are due ─► every hundredth: a checkpoint
 
-Without Kafka and Spark, as fast as it goes. A table that gets slower or larger with its number of
-commits shows in the slopes.
+It runs without Kafka and Spark, as fast as possible. The slopes show whether a table gets slower or
+larger with the number of commits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from bench.frame import Bench, Figure
 from bench.generator import Shape, ShopTable
 from bench.workloads.aggregates import ROWS
 from jobs.edge.table.compaction import due_merge, merge_files
-from jobs.edge.table.delta_epochs import newest_epoch, opened, write_checkpoint
+from jobs.edge.table.delta_epochs import write_checkpoint
+from jobs.table.epoch_rows import newest_epoch
+from jobs.table.files import live_files, open_table
 from schemas.limits import CHECKPOINT_EVERY_COMMITS, LIVE_FILES_MAX
 
 TITLE = "commits"
@@ -61,7 +63,7 @@ def run(bench: Bench) -> None:
 
 
 def keep_up(job: EpochsByHand) -> None:
-    """What maintenance does beside a running job."""
+    """Merge files and write checkpoints, as maintenance does in a running job."""
     table = job.table
     while (merge := due_merge(table.live_files(), job.row.epoch)) is not None:
         uuid = uuid4().hex
@@ -74,7 +76,7 @@ def keep_up(job: EpochsByHand) -> None:
 
 def _read(job: EpochsByHand) -> float:
     began = time.perf_counter()
-    newest = newest_epoch(job.table.root, opened(job.table.root))
+    newest = newest_epoch(job.table.root, live_files(open_table(job.table.root)))
     assert newest is not None and newest.epoch == job.row.epoch
     return time.perf_counter() - began
 

@@ -1,8 +1,7 @@
-"""Small epochs: what an epoch of 5,000 changes costs.
+"""Small epochs: the time of an epoch of 5,000 changes.
 
-The state is that of the backfill. A backlog makes epochs of exactly 5,000 changes follow one
-another without a pause, so the time between two commits is the whole cost of an epoch, publisher
-running.
+The state is that of the backfill. With a backlog, epochs of exactly 5,000 changes follow each other
+without a pause. So the time between two commits is the whole cost of an epoch, with the publisher.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bench.workloads.backfill import shape_of
 TITLE = "small epochs"
 EPOCH_CHANGES = 5_000
 BACKLOG_EPOCHS = 150
-# The first ones after a start pay for compiling and for filling the hot state.
+# The first epochs after a start include compilation and filling the hot state.
 WARM_EPOCHS = 30
 EPOCH_SECONDS_MAX = 0.7
 READY_SECONDS_MAX = 300
@@ -36,7 +35,7 @@ def run(bench: Bench) -> None:
     backlog = loaded.table.changes(BACKLOG_EPOCHS * EPOCH_CHANGES)
     fill(bench.brokers, loaded.topic, enumerate(backlog))
     with bench.measuring("retally: small epochs"), job.running():
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
         seconds = epoch_seconds([epoch for epoch in job.epochs() if epoch.epoch > before])
     bench.check_retally(job, loaded)
     median = statistics.median(seconds)
@@ -46,23 +45,24 @@ def run(bench: Bench) -> None:
     )  # fmt: skip
 
 
-def wait_until_taken(taken: Callable[[], int], loaded: Loaded) -> None:
+def wait_until_processed(processed: Callable[[], int], loaded: Loaded) -> None:
     give_up = time.monotonic() + READY_SECONDS_MAX
-    while (done := taken()) < loaded.table.sequence:
+    while (done := processed()) < loaded.table.sequence:
         if time.monotonic() > give_up:
-            raise BenchFailed(f"only {done:,} of {loaded.table.sequence:,} changes were taken")
+            raise BenchFailed(f"only {done:,} of {loaded.table.sequence:,} changes were processed")
         time.sleep(0.5)
 
 
 def epoch_seconds(epochs: list[Epoch]) -> list[float]:
-    """Time from commit to commit, once warm, where an epoch took as many changes as it may."""
+    """Return the times between commits of warm and full epochs."""
     return gap_seconds([epoch for epoch in epochs if epoch.kind == "data"][WARM_EPOCHS:])
 
 
 def gap_seconds(epochs: list[Epoch]) -> list[float]:
     gaps = []
     for before, epoch in itertools.pairwise(epochs):
-        if epoch.taken - before.taken >= EPOCH_CHANGES - 4:  # partitions share it out evenly
+        # Partitions share an epoch evenly, so it may have a few changes less.
+        if epoch.processed - before.processed >= EPOCH_CHANGES - 4:
             gaps.append((epoch.committed_ms - before.committed_ms) / 1_000)
     if not gaps:
         raise BenchFailed("no two epochs of 5,000 changes followed one another")

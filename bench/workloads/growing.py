@@ -1,10 +1,9 @@
-"""A state that grows: the same epochs over 10 thousand to 10 million groups.
+"""A growing state: the same epochs over 10 thousand to 10 million groups.
 
-Each state is filled with one row a group, and what that left to be merged is merged; then a
-backlog of random changes is cut into epochs of 5,000. The time from commit to commit, the memory
-of the job's processes and what they and the table had written are taken from those epochs alone.
-The largest state is then held against the cache of files: once begun with none of it there, and
-once with room for a quarter of the hot state.
+Each state is filled with one row per group, and then merged. Then a backlog of random changes is
+processed in epochs of 5,000. Only these epochs are measured: the time between commits, the memory
+of the job's processes, and the bytes that they write. The largest state also runs with an empty
+page cache, and with a page cache for a quarter of the hot state.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from bench.page_cache import Room, forget, room
 from bench.process_tree import command_line, descendants, sampled_footprint, written_bytes
 from bench.product import Epoch, RetallyJob
 from bench.topic import fill
-from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, gap_seconds, wait_until_taken
+from bench.workloads.epoch import EPOCH_CHANGES, epoch_seconds, gap_seconds, wait_until_processed
 from bench.written import newest_version, written_since
 from jobs.edge.table.compaction import due_merge
-from jobs.edge.table.delta_epochs import live_files, opened
+from jobs.table.files import live_files, open_table
 
 TITLE = "growing state"
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 EPOCHS = 80
-FIRST_EPOCHS = 5  # after a start: then most of a cold cache has been read again
-ROOM_SHARE = 0.25  # of the hot state, beside what the job's processes hold themselves
-TIMES_MAX = 1.3  # the epoch of the smallest state
+FIRST_EPOCHS = 5  # after a start; after them most of the cache is filled again
+ROOM_SHARE = 0.25  # of the hot state, in addition to the processes' own memory
+TIMES_MAX = 1.3  # of the epoch of the smallest state
 MEMORY_MIB_MAX = 5 * 1024
 GROUP_BYTES_MAX = 50
-KEPT_STREAM_GROUPS_MAX = 1_000_000  # a larger stream takes gigabytes, and is made anew
+KEPT_STREAM_GROUPS_MAX = 1_000_000  # a larger stream takes gigabytes, and is generated again
 SETTLE_SECONDS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """So many groups, filled and merged."""
+    """A filled and merged state, and its job."""
 
     groups: int
     job: RetallyJob
@@ -49,12 +48,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one run of epochs over a state came to."""
+    """The costs of one run of epochs over a state."""
 
     epochs: list[Epoch]
     memory_bytes: int
-    written_times: float  # bytes written to the table, of those of changed state
-    cache_bytes: int  # written to the hot state, an epoch
+    written_times: float  # bytes written to the table, divided by those of changed state
+    cache_bytes: int  # written to the hot state per epoch
 
     @property
     def epoch_seconds(self) -> float:
@@ -74,27 +73,27 @@ def run(bench: Bench) -> None:
     for groups in sizes:
         state = _filled(bench, groups)
         grown[groups] = moved = _moved(bench, state, "epochs")
-        _tell(bench, groups, moved)
+        _add_figures(bench, groups, moved)
         if groups == sizes[-1]:
-            _tell_without_cache(bench, state, moved)
+            _add_cold_figures(bench, state, moved)
         bench.check_retally(state.job, state.loaded)
         shutil.rmtree(state.job.directory)
     _compare(bench, grown, sizes[0], sizes[-1])
 
 
-def _tell(bench: Bench, groups: int, moved: Moved) -> None:
+def _add_figures(bench: Bench, groups: int, moved: Moved) -> None:
     def add(what: str, value: float, unit: str) -> None:
         bench.add(Figure(TITLE, "retally", f"{groups:,} groups: {what}", value, unit))
 
     add("epoch of 5,000", moved.epoch_seconds, "s")
     add("memory", moved.memory_bytes / MIB, "MiB")
     add("hot state, written an epoch", moved.cache_bytes / MIB, "MiB")
-    # How much is too much `writing` tells: few merges happen here, of the fill or none at all.
+    # The workload `writing` has the bound, because here only few merges happen.
     add("written, of changed state", moved.written_times, "times")
 
 
-def _tell_without_cache(bench: Bench, state: State, warm: Moved) -> None:
-    """A start with no file cached beside one with all of them, and epochs in too little room."""
+def _add_cold_figures(bench: Bench, state: State, warm: Moved) -> None:
+    """Add figures of a start with and without cached files, and of epochs in little memory."""
 
     def add(what: str, value: float) -> None:
         bench.add(Figure(TITLE, "retally", f"{state.groups:,} groups: {what}", value, "s"))
@@ -152,7 +151,7 @@ def _filled(bench: Bench, groups: int) -> State:
 
 
 def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) -> Moved:
-    """A backlog of epochs, in however much room."""
+    """Measure a backlog of epochs, optionally with limited memory."""
     job, loaded = state.job, state.loaded
     before = job.epochs()[-1].epoch
     since = newest_version(job.table)
@@ -164,7 +163,7 @@ def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) ->
     ):
         if narrow is not None:
             narrow.take(process.pid)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
         by_workers = _written_by_workers(process.pid)
     epochs = [epoch for epoch in job.epochs() if epoch.epoch > before]
     written = written_since(job.table, since)
@@ -175,17 +174,17 @@ def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) ->
 
 
 def _written_by_workers(driver: int) -> int:
-    """They write the files of an epoch and the hot state, and live as long as the job."""
+    """Return the bytes written by the workers, which write epoch files and hot state."""
     workers = [pid for pid in descendants(driver) if "python_daemon" in command_line(pid)]
     return sum(map(written_bytes, workers))
 
 
 def _settle(job: RetallyJob) -> None:
-    """Until no merge is due."""
+    """Run the job until no merge is due."""
     epoch = job.epochs()[-1].epoch
 
     def due() -> bool:
-        return due_merge(live_files(opened(job.table)), epoch) is not None
+        return due_merge(live_files(open_table(job.table)), epoch) is not None
 
     if not due():
         return

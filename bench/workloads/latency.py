@@ -1,7 +1,7 @@
-"""How soon a change is readable at a steady rate, exactly once, in both engines.
+"""The time until a change is readable at a steady rate, exactly once, in both engines.
 
-retally takes what there is as soon as it is done with the epoch before; Flink has what comes
-nearest to the same promise, an exactly-once sink with a checkpoint and a mini-batch of 1 s.
+retally starts an epoch with all available changes as soon as the previous one has ended. Flink has
+the nearest equivalent: an exactly-once sink with a checkpoint and a mini-batch of 1 s.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from bench.frame import Bench, Figure, Loaded
 from bench.generator import Shape
 from bench.latency import Latency, probe_latency
 from bench.topic import producer, send_steadily
-from bench.workloads.epoch import wait_until_taken
+from bench.workloads.epoch import wait_until_processed
 
 TITLE = "latency"
-# Changes a second, and what is promised of them in seconds: p50, p99.
+# Changes per second, and the bounds in seconds: p50, p99.
 GOALS = {5_000: (0.5, 1.0), 20_000: (0.9, 2.0)}
 MINIBATCH = {"size": 1, "max_rows": 100_000}
 CHANGES_MAX = 1_000_000
@@ -38,12 +38,12 @@ def _retally(bench: Bench, shape: Shape) -> None:
     with job.running():
         _warm_up(bench, loaded)
         for rate, (p50, p99) in GOALS.items():
-            wait_until_taken(job.taken, loaded)
+            wait_until_processed(job.processed, loaded)
             with bench.measuring(f"retally: latency at {rate:,} changes/s"):
                 latency = _latency(bench, loaded, job.sink_topic, rate)
             _add(bench, "retally", rate, "p50", latency.p50_seconds, p50)
             _add(bench, "retally", rate, "p99", latency.p99_seconds, p99)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
     bench.check_retally(job, loaded)
 
 
@@ -57,19 +57,19 @@ def _flink(bench: Bench, shape: Shape) -> None:
     with job.running():
         _warm_up(bench, loaded)
         for rate in GOALS:
-            wait_until_taken(job.taken, loaded)
+            wait_until_processed(job.processed, loaded)
             time.sleep(SETTLE_SECONDS)
             with bench.measuring(f"Flink: latency at {rate:,} changes/s"):
                 latency = _latency(bench, loaded, sink_topic, rate)
             _add(bench, job.engine, rate, "p50", latency.p50_seconds)
             _add(bench, job.engine, rate, "p99", latency.p99_seconds)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
         time.sleep(SETTLE_SECONDS)
     bench.check_flink(job, loaded)
 
 
 def _warm_up(bench: Bench, loaded: Loaded) -> None:
-    """Past the start and the first epochs, of both engines."""
+    """Send changes until the start and the first epochs of the engine are over."""
     send_steadily(
         producer(bench.brokers, 5), loaded.topic, loaded.table, rate=min(GOALS),
         seconds=WARM_UP_SECONDS,

@@ -1,7 +1,7 @@
-"""Epochs of a steady stream beside foreachBatch + MERGE, the plain Spark way; a million groups.
+"""Epochs of a steady stream, compared with foreachBatch + MERGE of plain Spark; a million groups.
 
-Both take what has come meanwhile, so a slow epoch has more in it; the time is from commit to commit
-under the same 5,000 changes/s.
+Both process all changes since their last commit, so a slow epoch has more changes. The time is
+measured between commits, at the same 5,000 changes/s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.generator import in_motion, one_row_each
 from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import producer, send_steadily
-from bench.workloads.epoch import wait_until_taken
+from bench.workloads.epoch import wait_until_processed
 
 TITLE = "against MERGE"
 GROUPS = 1_000_000
@@ -60,10 +60,10 @@ class MergeJob:
                 process.kill()
                 reader.join(STOP_SECONDS)
 
-    def taken(self) -> int:
+    def processed(self) -> int:
         if self.ended.is_set():
             raise BenchFailed(f"foreachBatch + MERGE ended: see {self.log}")
-        return int(self.batches[-1]["taken"]) if self.batches else 0
+        return int(self.batches[-1]["processed"]) if self.batches else 0
 
     def _follow(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -94,10 +94,10 @@ def _merge(bench: Bench, groups: int) -> float:
     directory.mkdir()
     job = MergeJob(bench.brokers, loaded.topic, directory / "table", directory / "spark.log")
     with bench.measuring("foreachBatch + MERGE: steady"), job.running():
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
         before = len(job.batches)
         _feed(bench, loaded, groups)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
     gaps = [each["ended"] - each["began"] for each in job.batches[before:]]
     if not gaps:
         raise BenchFailed("MERGE had no batch of the steady stream")
@@ -120,7 +120,7 @@ def _retally(bench: Bench, groups: int) -> float:
     job.minibatch = {"size": 1, "max_rows": 200_000}
     with bench.measuring("retally: steady"), job.running():
         _feed(bench, loaded, groups)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
     bench.check_retally(job, loaded)
     stamps = [each.committed_ms for each in job.epochs() if each.epoch > before]
     return statistics.median((after - at) / 1_000 for at, after in itertools.pairwise(stamps))

@@ -1,4 +1,4 @@
-"""What publishing costs a backfill: with a changelog topic, exactly once, and without, in turn."""
+"""The cost of publishing in a backfill: exactly once to a changelog topic, and without, in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLE = "publishing"
 ROUNDS = 3
 CHANGES_MAX = 1_500_000
 EPOCH_CHANGES = 250_000
-# Of the rate without a topic: two messages an update, or one.
+# The share of the rate without a topic: an update is two messages, or one.
 SHARE_MIN = {"changelog-json": 0.85, "upsert-json": 0.90}
 
 
@@ -27,7 +27,7 @@ def run(bench: Bench) -> None:
     forms: tuple[str | None, ...] = (None, *SHARE_MIN)
     shares: dict[str, list[float]] = {form: [] for form in SHARE_MIN}
     for turn in range(ROUNDS):
-        # Nobody is always the first: the machine is not the same in the end.
+        # Rotate the order, because the speed of the machine may change during the run.
         rates = {form: _rate(bench, loaded, form, turn) for form in (*forms[turn:], *forms[:turn])}
         for form, found in shares.items():
             found.append(rates[form] / rates[None])

@@ -1,7 +1,7 @@
-"""How soon a job is back after kill -9: with its cache, and with the cache lost.
+"""The time of a restart after kill -9, with and without the job's cache.
 
-A million groups, and changes that wait in the topic; the clock runs from the start of the process
-to the commit of the first new epoch. What Spark alone takes to start is told beside it.
+There are a million groups, and changes wait in the topic. The time is measured from the start of
+the process to the commit of the first new epoch. The start of Spark alone is a separate figure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(bench: Bench) -> None:
             Figure(TITLE, "retally", f"cache {cache}: to the first new epoch", seconds, "s",
                    f"< {goal:.0f}", seconds < goal)
         )  # fmt: skip
-    if job.taken() < loaded.table.sequence:
+    if job.processed() < loaded.table.sequence:
         job.catch_up()
     bench.check_retally(job, loaded)
 
@@ -60,20 +60,20 @@ def _spark() -> float:
 
 
 def _back(bench: Bench, loaded: Loaded, job: RetallyJob, *, lost: bool) -> float:
-    """Kill a job in the middle of its work, and start it again."""
+    """Kill a job in the middle of its work, start it again, and return its restart time."""
     with job.killed():
         _feed(bench, loaded)
-        _until_past(job, job.taken())
+        _until_past(job, job.processed())
         _feed(bench, loaded)
     if lost:
         shutil.rmtree(job.cache)
-    before = job.taken()
+    before = job.processed()
     _feed(bench, loaded)
     with bench.measuring(f"retally: started again, its cache {'lost' if lost else 'kept'}"):
         began = time.time()
         with job.running():
             _until_past(job, before)
-            first = next(epoch for epoch in job.epochs() if epoch.taken > before)
+            first = next(epoch for epoch in job.epochs() if epoch.processed > before)
     return first.committed_ms / 1_000 - began
 
 
@@ -81,9 +81,9 @@ def _feed(bench: Bench, loaded: Loaded) -> None:
     fill(bench.brokers, loaded.topic, enumerate(loaded.table.changes(EPOCH_CHANGES)))
 
 
-def _until_past(job: RetallyJob, taken: int) -> None:
+def _until_past(job: RetallyJob, processed: int) -> None:
     give_up = time.monotonic() + WAIT_SECONDS_MAX
-    while job.taken() <= taken:
+    while job.processed() <= processed:
         if time.monotonic() > give_up:
-            raise BenchFailed(f"no new epoch within {WAIT_SECONDS_MAX:.0f} s of a start")
+            raise BenchFailed(f"no new epoch within {WAIT_SECONDS_MAX:.0f} s after a start")
         time.sleep(0.2)

@@ -1,10 +1,9 @@
-"""The service under load: lookups, followers, how soon a commit is seen, what it costs the job.
+"""The service under load: lookups, followers, visibility of commits, and the cost for the job.
 
-A job that the service runs writes 5,000 changes/s into 200,000 groups, while clients (two
-processes) ask for 500 groups a second and follow the changes 200 times (195 of one group each, 5
-of all). Each follower's ids are held against the table afterwards. What it costs the job is
-measured in pairs, with the clients and without: at those 5,000 changes/s, and, for how much room is
-left on the machine, with backlogs that it works off as fast as it can.
+A job of the service processes 5,000 changes/s in 200,000 groups. Meanwhile two processes of clients
+look up 500 groups per second, and have 200 followers (195 of one group each, 5 of all). Afterwards
+the ids of each follower are compared with the table. The cost for the job is measured in pairs of
+runs with and without clients: at 5,000 changes/s, and with backlogs at full speed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from bench.generator import Shape, group_name
 from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
-from bench.workloads.epoch import wait_until_taken
+from bench.workloads.epoch import wait_until_processed
 from service.client import Client, Progress
 from service.routes.documents import Change
 
@@ -38,7 +37,7 @@ RATE = 5_000
 PAIRS = 5
 BACKLOG_CHANGES = 60_000
 PACED_SECONDS = 8
-WARM_SECONDS = 30  # of small epochs: the JVM compiles what they take, with a quarter of a core
+WARM_SECONDS = 30  # of small epochs, while the JVM compiles their code with a quarter of a core
 LINGER_MS = 20
 LOOKUP_MS_P99_MAX = 25.0
 SEEN_MS_MAX = 200.0
@@ -60,14 +59,14 @@ def run(bench: Bench) -> None:
         client.put(JOB, job.spec, create=True)
         client.start(JOB)
         client.until(JOB, "RUNNING", seconds=START_SECONDS_MAX)
-        wait_until_taken(job.taken, loaded)
+        wait_until_processed(job.processed, loaded)
         groups = [group_name(number).decode() for number in range(GROUPS)]
         here = {row["name"] for row in client.results(JOB, page=10_000)}
         keys = [name for name in groups if name in here]
         with bench.measuring("the service: 500 lookups/s, 200 followers, 5,000 changes/s"):
-            told = _steady(bench, loaded, job, client, keys)
-        _add_lookups(bench, told)
-        _add_followers(bench, job, client, told)
+            measured = _steady(bench, loaded, job, client, keys)
+        _add_lookups(bench, measured)
+        _add_followers(bench, job, client, measured)
         cost = _cost(bench, loaded, job, client, keys, _paced)
         bench.add(
             Figure(TITLE, "retally", f"share of the job's rate, median of {PAIRS} pairs",
@@ -113,7 +112,7 @@ def _service(job: RetallyJob) -> Iterator[Client]:
 
 
 def _stop_job(client: Client) -> None:
-    """Jobs outlive their service; ours must not."""
+    """Stop the job, because jobs outlive their service."""
     try:
         client.stop(JOB)
         client.until(JOB, "STOPPED", "FAILED", "CREATED", seconds=START_SECONDS_MAX)
@@ -122,29 +121,29 @@ def _stop_job(client: Client) -> None:
 
 
 class _Clients:
-    """The processes of clients, from `ready` until they are told to end."""
+    """The processes of the clients, from `ready` until `end`."""
 
     def __init__(self, bench: Bench, client: Client, keys: list[str]) -> None:
         step = len(keys) // KEYED
         followed = [*(keys[number * step] for number in range(KEYED)), *([None] * FULL)]
-        self._processes = [  # who follows first: its 200 beginnings are not what is measured
-            self._started(bench, client, "followers", {"keys": [], "followed": followed}),
-            self._started(bench, client, "lookups", {"keys": keys, "followed": []}),
+        self._processes = [  # followers first: their 200 starts are not measured
+            self._start(bench, client, "followers", {"keys": [], "followed": followed}),
+            self._start(bench, client, "lookups", {"keys": keys, "followed": []}),
         ]
 
     def end(self) -> dict[str, Any]:
         followers, lookups = (
             json.loads(process.communicate("", timeout=120)[0]) for process in self._processes
         )
-        told: dict[str, Any] = lookups | {"followers": followers["followers"]}
-        return told
+        measured: dict[str, Any] = lookups | {"followers": followers["followers"]}
+        return measured
 
     @staticmethod
-    def _started(
-        bench: Bench, client: Client, name: str, asked: dict[str, Any]
+    def _start(
+        bench: Bench, client: Client, name: str, request: dict[str, Any]
     ) -> subprocess.Popen[str]:
         file = bench.directory / f"{name}.json"
-        file.write_text(json.dumps(asked))
+        file.write_text(json.dumps(request))
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -155,7 +154,7 @@ class _Clients:
         return process
 
 
-# --- what is measured ---------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------
 
 
 def _steady(
@@ -165,7 +164,7 @@ def _steady(
     _send(sending, loaded, seconds=WARM_SECONDS)
     clients = _Clients(bench, client, keys)
     _send(sending, loaded, seconds=bench.options.seconds)
-    wait_until_taken(job.taken, loaded)
+    wait_until_processed(job.processed, loaded)
     return clients.end()
 
 
@@ -177,7 +176,7 @@ def _cost(
     bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str],
     feed: Callable[[Bench, Loaded], None],
 ) -> float:  # fmt: skip
-    """The share of the job's rate that the clients take; the median of the pairs."""
+    """Return the share of the job's rate that the clients cost, the median of the pairs."""
     ratios = []
     for pair in range(PAIRS):
         rates = {}
@@ -203,22 +202,22 @@ def _backlog(bench: Bench, loaded: Loaded) -> None:
 def _rate(
     bench: Bench, loaded: Loaded, job: RetallyJob, feed: Callable[[Bench, Loaded], None]
 ) -> float:
-    """Changes a second, from the first commit of what is fed to its last."""
-    before, began = job.epochs()[-1].taken, time.monotonic()
+    """Return changes per second, from the first commit of the fed changes to the last one."""
+    before, began = job.epochs()[-1].processed, time.monotonic()
     feed(bench, loaded)
-    wait_until_taken(job.taken, loaded)
+    wait_until_processed(job.processed, loaded)
     spent = time.monotonic() - began
-    epochs = [epoch for epoch in job.epochs() if epoch.taken > before]
+    epochs = [epoch for epoch in job.epochs() if epoch.processed > before]
     if len(epochs) < 2:
         return (loaded.table.sequence - before) / spent
     first, last = epochs[0], epochs[-1]
-    return (last.taken - first.taken) / (last.committed_ms - first.committed_ms) * 1_000
+    return (last.processed - first.processed) / (last.committed_ms - first.committed_ms) * 1_000
 
 
-def _add_lookups(bench: Bench, told: dict[str, Any]) -> None:
-    took = sorted(told["lookups_ms"])
-    if told["failed"] or not took:
-        raise BenchFailed(f"{told['failed']} of {len(took)} lookups failed")
+def _add_lookups(bench: Bench, measured: dict[str, Any]) -> None:
+    took = sorted(measured["lookups_ms"])
+    if measured["failed"] or not took:
+        raise BenchFailed(f"{measured['failed']} of {len(took)} lookups failed")
     p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
     bench.add(Figure(TITLE, "retally", "lookup, p50", p50, "ms"))
     bench.add(
@@ -227,21 +226,21 @@ def _add_lookups(bench: Bench, told: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _add_followers(bench: Bench, job: RetallyJob, client: Client, told: dict[str, Any]) -> None:
-    """Each was sent exactly its rows, once and in order; and how soon."""
-    wrong = _wrong(client, told["followers"])
+def _add_followers(bench: Bench, job: RetallyJob, client: Client, measured: dict[str, Any]) -> None:
+    """Add figures: whether followers got exactly their rows, and the delay of their events."""
+    wrong = _find_wrong(client, measured["followers"])
     bench.add(
         Figure(TITLE, "retally", f"followers not sent exactly their rows, of {KEYED + FULL}",
                len(wrong), "", "0", not wrong)
     )  # fmt: skip
     for line in wrong[:5]:
         bench.say(f"[red]{line}[/red]")
-    waits = [wait for each in told["followers"] for wait in each["waits_ms"]]
+    waits = [wait for each in measured["followers"] for wait in each["waits_ms"]]
     in_stream = statistics.median(waits)
     committed = {epoch.epoch: epoch.committed_ms for epoch in job.epochs()}
     by_lookup = [
         seen - committed[epoch]
-        for epoch, seen in ((int(e), at) for e, at in told["seen_at"].items())
+        for epoch, seen in ((int(e), at) for e, at in measured["seen_at"].items())
         if epoch in committed
     ]
     for what, value in (
@@ -254,8 +253,8 @@ def _add_followers(bench: Bench, job: RetallyJob, client: Client, told: dict[str
         )  # fmt: skip
 
 
-def _wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
-    """Followers whose ids are not those of the table, in words."""
+def _find_wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each follower whose ids differ from the table."""
     first = min(each["first_epoch"] or 0 for each in followers)
     last = max(each["last_epoch"] or 0 for each in followers)
     changes: list[tuple[int, int, str]] = []

@@ -1,7 +1,7 @@
 """Backfills of other streams: uniform keys, one hot key, ten aggregates, wide rows.
 
-The peer is Flink with RocksDB, incremental checkpoints and canal-json into Kafka, which has the
-retractions in it as ours has.
+The peer is Flink with RocksDB, incremental checkpoints and canal-json, whose topic contains
+retractions as retally's topic does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEN = (
 
 @dataclass(frozen=True)
 class Case:
-    """A stream, and what is asked of it; the query may have to be said in other words to Flink."""
+    """A stream and a query, which may need another spelling for Flink."""
 
     name: str
     shape: Shape
@@ -61,7 +61,7 @@ CASES = (
 def run(bench: Bench) -> None:
     for case in CASES:
         loaded = bench.loaded(case.shape)
-        # The warmer of two beginnings is left out of both.
+        # Skip the same warm-up in both engines.
         warm = int(case.shape.changes * WARM_SHARE)
         theirs = _flink(bench, case, loaded, warm) if bench.options.flink else 0.0
         if not bench.options.retally:

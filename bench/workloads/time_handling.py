@@ -1,7 +1,7 @@
-"""What time costs: backfills with every part of it on, and with as little as there can be, in turn.
+"""The cost of event time: backfills with all features of watermarks, and without, in turn.
 
-"With": the time of every record is read, partitions may turn idle, and are aligned. "Without": rows
-tell no time, and nobody waits for anybody.
+"With" reads the time of every record, detects idle partitions, and aligns them. "Without" reads no
+times and aligns nothing.
 """
 
 from __future__ import annotations

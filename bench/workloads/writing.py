@@ -1,10 +1,10 @@
-"""What is written to the table for what changed of the state, until a base comes.
+"""The bytes written to the table for each byte of changed state, until a base is written.
 
     5,000 changes ─► an epoch's files ─► ONE commit ─► the merges that are due
     a million groups                                   tier 1 each 32nd epoch, tier 2 each 1,024th,
                                                        a base once tier 2 outweighs it
-Without Kafka and Spark, one epoch after the other: a running job takes a quarter of an hour and
-more until the first base.
+It runs without Kafka and Spark: a running job needs more than a quarter of an hour until its first
+base.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUPS_MAX = 1_000_000
 EPOCHS = 2_200
 CHANGES = 5_000
 FILL_CHANGES = 100_000
-LOOK_EVERY = 50  # epochs: long before the log is trimmed
+COUNT_EVERY = 50  # epochs: long before the log is trimmed
 TIMES_MAX = 4.0
 
 
@@ -39,12 +39,12 @@ def run(bench: Bench) -> None:
     table.shape = in_motion(groups)
     written = Written()
     with bench.measuring(f"what is written: {EPOCHS:,} epochs over {groups:,} groups"):
-        for _ in range(0, EPOCHS, LOOK_EVERY):
+        for _ in range(0, EPOCHS, COUNT_EVERY):
             since = newest_version(directory / "epochs")
-            for _ in range(LOOK_EVERY):
+            for _ in range(COUNT_EVERY):
                 _epoch(job, table, CHANGES)
             written.add(written_since(directory / "epochs", since))
-    _tell(bench, written)
+    _add_figures(bench, written)
 
 
 def _epoch(job: EpochsByHand, table: ShopTable, changes: int) -> None:
@@ -53,7 +53,7 @@ def _epoch(job: EpochsByHand, table: ShopTable, changes: int) -> None:
     keep_up(job)
 
 
-def _tell(bench: Bench, written: Written) -> None:
+def _add_figures(bench: Bench, written: Written) -> None:
     times = written.times
     bench.add(
         Figure(TITLE, "retally", f"{EPOCHS:,} epochs: written, of changed state", times, "times",

@@ -73,7 +73,7 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
             first = _cluster(running)
             assert (first["aliveworkers"], first["coresused"]) == (2, 2)
             assert len(_hosts_with_state(running)) > 0
-            writer = job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock")
+            writer = job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock")
             assert writer is not None
 
             # A host is lost, with its executor and its hot state; the other one catches up.
@@ -83,7 +83,7 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
             _until_exact(running, client, shop)
             assert client.get(JOB).json()["actual"] == "RUNNING"
             # The job itself went on: only its tasks were done again.
-            assert job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
 
             # It comes back, as `restart: unless-stopped` has it, and is one of the cluster again.
             running.containers[lost].start()
@@ -102,7 +102,7 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
             shop.feed(100)
             _until_exact(running, client, shop)
             assert joined.name in _hosts_with_state(running)
-            assert job_process.writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
             client.post(f"{JOB}/stop")
             eventually(lambda: client.get(JOB).json()["actual"] == "STOPPED", SECONDS)
 

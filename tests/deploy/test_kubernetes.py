@@ -25,7 +25,7 @@ EVERY_CONTAINER = [*POD["initContainers"], CONTAINER]
 def options() -> Any:
     """The arguments, as the command line reads them."""
     assert CONTAINER["args"][0] == "retally"
-    return command.parser().parse_args(CONTAINER["args"][1:])
+    return command.build_parser().parse_args(CONTAINER["args"][1:])
 
 
 def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
@@ -38,7 +38,7 @@ def test_the_image_is_the_one_of_compose_and_its_entry_point_stays() -> None:
 
 
 def test_the_command_is_the_service_as_compose_starts_it() -> None:
-    known = command.parser().parse_args(composed()["services"]["service"]["command"][1:])
+    known = command.build_parser().parse_args(composed()["services"]["service"]["command"][1:])
     ours = options()
     assert ours.command == known.command == "serve"
     for name in ("data", "host", "port"):
@@ -57,7 +57,7 @@ def test_the_environment_is_that_of_compose_and_secrets_are_secret(tmp_path: Pat
     connections = load_connections(
         FOLDER / "connections.yaml", environment=dict.fromkeys(passwords, "x")
     )
-    assert connections.named("default").security == "SASL_SSL"
+    assert connections.lookup("default").security == "SASL_SSL"
 
 
 def test_the_configuration_is_mounted_where_the_command_looks() -> None:
@@ -128,10 +128,10 @@ def test_the_service_finds_the_pod_and_there_is_one() -> None:
 
 
 def test_the_first_token_goes_where_the_service_reads_it(tmp_path: Path) -> None:
-    from service.places import ServicePlaces
+    from service.paths import ServicePaths
 
     (first,) = POD["initContainers"]
-    assert str(ServicePlaces(options().data).tokens) in first["command"][-1]
+    assert str(ServicePaths(options().data).tokens) in first["command"][-1]
 
 
 def test_the_secrets_are_those_of_the_page() -> None:

@@ -43,7 +43,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The metrics that a service has, whatever it runs."""
     settings = Settings(tmp_path_factory.mktemp("data"), load_connections(None, "127.0.0.1:9"))
     application, _ = app.create(settings)
-    text = metrics.text(application.state.runtime)
+    text = metrics.format_metrics(application.state.runtime)
     return set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.demo.shop import Shop
-from jobs.demo.source import changes
+from jobs.demo.source import make_changes
 from jobs.edge.process import jars
 from schemas.table.places import JobDirectory, on_this_host
 from service import probe
@@ -47,7 +47,7 @@ def test_a_probe_is_0_for_200_only(server: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("there", [0, 3, 40, 700])
 def test_a_source_that_comes_back_sends_what_the_topic_lacks(there: int) -> None:
-    whole = [m for m in islice(changes(Shop(7, PARTITIONS), {}), 1_500) if m]
+    whole = [m for m in islice(make_changes(Shop(7, PARTITIONS), {}), 1_500) if m]
     assert len(whole) == 1_500
     # What was on its way to partition 2 when the source was killed is not there.
     kept: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(PARTITIONS)}
@@ -55,7 +55,7 @@ def test_a_source_that_comes_back_sends_what_the_topic_lacks(there: int) -> None
         kept[message[0]].append(message)
     kept[2] = kept[2][:-1]
     ends = {partition: len(messages) for partition, messages in kept.items()}
-    again = [m for m in islice(changes(Shop(7, PARTITIONS), ends), 1_500) if m]
+    again = [m for m in islice(make_changes(Shop(7, PARTITIONS), ends), 1_500) if m]
     for partition in range(PARTITIONS):
         now = kept[partition] + [m for m in again if m[0] == partition]
         assert without_moments(now) == without_moments([m for m in whole if m[0] == partition])

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from jobs.demo.shop import Shop
-from jobs.demo.source import changes
+from jobs.demo.source import make_changes
 from jobs.demo.specs import PARTITIONS, SOURCE_TOPIC
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
@@ -41,7 +41,9 @@ def test_a_killed_source_goes_on_where_its_topic_ends(tmp_path: Path) -> None:
         second.send_signal(signal.SIGTERM)
         assert second.wait(20) == 0
         read = _read(broker)
-    made = [message for message in islice(changes(Shop(SEED, PARTITIONS), {}), MADE) if message]
+    made = [
+        message for message in islice(make_changes(Shop(SEED, PARTITIONS), {}), MADE) if message
+    ]
     for partition in range(PARTITIONS):
         wanted = [message for message in made if message[0] == partition]
         found = read[partition]

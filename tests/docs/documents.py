@@ -12,10 +12,9 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Op
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
-from tests.support.documents import CHECKOUT, COLUMNS, QUERY, blocks
+from tests.support.documents import COLUMNS, DOCS, QUERY, blocks
 from tests.support.tables.folded_table import FoldedTable, delete, insert
 
-DOCS = CHECKOUT / "docs"
 Row = dict[str, Any]
 RESULT_COLUMNS = ("name", "sum_cnt", "top", "n")
 

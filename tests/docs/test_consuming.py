@@ -1,6 +1,6 @@
 """docs/consuming.md, run as it stands: what the job's publisher wrote, folded by each program.
 
-a folded table ─► Publishing (as a job has it) ─► a real broker ─► a program of the page
+a folded table ─► JobPublisher (as a job has it) ─► a real broker ─► a program of the page
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.jars import broker_classpath
-from jobs.edge.publisher.job_publisher import Publishing
+from jobs.edge.publisher.job_publisher import JobPublisher
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -62,9 +62,9 @@ def publish(items: Items, broker: Broker, topic: str) -> Publish:
     """Everything that the table has and the topic lacks, as a start of the job would do."""
 
     def send(name: SinkFormat = "changelog-json", to: str = topic) -> None:
-        connection = load_connections(None, broker.address).named("default")
+        connection = load_connections(None, broker.address).lookup("default")
         spec = spec_of(to, name)
-        publishing = Publishing(spec, items.plan, items.table, items.newest, connection)
+        publishing = JobPublisher(spec, items.plan, items.table, items.newest, connection).start()
         try:
             publishing.drain()
         finally:

@@ -43,18 +43,18 @@ def cells(heading: str) -> dict[str, list[str]]:
 
 
 def publisher_codes() -> set[str]:
-    """The words that a publisher may end with: the first argument of its Fatal and Hopeless."""
+    """The words that a publisher may end with: the first arguments of its exceptions."""
     written = sources("jobs/edge")
-    return set(re.findall(r'(?:Fatal|Hopeless)\(\s*"(\w+)"', written))
+    return set(re.findall(r'(?:Fatal|PublishFailed)\(\s*"(\w+)"', written))
 
 
 def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
     passing = {failure.UNKNOWN: True, failure.DISK_REFUSED: True}
-    codes = {**passing, **dict.fromkeys(failure._FOR_GOOD.values(), False)}
+    codes = {**passing, **dict.fromkeys(failure._PERMANENT.values(), False)}
     for word in publisher_codes():
-        code, again = failure.kind_of(PublisherFailed(Fatal(word, "why")))
+        code, again = failure.classify(PublisherFailed(Fatal(word, "why")))
         codes[code] = again
-    of_supervisor = sources("service").partition("def _why(")[2].partition("\ndef ")[0]
+    of_supervisor = sources("service").partition("def _find_reason(")[2].partition("\ndef ")[0]
     for code, again in re.findall(r'return "([a-z-]+)", (True|False)', of_supervisor):
         codes[code] = again == "True"
     told = cells("## Why a job ended")
@@ -113,7 +113,7 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "not JSON: …": ("canal-json", b"<row/>"),
     "not UTF-8 at byte …": ("canal-json", b'{"type": "\xff"}'),
     "nested deeper than …": ("canal-json", b'{"a":' + b"[" * 600 + b"]" * 600 + b"}" + b" " * 999),
-    "the message has … bytes; at most … are read": ("canal-json", b" " * (8 * 1024 * 1024 + 1)),
+    "the message has … bytes; the limit is …": ("canal-json", b" " * (8 * 1024 * 1024 + 1)),
     "… is not a …-json object": ("canal-json", b"[]"),
     "the type … is unknown; known are …": ("canal-json", message(type="UPSERT", data=[])),
     "the type is missing; known are …": ("maxwell-json", message(data=[])),
@@ -131,7 +131,7 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
     "… is not a valid …": ("canal-json", canal(v="seven")),
     "… does not fit …": ("canal-json", canal(v="2147483648")),
     "… has a fraction; … has none": ("changelog-json", message(op="+I", row=NULLS | {"v": 3.9})),
-    "a number of … characters; at most …": (
+    "the number has … characters; the limit is …": (
         "canal-json",
         canal(v=7).replace(b"7", b"7" * 1_001),
     ),
@@ -152,21 +152,21 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
         "debezium-json",
         envelope(s="__debezium_unavailable_value"),
     ),
-    "… is a number and base64 as well; say which: …": ("debezium-json", envelope(d="1234")),
+    "… can be a number or base64; set …": ("debezium-json", envelope(d="1234")),
     "… may be milliseconds or microseconds …": ("debezium-adaptive", envelope(t=7)),
     "… is not a decimal in base64: …": ("debezium-json", envelope(d="1,5")),
-    "… has … bytes; no … has so many": ("debezium-json", envelope(d="A" * 400 + "AA==")),
-    "… is no date but an instant in …; declare TIMESTAMP": (
+    "… has … bytes, more than any …": ("debezium-json", envelope(d="A" * 400 + "AA==")),
+    "… is an instant in …, not a date; declare TIMESTAMP": (
         "debezium-json",
         with_schema("day", "io.debezium.time.Timestamp", 7),
     ),
-    "…: with nanoseconds only UTC is read": (
+    "…: nanoseconds are only possible in UTC": (
         "debezium-json",
         envelope(z="2020-05-13T12:00:00.123456789+02:00"),
     ),
     "the key is …": ("upsert-json", b"[]"),
-    "the key of a tombstone has no …": ("upsert-json", b"{}"),
-    "a tombstone without a key: …": ("upsert-json", None),
+    "the key of a tombstone lacks …": ("upsert-json", b"{}"),
+    "a tombstone has no key; …": ("upsert-json", None),
     "… is missing, and the source filters by it": ("canal-filtered", message(type="INSERT")),
 }
 # Those that expressions, windows and clocks give: where they are written.
@@ -208,6 +208,7 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
 
 
 DECODERS = (
+    "formats/frame.py",
     "formats/canal.py",
     "formats/changelog.py",
     "formats/debezium.py",
@@ -218,8 +219,8 @@ DECODERS = (
     "values/json_values.py",
     "values/json_text.py",
 )
-REFUSING = ("rejected", "ValueError", "UnreadableError")
-SAID_IN = ("reason", "what")
+REFUSING = ("rejection", "_refuse_key", "ValueError", "UnreadableError")
+SAID_IN = ("reason", "message", "TRUNCATED")
 
 
 def test_no_reason_is_missing() -> None:

@@ -72,8 +72,8 @@ def test_attacks_keep_nobody_out_and_change_nothing(tmp_path: Path) -> None:
                     ticket = guest.post("/v1/tickets", json={"job": "kept"})
                     answers[ticket.status_code] += 1
             sent += ANONYMOUS + LOGINS + TICKETS
-        trail = [path.read_text() for path in (tmp_path / "service").glob("trail*")]
-        assert sum(text.count('"who":"boss"') for text in trail) == 2, "the job and the login"
+        lines = [path.read_text() for path in (tmp_path / "service").glob("trail*")]
+        assert sum(text.count('"who":"boss"') for text in lines) == 2, "the job and the login"
         with served.client() as client:
             assert client.post("/v1/tickets", json={"job": "kept"}).status_code == 201
         with httpx.Client(base_url=served.address, trust_env=False, headers=cookie) as browser:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,8 +35,9 @@ from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from jobs.edge.tasks import decode as decode_task
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import FUTURE, RangeReport
+from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import InputRefused, Outcome
-from jobs.running.pipeline import Pipeline, source_rules
+from jobs.running.source_rules import make_source_rules
 from schemas.limits import (
     MESSAGE_BYTES_MAX,
     QUARANTINE_BYTES_MAX,
@@ -85,10 +86,10 @@ def decoded(
     monkeypatch: pytest.MonkeyPatch, root: Path, records: Iterable[list[Message]], count: int
 ) -> Told:
     """The real task over these records."""
-    monkeypatch.setattr(decode_task, "records_of", lambda *_: iter(records))
+    monkeypatch.setattr(decode_task, "read_records", lambda *_: iter(records))
     task = DecodeTask(
-        PLAN, source_rules(load_spec(SPEC), PLAN), {}, (OffsetRange("items", 0, 0, count),), root,
-        1, "uuid", horizon_ms=NOW_MS + 300_000,
+        PLAN, make_source_rules(load_spec(SPEC), PLAN), {}, (OffsetRange("items", 0, 0, count),),
+        root, 1, "uuid", horizon_ms=NOW_MS + 300_000,
     )  # fmt: skip
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
@@ -242,7 +243,7 @@ def test_eight_megabytes_of_brackets_cost_no_more_than_a_moment() -> None:
     that took seven seconds a message, and a topic can hold many."""
     content = b"[" * 4_000_000 + b"1" + b"]" * 4_000_000
     began = time.process_time()
-    told = json_text.too_deep(content)
+    told = json_text.is_too_deep(content)
     assert told and time.process_time() - began < 1.5
 
 
@@ -266,14 +267,12 @@ def test_nothing_but_bad_input_stops_the_job_by_its_limit(
     named = [spoil for _, spoil in kinds()]
     records = [record(at, named[at % len(named)](good_message(at))) for at in range(1_000)]
     told = decoded(monkeypatch, tmp_path, [records], len(records))
-    outcome = Outcome(ranges=[told.report])
-    judge = Pipeline.__new__(Pipeline)  # of its state the judge asks for the spec, and this
-    judge.spec, judge.plan = load_spec({**SPEC, "max_bad_fraction": 0.9}), PLAN
-    judge._recent = deque()
+    Outcome(ranges=[told.report]).check_reports([OffsetRange("items", 0, 0, 1_000)])
+    limits = InputLimits(load_spec({**SPEC, "max_bad_fraction": 0.9}))
     with pytest.raises(
         InputRefused, match=r"1000 of the last 1000 messages are bad.*max_bad_fraction"
     ):
-        judge._judge(outcome, [OffsetRange("items", 0, 0, 1_000)])
+        limits.check([told.report])
 
 
 @pytest.mark.faults

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.delta_epochs import live_files, opened
+from jobs.table.files import live_files, open_table
 from tests.support.command.shop import Shop, ordered
 from tests.support.faults.load import spec
 from tests.support.faults.tally import FaultTally
@@ -32,7 +32,7 @@ Files = Callable[[RunningJob], list[Path]]
 
 def _live(part: str, newest: bool) -> Files:
     def found(job: RunningJob) -> list[Path]:
-        mine = [file for file in live_files(opened(job.table)) if file.part == part]
+        mine = [file for file in live_files(open_table(job.table)) if file.part == part]
         chosen = sorted(mine, key=lambda file: file.epoch_max)[-1 if newest else 0]
         return [job.table / chosen.path]
 

@@ -19,13 +19,14 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.table.files import live_files, open_table
 from schemas.table.failure import read_failure
 from service.client import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop
 from tests.support.faults.disks import Ballast, failing_disk, refused, refusing, small_disk
-from tests.support.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
+from tests.support.faults.load import BACK_SECONDS_MAX, check_job, newest_epoch, served_job, spec
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
@@ -107,7 +108,7 @@ def ends_whole(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
     began = time.monotonic()
     job.must_run_by_itself()
     tally.recoveries.append(time.monotonic() - began)
-    tell(job, shop, tally)
+    check_job(job, shop, tally)
 
 
 def test_a_full_data_directory_at_every_moment(broker: Broker, shop: Shop, tmp_path: Path) -> None:
@@ -210,7 +211,9 @@ def test_calls_that_the_kernel_refuses(broker: Broker, shop: Shop, tmp_path: Pat
             assert refused(log), log.read_text()[-1_000:]
             tally.fire(f"{calls} {error}")
         tally.plan("a file that cannot be read")
-        newest = [each for each in live_files(opened(job.table)) if each.part == "accumulators"][-1]
+        newest = [
+            each for each in live_files(open_table(job.table)) if each.part == "accumulators"
+        ][-1]
         shutil.rmtree(job.data / "cache")
         under = refusing("pread64", "EIO", log, file=job.table / newest.path)
         ended(job, job.start(caught_up=False, under=under), "fails", newest.path)
@@ -242,8 +245,8 @@ def test_a_service_whose_disk_is_full_stays_and_its_job_comes_back(
 
 def its_process_ends(job: RunningJob) -> None:
     lock = job.table.parent / "lock"
-    first = job_process.writer(lock)
-    eventually(lambda: job_process.writer(lock) != first, BACK_SECONDS_MAX)
+    first = job_process.find_writer(lock)
+    eventually(lambda: job_process.find_writer(lock) != first, BACK_SECONDS_MAX)
 
 
 def comes_on(client: Client, shop: Shop) -> None:

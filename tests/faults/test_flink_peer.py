@@ -1,21 +1,20 @@
-"""Flink as a peer: random histories go through both, and both have to say the same.
+"""Flink as a peer: both process random histories, and their results must be equal.
 
     200 histories ──► one topic ─┬─► Flink, in three ways ────► changelogs ─┐
                                  ├─► retally, a job a query ──► changelogs ─┼─► equal, well formed
-                                 └─► the rows that live in the end, DuckDB ─┘
+                                 └─► the live rows at the end, DuckDB ──────┘
 
-Twelve queries are asked of all histories, each history being groups of its own. Every changelog is
-folded as it is read: what is taken back has to be what is there, to the last digit.
+Twelve queries run over all histories; each history has groups of its own. Every changelog is folded
+as it is read: a retraction must equal the current row, to the last digit.
 
-Where the two differ on purpose (README, "Where we differ from Flink") they are not asked, or not
-held to the same:
+Some differences are on purpose (docs/flink.md, "Where we differ from Flink"). The test avoids them:
 
-- A message that is refused ends Flink's job, so there are none. Tombstones, DDL that Flink skips
-  (CREATE), other tables and messages without rows are there.
-- An UPDATE of several rows names the same columns in `old` for all of them: Flink takes what
-  changed in one row as changed in all.
-- SUM of INT is of BIGINT here: Flink's wraps where ours is NULL. AVG(INT), which both cut towards
-  zero, is asked as it is.
+- A refused message ends Flink's job, so there are none. There are tombstones, DDL that Flink skips
+  (CREATE), other tables and messages without rows.
+- An UPDATE of several rows names the same columns in `old` for all of them, because Flink takes a
+  column that changed in one row as changed in all.
+- SUM of INT is cast to BIGINT, because Flink's wraps where ours is NULL. AVG(INT) is as it is: both
+  truncate it.
 - Sums of DOUBLE are of values whose sums are exact in any order.
 - HAVING: a group comes with +U and goes with -U in Flink's changelog, where a filter looks at each
   change by itself. There only what is taken back and what is there is looked at.
@@ -38,7 +37,7 @@ import pytest
 from jobs.edge.process.broker import Broker
 from tests.support.faults import flink_side
 from tests.support.faults.changelog_judge import Change, Folded, folded
-from tests.support.faults.peer_histories import PEER_COLUMNS, PeerHistory, Told, shuffled
+from tests.support.faults.peer_histories import PEER_COLUMNS, CanalRow, PeerHistory, shuffled
 from tests.support.faults.peer_queries import QUERIES, PeerQuery, Truth, Values
 from tests.support.faults.tally import FaultTally
 from tests.support.histories.products import DATABASE, PARTITIONS, TABLE
@@ -195,7 +194,7 @@ class Reader:
     """What messages say, taken one after the other by one who knows nothing else."""
 
     def __init__(self) -> None:
-        self.live: dict[tuple[int, str | None, str | None], Told] = {}
+        self.live: dict[tuple[int, str | None, str | None], CanalRow] = {}
         self.seen: Counter[str] = Counter()
         self._groups: dict[tuple[str | None, str | None], int] = {}  # rows of each that ever was
         self._ids: set[tuple[int, str | None, str | None]] = set()
@@ -218,7 +217,7 @@ class Reader:
                 self.seen["to the group of NULL"] += before is not None and after is None
                 self.seen["from the group of NULL"] += before is None and after is not None
 
-    def _comes(self, place: tuple[int, str | None, str | None], row: Told) -> None:
+    def _comes(self, place: tuple[int, str | None, str | None], row: CanalRow) -> None:
         assert place not in self.live
         self.live[place] = row
         self._ids.add(place)
@@ -226,7 +225,7 @@ class Reader:
         self.seen["a group that comes back"] += self._groups.get(group) == 0
         self._groups[group] = self._groups.get(group, 0) + 1
 
-    def _goes(self, place: tuple[int, str | None, str | None], row: Told) -> None:
+    def _goes(self, place: tuple[int, str | None, str | None], row: CanalRow) -> None:
         assert self.live.pop(place) == row
         self._groups[row["history"], row["name"]] -= 1
 

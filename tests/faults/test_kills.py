@@ -23,7 +23,7 @@ import pytest
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from tests.support.command.shop import Shop
-from tests.support.faults.load import newest_epoch, spec, tell, under_load
+from tests.support.faults.load import check_job, newest_epoch, spec, under_load
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 
@@ -81,7 +81,7 @@ def test_sixty_kills_under_load_lose_and_repeat_nothing(broker: Broker, tmp_path
     shop.close()
     job.must_run_by_itself()
     recovered(job, died, tally)
-    tell(job, shop, tally)
+    check_job(job, shop, tally)
 
 
 def one_death(

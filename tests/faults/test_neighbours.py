@@ -20,7 +20,7 @@ from jobs.edge.process.broker import Broker
 from service.client import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop
-from tests.support.faults.load import BACK_SECONDS_MAX, newest_epoch, served_job, spec, tell
+from tests.support.faults.load import BACK_SECONDS_MAX, check_job, newest_epoch, served_job, spec
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
@@ -67,7 +67,7 @@ def test_a_broker_that_is_killed_or_stands_still_costs_nothing_but_time(tmp_path
                 goes_on(client, shop, tally)
         shop.close()
         job.must_run_by_itself()
-        tell(job, shop, tally)
+        check_job(job, shop, tally)
 
 
 def test_of_two_drivers_one_goes_on(broker: Broker, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_of_two_drivers_one_goes_on(broker: Broker, tmp_path: Path) -> None:
             mark.unlink()
     shop.close()
     job.must_run_by_itself()
-    tell(job, shop, tally)
+    check_job(job, shop, tally)
 
 
 def _family(process: subprocess.Popen[str]) -> list[int]:
@@ -123,7 +123,7 @@ def test_a_driver_is_found_by_its_lock(broker: Broker, tmp_path: Path) -> None:
     first = job.start(caught_up=False)
     try:
         eventually(lambda: newest_epoch(job) > 0, BACK_SECONDS_MAX)
-        assert job_process.writer(job.table.parent / "lock") == first.pid
+        assert job_process.find_writer(job.table.parent / "lock") == first.pid
         code, said = job.run()
         assert code != 0
         assert f"owned by process {first.pid}" in said, said

@@ -15,7 +15,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from tests.support.command.shop import Shop
-from tests.support.faults.load import spec, tell
+from tests.support.faults.load import check_job, spec
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import CHECKOUT, RUN_SECONDS_MAX, RunningJob
 
@@ -53,7 +53,7 @@ def test_a_rewind_killed_at_any_step_loses_and_repeats_nothing(
         assert [row.epoch for row in after] == [row.epoch for row in before] + [after[-1].epoch]
     job.must_run_by_itself()
     shop.close()
-    tell(job, shop, tally)
+    check_job(job, shop, tally)
 
 
 def rewound(job: RunningJob, epoch: int, failpoints: str = "") -> tuple[int, str]:

@@ -83,7 +83,7 @@ def test_followers_lose_and_repeat_nothing_over_ten_kills(broker: Broker, tmp_pa
         for turn in range(KILLS):
             shop.feed(60)
             if turn % 2:
-                pid = eventually(lambda: job_process.writer(lock), SECONDS)
+                pid = eventually(lambda: job_process.find_writer(lock), SECONDS)
                 os.killpg(pid, signal.SIGKILL)
             else:
                 served.kill()

@@ -18,7 +18,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from tests.support.command.shop import Shop
-from tests.support.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
+from tests.support.faults.load import BACK_SECONDS_MAX, check_job, served_job, spec, under_load
 from tests.support.faults.single_faults import (
     DRIVER,
     JVM,
@@ -68,4 +68,4 @@ def test_a_hundred_faults_of_single_parts_lose_and_repeat_nothing(
         shop.close()
         eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, BACK_SECONDS_MAX)
     job.must_run_by_itself()
-    tell(job, shop, tally)
+    check_job(job, shop, tally)

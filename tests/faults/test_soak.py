@@ -25,9 +25,9 @@ import pytest
 
 from bench.process_tree import anonymous_bytes, descendants
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.delta_epochs import live_files, opened
+from jobs.table.files import live_files, open_table
 from tests.support.command.shop import Shop
-from tests.support.faults.load import BACK_SECONDS_MAX, served_job, spec, tell, under_load
+from tests.support.faults.load import BACK_SECONDS_MAX, check_job, served_job, spec, under_load
 from tests.support.faults.single_faults import (
     BROKER,
     DRIVER,
@@ -108,7 +108,7 @@ def test_half_an_hour_of_faults_leaves_nothing_behind(broker: Broker, tmp_path: 
         shop.close()
         eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, BACK_SECONDS_MAX)
     job.must_run_by_itself()
-    tell(job, shop, tally)
+    check_job(job, shop, tally)
     must_be_flat(looks)
 
 
@@ -133,7 +133,7 @@ def look(job: RunningJob, looks: Looks) -> None:
     cache = job.data / "cache"
     looks.add(
         memory_mib=sum(anonymous_bytes(each) for each in descendants(pid)) / MIB,
-        live_files=len(live_files(opened(job.table))),
+        live_files=len(live_files(open_table(job.table))),
         commit_ms=statistics.median(each["phases_ms"].get("commit", 0.0) for each in told),
         epoch_ms=statistics.median(each["compute_seconds"] * 1_000 for each in told),
         cache_mib=sum(path.stat().st_blocks * 512 for path in cache.rglob("*.mdb")) / MIB,

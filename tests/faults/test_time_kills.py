@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from tests.support.faults.load import newest_epoch, tell_of_topic
+from tests.support.faults.load import check_topic, newest_epoch
 from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
 
@@ -134,7 +134,7 @@ def test_kills_forget_and_repeat_nothing_that_time_makes_due(
             tally.recoveries.append(killed(job, dice))
             tally.fire("kill")
     job.must_run_by_itself()
-    tell_of_topic(job, tally)
+    check_topic(job, tally)
     reached = [row.watermarks.get("combined") for row in job.epochs()]
     known = [watermark for watermark in reached if watermark is not None]
     assert known == sorted(known), "the watermark went back"

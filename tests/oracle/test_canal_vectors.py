@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 
 NULLS = "null," * 6
 
-# Where we decide otherwise than Flink: message -> (what we give, why). The reasons are the rows
-# of README's "Where we differ from Flink". None as rows: rejected; "skipped": counted, no rows.
+# Where we differ from Flink: message -> (our rows, reason). docs/flink.md has each reason in "Where
+# we differ from Flink". None as rows: rejected; "skipped": counted, no rows.
 DIFFERENCES: dict[str, tuple[str | None, str]] = {
     '{"data":[{"id":1,"a":"n1","b":"m1"},{"id":2,"a":"n2","b":"m2"}],'
     '"old":[{"a":"o1"},{"b":"p2"}],"type":"UPDATE"}': (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.time.combine import Multiplexer, Signal, Status, Valve
+from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
 from jobs.offline.watermarks import watermarks
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "watermark_vectors.json"
@@ -52,12 +52,12 @@ def test_every_vector_is_run() -> None:
 
 @pytest.mark.parametrize("vector", vectors("VALVE"))
 def test_the_valve_gives_what_flinks_gives(vector: dict[str, Any]) -> None:
-    valve = Valve(range(int(vector["args"]["n"])))
+    valve = StatusWatermarkValve(range(int(vector["args"]["n"])))
     fixed = FIXED.get(vector["name"], {})
     for number, (step, flink) in enumerate(vector["steps"]):
         channel, _, what = step.partition(":")
         if what in ("I", "A"):
-            given = valve.turn(int(channel), Status.IDLE if what == "I" else Status.ACTIVE)
+            given = valve.set_status(int(channel), Status.IDLE if what == "I" else Status.ACTIVE)
         else:
             given = valve.advance(int(channel), int(what))
         wanted = fixed[number][0] if number in fixed else flink
@@ -83,16 +83,16 @@ def _multiplexed(sources: Multiplexer[str], step: str) -> list[Signal]:
         case "d":
             sources.advance(name, int(time))
         case "di":
-            sources.idle(name)
+            sources.mark_idle(name)
         case "da":
-            sources.active(name)
+            sources.mark_active(name)
         case "i":
-            return sources.immediate(name, int(time))
+            return sources.advance_at_once(name, int(time))
         case "ii":
-            sources.idle(name)
+            sources.mark_idle(name)
             return sources.combine()
         case "ia":
-            sources.active(name)
+            sources.mark_active(name)
             return sources.combine()
         case "P":
             return sources.combine()

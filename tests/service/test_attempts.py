@@ -44,8 +44,8 @@ def letters(broker: Broker) -> str:
     with KafkaAdmin({"bootstrap_servers": broker.address}) as admin:
         admin.ensure_topic("letters", 1, {})
     row = {"name": LETTERS, "cnt": "1"}
-    told = {"type": "INSERT", "database": "d", "table": "a" * 30 + "!", "es": 1, "data": [row]}
-    produce(broker.address, "letters", [(0, json.dumps(told).encode())])
+    output = {"type": "INSERT", "database": "d", "table": "a" * 30 + "!", "es": 1, "data": [row]}
+    produce(broker.address, "letters", [(0, json.dumps(output).encode())])
     return "letters"
 
 
@@ -84,11 +84,11 @@ def test_patterns_that_try_every_way_are_over_at_once(served: Served, letters: s
     answer = alive_while(
         served, lambda client: preview(client, spec(letters, "name LIKE '%a%a%a%a%a%a%b'"))
     )
-    assert "No row" in answer.text and "given up" not in answer.text
+    assert "No changelog rows" in answer.text and "stopped the attempt" not in answer.text
     answer = alive_while(
         served, lambda client: preview(client, spec(letters, "cnt > 0", table="(a+)+$"))
     )
-    assert "filtered" in answer.text and "given up" not in answer.text
+    assert "filtered" in answer.text and "stopped the attempt" not in answer.text
 
 
 def test_a_query_that_does_not_end_is_given_up_and_the_service_answers(
@@ -96,17 +96,20 @@ def test_a_query_that_does_not_end_is_given_up_and_the_service_answers(
 ) -> None:
     answer = alive_while(served, lambda client: preview(client, spec(letters, ENDLESS)))
     assert answer.status_code == 200
-    assert f"given up: it took more than {ATTEMPT_SECONDS_MAX:.0f} s" in answer.text
+    assert (
+        f"the service stopped the attempt: it took more than {ATTEMPT_SECONDS_MAX:.0f} s"
+        in answer.text
+    )
     eventually(lambda: not attempts(served))
     with served.client() as client:
         answer = preview(client, spec(letters, "cnt > 0"))
-        assert "given up" not in answer.text and "&#34;n&#34;: 1" in answer.text
+        assert "stopped the attempt" not in answer.text and "&#34;n&#34;: 1" in answer.text
 
 
 def test_a_query_that_takes_all_memory_is_given_up(served: Served, letters: str) -> None:
     before = psutil.Process(served.process.pid).memory_info().rss
     answer = alive_while(served, lambda client: preview(client, spec(letters, GREAT)))
-    assert "given up: it needed more than 512 MiB of memory" in answer.text
+    assert "the service stopped the attempt: it needed more than 512 MiB of memory" in answer.text
     assert psutil.Process(served.process.pid).memory_info().rss - before < 64 * 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""The lock files: whole, of what the checkout wants, and without a place to fetch from."""
+"""The lock files: complete, current, and without addresses of registries."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def test_every_package_has_hashes_and_is_in_one_section() -> None:
     for each in packages:
         assert each.hashes, each.name
         assert all(re.fullmatch("[0-9a-f]{64}", sha256) for sha256 in each.hashes)
-    sections = {each.name: {other.section for other in packages if other.name == each.name}
-                for each in packages}  # fmt: skip
+    sections: dict[str, set[str]] = {}
+    for each in packages:
+        sections.setdefault(each.name, set()).add(each.section)
     assert [name for name, among in sections.items() if len(among) > 1] == []
 
 
@@ -58,7 +59,7 @@ def test_the_fetched_jars_are_the_locked_ones() -> None:
 
 @pytest.fixture
 def other_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What both locks are made from, to be changed."""
+    """A copy of the sources of both locks, which a test can change."""
     for name in ("PYPROJECT", "IVY_XML"):
         copied = tmp_path / getattr(locked, name).name
         copied.write_text(getattr(locked, name).read_text())

@@ -1,4 +1,4 @@
-"""The bill of materials: valid CycloneDX, with everything that is locked."""
+"""The bill of materials: valid CycloneDX, with all locked packages and jars."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from setup import locked, sbom
 
 
 def _validator() -> jsonschema_rs.Validator:
-    """For the published schema, which a library of CycloneDX has in it."""
+    """Return a validator of the published schema, which a CycloneDX library contains."""
     directory = resources.files("cyclonedx.schema") / "_res"
     schemas = {
         name: json.loads((directory / f"{name}.SNAPSHOT.schema.json").read_text())
         for name in (f"bom-{sbom.SPEC_VERSION}", "spdx", "jsf-0.82")
     }
     whole = schemas.pop(f"bom-{sbom.SPEC_VERSION}")
-    # It names the other two by their files, beside its own address.
+    # The schema names the other two by files next to its own address.
     beside = whole["$id"].rpartition("/")[0]
     parts = [(f"{beside}/{name}.SNAPSHOT.schema.json", part) for name, part in schemas.items()]
     registry = jsonschema_rs.Registry(parts)
@@ -30,14 +30,14 @@ def _validator() -> jsonschema_rs.Validator:
 
 @pytest.mark.parametrize("runtime", [False, True])
 def test_the_bill_of_materials_is_cyclonedx(runtime: bool) -> None:
-    document = sbom.document(runtime)
+    document = sbom.make_document(runtime)
     validator = _validator()
     assert [str(error)[:500] for error in validator.iter_errors(document)] == []
     assert not validator.is_valid({**document, "components": [{"name": "without a type"}]})
 
 
 def test_the_bill_of_materials_has_every_locked_package_and_jar() -> None:
-    components = {each["bom-ref"]: each for each in sbom.document()["components"]}
+    components = {each["bom-ref"]: each for each in sbom.make_document()["components"]}
     assert len(components) == len(locked.packages(*locked.SECTIONS)) + len(locked.jars())
     for each in locked.packages(*locked.SECTIONS):
         found = components[f"pkg:pypi/{each.name}@{each.version}"]
@@ -50,7 +50,7 @@ def test_the_bill_of_materials_has_every_locked_package_and_jar() -> None:
 
 
 def test_licences_are_those_that_are_stated() -> None:
-    components = {each["name"]: each for each in sbom.document()["components"]}
+    components = {each["name"]: each for each in sbom.make_document()["components"]}
     assert components["deltalake"]["licenses"] == [{"expression": "Apache-2.0"}]
     assert components["jinja2"]["licenses"] == [{"license": {"name": "BSD License"}}]
     (pool,) = components["commons-pool2"]["licenses"]
@@ -59,7 +59,7 @@ def test_licences_are_those_that_are_stated() -> None:
 
 
 def test_the_same_locks_give_the_same_bill_of_materials_without_tools_for_an_image() -> None:
-    image = sbom.document(runtime=True)
-    assert image == sbom.document(runtime=True)
+    image = sbom.make_document(runtime=True)
+    assert image == sbom.make_document(runtime=True)
     assert {each["scope"] for each in image["components"]} == {"required", "optional"}
     assert "broker:" not in "".join(each["bom-ref"] for each in image["components"])

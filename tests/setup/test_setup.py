@@ -1,4 +1,4 @@
-"""The set-up: quick when done, and it notices what is missing, in words that help."""
+"""The set-up: quick if everything exists, and with helpful errors if something is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process import jars
-from jobs.edge.process.java import JavaMissing, install_launcher, java, use_own
+from jobs.edge.process.java import JavaMissing, install_launcher, java, use_own_java
 from setup import install, java_trust, locked
 from setup.install import module_name
 
@@ -44,7 +44,7 @@ def program(where: Path, name: str, script: str) -> Path:
 
 @pytest.fixture
 def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of two small jars, complete."""
+    """A complete directory of two small jars."""
     for name in ("spark/delta-4.4.0.jar", "broker/kafka-4.3.1.jar"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"12345")
@@ -84,7 +84,7 @@ def test_without_python_it_says_what_to_install(tmp_path: Path) -> None:
 
 @pytest.fixture
 def old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine that only has a Java 8, and a directory of jars of its own."""
+    """A machine with only Java 8, and with its own directory of jars."""
     program(tmp_path / "bin", "java", """echo 'openjdk version "1.8.0_392"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "here" / ".jars"))
@@ -101,7 +101,7 @@ def test_an_old_java_is_refused(old_java: Path) -> None:
 def test_where_java_cannot_be_installed_it_says_what_to_do(
     old_java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """tests/jobs/running/test_without_java.py has the case in which it can."""
+    """tests/jobs/running/test_without_java.py tests the opposite case."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(install.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
         install.install_java()
@@ -118,18 +118,18 @@ def test_an_own_java_is_used_where_the_machine_has_none(old_java: Path) -> None:
     said = subprocess.run([java(), *arguments], capture_output=True, text=True, check=True).stdout
     added = "--enable-native-access=ALL-UNNAMED --sun-misc-unsafe-memory-access=allow"
     assert said == f"{added} -cp a b.jar Main it's \n"
-    use_own()
+    use_own_java()
     assert os.environ["JAVA_HOME"] == str(old_java / "here" / ".java")
 
 
 def test_an_own_java_trusts_whom_the_machine_trusts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Java's own tool reads the key store that is written for it."""
+    """Java's own tool reads the key store."""
     keytool = shutil.which("keytool", path=f"{java().parent}{os.pathsep}{os.environ['PATH']}")
     if keytool is None:
         pytest.skip("there is no keytool to read it with")
-    bundle = java_trust.machine_bundle()
+    bundle = java_trust.find_machine_bundle()
     assert bundle is not None
     first, second = re.findall(r"-----BEGIN.+?-----END CERTIFICATE-----", bundle.read_text(), re.S)[
         :2
@@ -138,15 +138,17 @@ def test_an_own_java_trusts_whom_the_machine_trusts(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "bundle.pem"))
     store = tmp_path / "lib" / "security" / "cacerts"
     store.parent.mkdir(parents=True)
-    java_trust.trust_the_machine(tmp_path)
-    told = subprocess.run(
+    java_trust.import_machine_certificates(tmp_path)
+    listing = subprocess.run(
         [keytool, "-list", "-rfc", "-keystore", store, "-storepass", "changeit"],
-        capture_output=True, text=True, check=False,
-    ).stdout  # fmt: skip
-    shown = PEM.findall(told)
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    shown = PEM.findall(listing)
     assert ["".join(each.split()) for each in shown] == [
         "".join(each.split()) for each in (first, second)
-    ], told
+    ], listing
 
 
 def test_the_machine_s_own_java_is_preferred(
@@ -155,7 +157,7 @@ def test_the_machine_s_own_java_is_preferred(
     program(old_java / "here" / ".java" / "bin", "java", "exit 0")
     program(old_java / "bin", "java", """echo 'openjdk version "21.0.4"' >&2""")
     assert java() == old_java / "bin" / "java"
-    use_own()
+    use_own_java()
     assert os.environ["JAVA_HOME"] == str(old_java)
 
 
@@ -167,7 +169,7 @@ def test_jars_are_found_by_their_kind(fetched: Path) -> None:
 
 def test_a_jar_cut_short_is_noticed(fetched: Path) -> None:
     (fetched / "spark" / "delta-4.4.0.jar").write_bytes(b"123")
-    with pytest.raises(jars.JarsMissing, match=r"delta-4.4.0.jar is missing or cut short"):
+    with pytest.raises(jars.JarsMissing, match=r"delta-4.4.0.jar is missing or incomplete"):
         jars.spark_jars()
     assert jars.fetched_key() is None
 
@@ -192,7 +194,7 @@ def test_without_an_archive_of_classes_the_set_up_goes_on(
         install.archive_classes()
     assert "archive of classes failed; jobs start without it" in capsys.readouterr().out
     assert len(tried) == 1, "what does not work with this Java is not tried each time"
-    monkeypatch.setattr(install, "build_of", lambda _: "another Java")
+    monkeypatch.setattr(install, "read_build", lambda _: "another Java")
     install.archive_classes()
     assert len(tried) == 2
 
@@ -214,7 +216,7 @@ def test_the_manifest_is_readable_by_people(fetched: Path) -> None:
 
 
 def wheel(where: Path, name: str, version: str, code: str = "") -> Path:
-    """A wheel as a mirror could offer it."""
+    """Build a wheel as on a mirror."""
     information = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
@@ -232,7 +234,7 @@ def wheel(where: Path, name: str, version: str, code: str = "") -> Path:
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of wheels, the only source of packages that pip is given."""
+    """A directory of wheels, the only package source for pip."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "mirror"))
     return tmp_path / "mirror"
@@ -242,7 +244,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_tampered_wheel_is_refused(
     mirror: Path, section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the right name and version, and the lock file is the real one."""
+    """The wheel has the right name and version, and the lock file is the real one."""
     (package,) = locked.packages(section)
     wheel(mirror, package.name, package.version)
     with pytest.raises(install.SetupFailed, match="it failed with exit code 1"):
@@ -267,7 +269,7 @@ def test_a_wheel_with_the_hash_of_the_lock_is_installed(
 
 
 def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call of pip either demands hashes, or installs this checkout and nothing with it."""
+    """Each call of pip requires hashes, or installs only this checkout."""
     called: list[list[str]] = []
     monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(install, "run", lambda command, what, advice="": called.append(command))
@@ -288,7 +290,9 @@ def test_a_stale_lock_stops_the_set_up_before_it_does_anything(
     monkeypatch.setattr(locked, "PYPROJECT", changed)
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
     assert install.main() == 1
-    assert "requirements.lock is not that of pyproject.toml" in (said := capsys.readouterr().err)
+    assert "requirements.lock is not current for pyproject.toml" in (
+        said := capsys.readouterr().err
+    )
     assert "run make lock" in said
     assert not (tmp_path / ".venv").exists()
 
@@ -309,7 +313,7 @@ IVY_SETTINGS = """<ivysettings><settings defaultResolver="here"/>
 
 @pytest.fixture
 def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mirror of two jars, a lock of them, and a directory of jars that is still empty."""
+    """A mirror with two jars, their lock, and an empty directory of jars."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     (mirror / "part-1.0.jar").write_bytes(b"part")
@@ -331,7 +335,9 @@ def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.spark
 def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
     (jar_mirror / "server-2.0.jar").write_bytes(b"SERVER")
-    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+    with pytest.raises(
+        install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+    ):
         install.fetch_jars(runtime=False)
     assert not (tmp_path / ".jars").exists()
     assert not (tmp_path / ".jars.partial").exists()
@@ -341,7 +347,9 @@ def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
 def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
     (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
     locked.write_jars([only])
-    with pytest.raises(install.SetupFailed, match=r"not what jars.lock has: broker/server-2.0.jar"):
+    with pytest.raises(
+        install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+    ):
         install.fetch_jars(runtime=False)
     assert not (tmp_path / ".jars").exists()
 
@@ -349,10 +357,10 @@ def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -
 @pytest.mark.spark
 def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_path: Path) -> None:
     install.fetch_jars(runtime=False)
-    assert install.jars_in_place(runtime=False)
+    assert install.has_jars(runtime=False)
     jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
     jar.write_bytes(b"PART")
-    assert not install.jars_in_place(runtime=False)
+    assert not install.has_jars(runtime=False)
     install.fetch_jars(runtime=False)
     assert jar.read_bytes() == b"part"
 
@@ -366,7 +374,7 @@ def test_without_a_browser_and_apt_it_says_what_to_install(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 1
-    assert "install Chromium as this system does it" in done.stderr
+    assert "install Chromium with your package manager" in done.stderr
 
 
 def test_a_browser_that_is_there_is_left_alone(tmp_path: Path) -> None:

@@ -19,15 +19,16 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.core.fold.state import Stamp, Upserts
+from jobs.core.plan.tree import Plan
 from jobs.edge.kafka import source as kafka_source
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
-from jobs.edge.publisher.job_publisher import Publishing
+from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.publisher.session import Session
 from jobs.edge.state import bucket_states
 from jobs.edge.table.delta_epochs import APPLICATION, CommitFailed, EpochTable
-from jobs.running import pipeline
+from jobs.running import outcome as outcomes
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
 from schemas.table.epoch import EpochRow, Offsets
@@ -95,12 +96,12 @@ def _ends_of_rows(stack: ExitStack) -> None:
 
 
 def _arrived_as_sent(
-    told: Callable[[Pipeline, Outcome], dict[str, Any]],
-) -> Callable[[Pipeline, Outcome], dict[str, Any]]:
-    def counters(self: Pipeline, outcome: Outcome) -> dict[str, Any]:
-        for fold in outcome.folds:
-            fold.arrived = sum(report.shipped for report in outcome.ranges)
-        return told(self, outcome)
+    told: Callable[[Outcome, Plan, EpochRow], dict[str, Any]],
+) -> Callable[[Outcome, Plan, EpochRow], dict[str, Any]]:
+    def counters(self: Outcome, plan: Plan, newest: EpochRow) -> dict[str, Any]:
+        for fold in self.folds:
+            fold.arrived = sum(report.shipped for report in self.ranges)
+        return told(self, plan, newest)
 
     return counters
 
@@ -132,7 +133,7 @@ def _from_the_checkpoint(stack: ExitStack) -> None:
 
 def _gaps_passed_over(stack: ExitStack) -> None:
     """What retention has taken is read from where it begins now."""
-    stack.enter_context(patch.object(worlds, "checked_starts", lambda _, offsets, *__: offsets))
+    stack.enter_context(patch.object(worlds, "check_starts", lambda _, offsets, *__: offsets))
     stack.enter_context(patch.object(tasks, "gone", lambda *_: None))
 
 
@@ -232,9 +233,9 @@ def _progress_apart(stack: ExitStack) -> None:
     commit = Session.commit
 
     def apart(self: Session, progress: Any) -> None:
-        if self._begun_at is not None:
+        if self._started_at is not None:
             self._commit()
-            self._begun_at = None
+            self._started_at = None
             _passed("publisher.process", "publish_produced")
         commit(self, progress)
 
@@ -265,7 +266,7 @@ def _same_producer(stack: ExitStack) -> None:
         if self._session is None:
             over(self)
         else:
-            self._session._begun_at = None
+            self._session._started_at = None
 
     stack.enter_context(patch.object(PublisherProcess, "_start_over", start_over))
 
@@ -292,7 +293,7 @@ def _sent_before_commit(stack: ExitStack) -> None:
     def early(self: EpochTable, row: EpochRow, files: Any, **options: Any) -> None:
         pipeline_of = _running[-1] if _running else None
         if pipeline_of is not None:
-            pipeline_of.committed(row, files)
+            pipeline_of.on_commit(row, files)
             for each in pipeline_of.world.publishers:  # type: ignore[attr-defined]
                 each.turn()
         commit_epoch(self, row, files, **options)
@@ -300,12 +301,12 @@ def _sent_before_commit(stack: ExitStack) -> None:
     def running(self: Pipeline, *asked: Any) -> EpochRow:
         _running.append(self)
         told: list[EpochRow] = []
-        sent = self.committed
-        self.committed = lambda row, files: told or (told.append(row), sent(row, files))  # type: ignore[func-returns-value,assignment]
+        sent = self.on_commit
+        self.on_commit = lambda row, files: told or (told.append(row), sent(row, files))  # type: ignore[func-returns-value,assignment]
         try:
             return run(self, *asked)
         finally:
-            self.committed = sent
+            self.on_commit = sent
             _running.pop()
 
     _running: list[Pipeline] = []
@@ -313,7 +314,7 @@ def _sent_before_commit(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Pipeline, "_run", running))
 
 
-def _nothing_missed(self: Publishing, _after: int, _newest: int, _uuid: str) -> None:
+def _nothing_missed(self: JobPublisher, _after: int, _newest: int, _uuid: str) -> None:
     """What was committed and not published before a start is left out."""
 
 
@@ -326,12 +327,12 @@ BROKEN_RULES = [
     ),
     BrokenRule(
         "1: every message that was read is accounted for",
-        replaced(pipeline, "messages_conserved", lambda *_, **__: None),
+        replaced(outcomes, "messages_conserved", lambda *_, **__: None),
         points("reported"),
     ),
     BrokenRule(
         "1: weighted rows that were sent arrive",
-        replaced(Pipeline, "_counters", _arrived_as_sent(Pipeline._counters)),
+        replaced(Outcome, "sum_counters", _arrived_as_sent(Outcome.sum_counters)),
         points("arrived"),
     ),
     BrokenRule("1: a start begins at the last committed epoch", _from_the_checkpoint),
@@ -342,7 +343,7 @@ BROKEN_RULES = [
     ),
     BrokenRule(
         "1: a topic that was made again is another topic",
-        replaced(kafka_source, "_same", lambda *_: None),
+        replaced(kafka_source, "_require_same_id", lambda *_: None),
         [fault for fault in FATAL if fault[0] == "recreate_source"],
     ),
     BrokenRule(
@@ -360,7 +361,7 @@ BROKEN_RULES = [
     BrokenRule("2: a commit whose reply is lost is recognised", _computed_once_more),
     BrokenRule("3: a task folds on exactly its base", _whatever_is_there),
     BrokenRule("3: remembered changes are those of a committed uuid",
-               replaced(HotBucket, "recalled", _recalled_by_number)),
+               replaced(HotBucket, "recall", _recalled_by_number)),
     BrokenRule("3: the hot state holds committed epochs only", _written_at_once),
     BrokenRule("6: the progress is in the transaction of its records", _progress_apart),
     BrokenRule("6: a predecessor is fenced before the progress is read", _read_before_fencing),
@@ -368,7 +369,7 @@ BROKEN_RULES = [
     BrokenRule("6: one transactional id a job", _id_of_its_own),
     BrokenRule("6: only committed epochs are published", _sent_before_commit),
     BrokenRule("6: what the topic lacks is read from the table",
-               replaced(Publishing, "_send_missed", _nothing_missed)),
+               replaced(JobPublisher, "_send_missed", _nothing_missed)),
     BrokenRule(
         "6: a sink that was made again stops the job",
         replaced(PublisherProcess, "_require_same_topic", lambda self, admin: setattr(

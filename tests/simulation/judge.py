@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.edge.table.epoch_files import CHANGELOG, QUARANTINE
+from jobs.table.parts import CHANGELOG, QUARANTINE
 from schemas.table.epoch import EpochRow
 from tests.simulation.world import Violation, World
 from tests.support.histories.products import CNT, NAME, NOTE, PRICE, WEIGHT, live_rows

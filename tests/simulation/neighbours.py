@@ -25,8 +25,10 @@ from deltalake.transaction import AddAction
 from jobs.core.fold.state import MemoryState, Stamp, Upserts
 from jobs.edge.kafka.admin import TopicMissing
 from jobs.edge.state.hot_state import StampMoved
-from jobs.edge.table.delta_epochs import APPLICATION, LiveFile
-from jobs.edge.table.epoch_files import EPOCHS, AddedFile
+from jobs.edge.table.delta_epochs import APPLICATION
+from jobs.edge.table.epoch_files import AddedFile
+from jobs.table.files import LiveFile
+from jobs.table.parts import EPOCHS
 from schemas.table.epoch import EpochRow, TopicIdentity
 from tests.support.histories.products import Message
 
@@ -387,7 +389,10 @@ class HotBucket:
     def remember(self, epoch: int, uuid: str, upserts: Upserts) -> None:
         self.remembered = (epoch, uuid, upserts)
 
-    def recalled(self, stamp: Stamp) -> Upserts | None:
+    def read_stamp(self) -> Stamp | None:
+        return self.stamp
+
+    def recall(self, stamp: Stamp) -> Upserts | None:
         known = self.remembered
         return known[2] if known and known[:2] == (stamp.epoch, stamp.uuid) else None
 
@@ -399,6 +404,6 @@ class Host:
     point: Point
     buckets: dict[str, HotBucket] = field(default_factory=dict)
 
-    def opened(self, directory: Any, _layout: Any) -> HotBucket:
+    def open_shared(self, directory: Any, _layout: Any) -> HotBucket:
         name = str(directory.name)
         return self.buckets.setdefault(name, HotBucket(name, self.point))

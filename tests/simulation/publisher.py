@@ -16,7 +16,7 @@ from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.pipes import ParentGone
 from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.publisher.records import Records
-from jobs.edge.publisher.session import Hopeless
+from jobs.edge.publisher.session import PublishFailed
 from tests.simulation.neighbours import Disk
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Publisher:
         self._outstanding = 0
         self._ready: Ready | None = None
 
-    def say(self, answer: Answer) -> None:
+    def write_answer(self, answer: Answer) -> None:
         """The outbox of the process."""
         if answer.ready is not None:
             at = self._ready = answer.ready
@@ -89,7 +89,7 @@ class Publisher:
 
     def turn(self) -> None:
         if self.alive and self.free:
-            self._act(lambda: self.process.turn(wait=False))
+            self._act(lambda: self.process.publish_next(wait=False))
 
     def _act(self, act: Any) -> None:
         from tests.simulation.world import Killed
@@ -101,7 +101,7 @@ class Publisher:
             self._end(Fatal("died", "killed"))
         except ParentGone:
             self._end(Fatal("died", "its driver is gone"))
-        except Hopeless as hopeless:
+        except PublishFailed as hopeless:
             self._end(hopeless.fatal)
         finally:
             self.free = True
@@ -135,7 +135,7 @@ def read_epoch(
     return sorted(line for name in files for line in disk.files[name] if line[0] > after)
 
 
-def chunks(lines: Sequence[Line], rows_max: int) -> Iterator[list[Line]]:
+def split_rows(lines: Sequence[Line], rows_max: int) -> Iterator[list[Line]]:
     """Pieces that never part a -U from its +U."""
     piece: list[Line] = []
     for line in lines:

@@ -10,28 +10,22 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from jobs.core.fold.fold import FoldContext
 from jobs.core.fold.in_memory import plain_projection
 from jobs.core.fold.sessions import fold_of
 from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
-from jobs.core.rows.consolidate import Consolidation, plain_group
+from jobs.core.rows.consolidate import Consolidation, group_reader
 from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates
-from jobs.edge.table.delta_epochs import LiveFile
-from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    GROUP_STATE,
-    QUARANTINE,
-    SEQ_BUCKET_BITS,
-    AddedFile,
-    file_name,
-)
+from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, AddedFile, file_name
 from jobs.edge.tasks.fold import FoldReport, FoldTask
 from jobs.edge.tasks.range_reading import RangeReport
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
+from jobs.table.files import LiveFile
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
 from schemas.table.epoch import EpochRow
 from tests.simulation.neighbours import Handle, Place, Source
 
@@ -59,11 +53,11 @@ def live_files(handle: Handle) -> list[LiveFile]:
     return handle.disk.live(handle.at)
 
 
-def rows_of(path: Place) -> list[EpochRow]:
+def read_epoch_rows(path: Place) -> list[EpochRow]:
     return [path.disk.files[path.name]]
 
 
-def opened(root: Place, version: int | None = None) -> Handle:
+def open_table(root: Place, version: int | None = None) -> Handle:
     return Handle(root.disk, version)
 
 
@@ -95,7 +89,7 @@ class SimulatedPipeline(Pipeline):
         horizon_ms: int,
     ) -> Outcome:
         world, outcome = self.world, Outcome()
-        fold = self._fold_task(epoch, uuid, self.agenda.advance(self.clock.now))
+        fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))
         world.point("planned")
         rows: list[Weighted] = []
         for ordinal, planned in enumerate(ranges):
@@ -151,7 +145,7 @@ def decoded(
     projection = plain_projection(PLAN)
     assert projection is not None
     shipped: list[Weighted] = []
-    for row, position, weight in zip(*consolidation.weighted(plain_group(PLAN)), strict=True):
+    for row, position, weight in zip(*consolidation.consolidate(group_reader(PLAN)), strict=True):
         projected = projection(row)
         assert projected is not None
         shipped.append((*projected, position, weight))
@@ -179,12 +173,10 @@ def folded(world: World, task: FoldTask, rows: list[Weighted]) -> FoldReport:
     for bucket, found in sorted(by_bucket.items()):
         keys, arguments, positions, weights = zip(*found, strict=True)
         deltas = PROGRAM.gather(keys, *zip(*arguments, strict=True), positions, weights)
-        state: Any = states.caught_up(bucket)
+        state: Any = states.catch_up(bucket)
         with state.view(task.base) as view:
-            done = fold_of(PROGRAM)(
-                PROGRAM, view, deltas, order=ORDER, rules=task.rules, now_ms=task.now_ms,
-                watermark=task.watermark,
-            )  # fmt: skip
+            context = FoldContext(ORDER, task.rules, task.now_ms, task.watermark)
+            done = fold_of(PROGRAM)(PROGRAM, view, deltas, context)
             state.remember(task.epoch, task.uuid, done.upserts)
         first = bucket << SEQ_BUCKET_BITS
         changelog += [(first + n, str(op), key, row)

@@ -1,16 +1,17 @@
 """One run of a whole job in one process: seeded, with faults where the seed says.
 
-    seed ──► plan of faults ──► scheduler ──► driver: Pipeline, EpochTable, Publishing
+    seed ──► plan of faults ──► scheduler ──► driver: Pipeline, EpochTable, JobPublisher
                                    │                     │ send
                                    │          publisher: PublisherProcess, Session
                                    ▼
                      after every turn a Judge reads table and topic as anybody may
 
 Real: `Pipeline.run_epoch` and all of its judging, `EpochTable.commit_epoch` and `commit`,
-`BucketStates` and `catch_up`, `checked_starts` and `same_topics`, `Publishing` with what it sends
-again, `PublisherProcess` and `Session`, the decoder, consolidation, program and fold of the core,
-clock and agenda. Fake: the neighbours (tests/simulation/neighbours.py), the two tasks, which fold
-the same rows by the core's functions instead of Arrow's columns, and the text of published records.
+`BucketStates` and `catch_up`, `check_starts` and `require_same_topics`, `JobPublisher` with what it
+sends again, `PublisherProcess` and `Session`, the decoder, consolidation, program and fold of the
+core, clock and agenda. Fake: the neighbours (tests/simulation/neighbours.py), the two tasks, which
+fold the same rows by the core's functions instead of Arrow's columns, and the text of published
+records.
 `Job` itself needs Spark; what it does at a start is said again in `Driver`, call by call.
 
 A stall is the worst one: while a driver or a publisher stands still, a second driver is let in, as
@@ -38,24 +39,27 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.values.order_key import encoder
 from jobs.edge.kafka.source import (
     SourceChanged,
-    checked_starts,
+    check_starts,
+    find_topics,
     first_offsets,
-    same_topics,
-    topic_identities,
+    require_same_topics,
 )
 from jobs.edge.publisher import job_publisher as publishing
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
 from jobs.edge.publisher.handle import PublisherFailed
-from jobs.edge.publisher.job_publisher import Publishing
+from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.state import bucket_states
-from jobs.edge.state.hot_state import HotStateError, ZombieTask
+from jobs.edge.state.catch_up import ZombieTask
+from jobs.edge.state.hot_state import HotStateError
 from jobs.edge.table import delta_epochs
 from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
-from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, AddedFile, file_name
+from jobs.edge.table.epoch_files import AddedFile, file_name
 from jobs.running import pipeline as pipeline_module
 from jobs.running.clock import JobClock
 from jobs.running.outcome import InputRefused
+from jobs.table import epoch_rows
+from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
@@ -92,7 +96,7 @@ PLAN = plan_of(SPEC)
 PROGRAM = Program(PLAN)
 ORDER = encoder(tuple(column.type for column in PLAN.group))
 DECODE = CanalDecoder(PLAN.columns, PLAN.used, DATABASE, TABLE).decode
-CONNECTION = load_connections(None, "127.0.0.1:9").named("default")
+CONNECTION = load_connections(None, "127.0.0.1:9").lookup("default")
 TURNS_MAX = 160
 HEALING_TURNS_MAX = 40
 MESSAGES_MIN = 25
@@ -148,17 +152,17 @@ class Driver:
     def __init__(self, world: World) -> None:
         self.world = world
         admin: Any = Admin(world.broker)
-        self.identities = topic_identities(admin, ["product"])
+        self.identities = find_topics(admin, ["product"])
         table = EpochTable(Place(world.disk), tasks.LAYOUT, Handle(world.disk))  # type: ignore[arg-type]
         newest = table.newest() or self._begun(table, admin)
-        self.starts = checked_starts(admin, newest.offsets, newest.topics, self.identities)
+        self.starts = check_starts(admin, newest.offsets, newest.topics, self.identities)
         world.point("starting")
-        self.publishing = Publishing(SPEC, PLAN, table, newest, CONNECTION)
+        self.publishing = JobPublisher(SPEC, PLAN, table, newest, CONNECTION).start()
         partitions = {name: identity.partitions for name, identity in self.identities.items()}
         self.pipeline = tasks.SimulatedPipeline(
             SPEC, PLAN, table, newest, spark=None, connection={}, cache=Path("cache"), cores=2,  # type: ignore[arg-type]
-            committed=self._committed, clock=JobClock(SPEC, partitions, newest, log_ends=dict),
-            source_unchanged=lambda: same_topics(admin, self.identities),
+            on_commit=self._committed, clock=JobClock(SPEC, partitions, newest, read_log_ends=dict),
+            check_source=lambda: require_same_topics(admin, self.identities),
         )  # fmt: skip
         self.pipeline.world = world
         self.pipeline.topics = {**self.identities, "changes": self.publishing.identity()}
@@ -446,14 +450,16 @@ def patched(world: World) -> Iterator[None]:
     places: list[tuple[ModuleType, dict[str, Any]]] = [
         (delta_epochs, {
             "write_file": tasks.write_file, "live_files": tasks.live_files,
-            "rows_of": tasks.rows_of, "opened": tasks.opened, "failpoint": world.point,
+            "open_table": tasks.open_table, "failpoint": world.point,
         }),
+        (epoch_rows, {"read_epoch_rows": tasks.read_epoch_rows}),
         (bucket_states, {
-            "live_files": tasks.live_files, "opened_table": tasks.opened,
-            "opened": world.host.opened, "StateFiles": tasks.StateFiles,
+            "live_files": tasks.live_files, "open_table": tasks.open_table,
+            "open_shared": world.host.open_shared, "StateFiles": tasks.StateFiles,
         }),
         (publishing, {
-            "live_files": tasks.live_files, "failpoint": world.point, "opened": tasks.opened,
+            "live_files": tasks.live_files, "failpoint": world.point,
+            "open_table": tasks.open_table,
             "Publisher": lambda configuration: publisher.Publisher(world, configuration),
         }),
         (publisher_session, {
@@ -463,7 +469,7 @@ def patched(world: World) -> Iterator[None]:
         }),
         (publisher_process, {
             "KafkaAdmin": lambda _options: Admin(world.broker),
-            "RecordWriter": publisher.RecordWriter, "chunks": publisher.chunks,
+            "RecordWriter": publisher.RecordWriter, "split_rows": publisher.split_rows,
             "read_epoch": lambda *asked: publisher.read_epoch(world.disk, *asked),
             "failpoint": world.point, "log": lambda _text: None,
         }),

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [
-    CHECKOUT / "README.md",
-    CHECKOUT / "ARCHITECTURE.md",
-    *sorted((CHECKOUT / "docs").glob("*.md")),
-]
+DOCS = CHECKOUT / "docs"
+DOCUMENTS = [*sorted(CHECKOUT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 TABLE_IN_DOCS = "data/jobs/items/epochs"
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -26,11 +23,17 @@ class Block:
         return f"{self.document}-{self.kind}-{' '.join(self.text.split())[:30]}"
 
 
+def name_of(path: Path) -> str:
+    """Return a document's path below docs, or its file name if it is elsewhere."""
+    inside = path.is_relative_to(DOCS)
+    return path.relative_to(DOCS).as_posix() if inside else path.name
+
+
 def blocks(kind: str) -> list[Block]:
     found = [
-        Block(path.name, match[1], match[2])
+        Block(name_of(path), match[1], match[2])
         for path in DOCUMENTS
-        for match in _FENCE.finditer(path.read_text())
+        for match in FENCE.finditer(path.read_text())
     ]
     return [block for block in found if block.kind == kind]
 

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: few in a run of the tests, many in `make faults`."""
+"""The number of examples of a property test: few in `make test`, many in `make faults`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _TIMES = int(os.environ.get("EXAMPLES", "1"))
 
 
 def examples(count: int) -> settings:
-    """Try a property with so many examples; EXAMPLES=20 with twenty times as many."""
+    """Run a property test with `count` examples; EXAMPLES=20 runs twenty times as many."""
     return settings(max_examples=count * _TIMES, deadline=None)

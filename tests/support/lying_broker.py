@@ -1,5 +1,6 @@
-"""A broker that lies about where it is: it answers ApiVersions and Metadata, and sends its clients
-on to another address. And a door that nobody should knock at.
+"""A broker that advertises a false address, and a port that no client should connect to.
+
+The broker answers ApiVersions and Metadata, and refers its clients to the other address.
 
     client ──► LyingBroker: "broker 1 is at HOST:PORT" ──► does the client go there?
 """
@@ -19,7 +20,7 @@ UNSUPPORTED_VERSION = 35
 
 
 class LyingBroker(socketserver.ThreadingTCPServer):
-    """At `address`; it says that it is at `advertised`."""
+    """Listens at `address`, and tells clients that it is at `advertised`."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -27,7 +28,7 @@ class LyingBroker(socketserver.ThreadingTCPServer):
     def __init__(self, host: str, advertised: tuple[str, int], topic: str = "t") -> None:
         self.advertised = advertised
         self.topic = topic
-        self.asked = 0  # for metadata
+        self.asked = 0  # number of metadata requests
         super().__init__((host, 0), _Conversation)
 
     @property
@@ -88,7 +89,7 @@ def lying_broker(host: str, advertised: tuple[str, int]) -> Iterator[LyingBroker
 
 
 class Door:
-    """A port that listens, and counts who came."""
+    """A port that listens, and counts connections."""
 
     def __init__(self, host: str) -> None:
         self._listening = socket.create_server((host, 0))
@@ -96,7 +97,7 @@ class Door:
         self.address: tuple[str, int] = self._listening.getsockname()[:2]
 
     def knocks(self) -> int:
-        """Connections since the last look: the kernel has made them, whether we look or not."""
+        """Return the number of connections since the last call; the kernel accepts them itself."""
         found = 0
         while True:
             try:
@@ -110,7 +111,7 @@ class Door:
 
 
 def outer_address() -> str | None:
-    """An address of this machine that is not loopback; None where it has none."""
+    """Return an address of this machine that is not loopback; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing

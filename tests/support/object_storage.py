@@ -1,9 +1,9 @@
-"""S3-speaking object storage as a process of its own, for tests: moto's server, in memory.
+"""S3-compatible object storage in its own process, for tests: moto's server, in memory.
 
-    with Storage() as storage: storage.environment ──► whoever is to use it
+    with Storage() as storage: storage.environment ──► environment of its clients
 
-It answers one request at a time, so that a conditional put is as atomic as real storage has it.
-And it can lose a reply: a request is carried out, and then the connection is cut.
+It handles one request at a time, so that a conditional put is atomic, as in real storage. It can
+lose a reply: it executes the request, and then closes the connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUESTS = "/-requests"
 
 
 class Storage:
-    """The process, and what its clients need in their environment."""
+    """The process, and the environment of its clients."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -61,29 +61,29 @@ class Storage:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["Authorization"] = _SIGNED  # which nobody checks
+        named["Authorization"] = _SIGNED  # unchecked by moto
         data = b"x" if method == "PUT" and path.count("/") > 1 else None
         request = urllib.request.Request(self.endpoint + path, data, named, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return str(answer.read().decode())
 
     def lose_reply_to(self, name: str) -> None:
-        """Of the next put of an object whose key ends like this."""
+        """Lose the reply to the next put of an object whose key ends like this."""
         self.ask(f"{_LOSE}{name}")
 
     @property
     def lost(self) -> int:
-        """How many replies were lost."""
+        """Return the number of lost replies."""
         return int(self.ask(_LOST))
 
     @property
     def conditional_puts(self) -> int:
-        """How many puts were only to be carried out where nothing was there."""
+        """Return the number of puts with a condition that the object does not exist."""
         return int(self.ask(_CONDITIONAL))
 
     @property
     def requests(self) -> int:
-        """How many requests there were in all."""
+        """Return the number of all requests."""
         return int(self.ask(_REQUESTS))
 
 
@@ -139,7 +139,7 @@ class _OneAtATime:
 
 
 def _serve() -> None:
-    """Until whoever started it is gone."""
+    """Serve until the parent process has ended."""
     import logging
 
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app

@@ -1,9 +1,9 @@
-"""What a test starts: its processes are recorded, and so is each start of a JVM.
+"""Record the processes that a test starts, and count the starts of JVMs.
 
-record()        every subprocess.Popen is kept, with where its output goes
-                    └─► last_lines(): for the report of a test that failed
-JvmStarts()     JAVA_HOME is a launcher that writes a line for each start
-                    └─► a test that starts a JVM without the mark for it fails
+record()        keeps every subprocess.Popen, and the file of its output
+                    └─► last_lines(): for the report of a failed test
+JvmStarts()     makes JAVA_HOME a launcher that writes a line for each start
+                    └─► a test that starts a JVM without the marker for it fails
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Process:
         return self.popen.returncode is not None
 
     def output(self) -> str:
-        """Return what is known of its output; a pipe that nobody has read is read here."""
+        """Return the known part of its output; read an unread pipe."""
         parts = [*self.popen.read]
         if self.log is not None:
             parts.append(_tail(self.log))
@@ -135,7 +135,7 @@ def _tail(log: Path) -> str:
 
 
 def _unread(pipe: Any) -> str:
-    """Return what waits in a pipe, without waiting for more."""
+    """Return the available bytes of a pipe, without waiting for more."""
     if pipe is None or pipe.closed or not pipe.readable():
         return ""
     number = pipe.fileno()

@@ -1,4 +1,4 @@
-"""What somebody without a secret may say to the RPC port of a Spark process.
+"""Requests of a client without the secret to the RPC port of a Spark process.
 
 frame: length (8), type 3 = request (1), id (8), body length (4), body
 body:  where it comes from and goes to, then an object in Java's serialization

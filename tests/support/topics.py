@@ -14,7 +14,7 @@ PARTITIONS_SECONDS_MAX = 30
 
 
 def committed_records(brokers: str, topic: str) -> list[Any]:
-    """Return what a read_committed consumer sees now, partition by partition."""
+    """Return the records that a read_committed consumer reads now, partition by partition."""
     consumer = KafkaConsumer(
         bootstrap_servers=brokers.split(","),
         isolation_level="read_committed",
@@ -39,7 +39,7 @@ def committed_records(brokers: str, topic: str) -> list[Any]:
 
 @contextmanager
 def admin_client(brokers: str) -> Iterator[KafkaAdminClient]:
-    """kafka-python's own client, for what the product never does to a source."""
+    """Yield kafka-python's admin client, for changes of a source that the product never makes."""
     client = KafkaAdminClient(bootstrap_servers=brokers.split(","))
     try:
         yield client
@@ -48,7 +48,7 @@ def admin_client(brokers: str) -> Iterator[KafkaAdminClient]:
 
 
 def add_partitions(brokers: str, topic: str, count: int) -> None:
-    """Give a topic so many partitions, and wait until clients see them."""
+    """Extend a topic to `count` partitions, and wait until clients see them."""
     consumer = KafkaConsumer(bootstrap_servers=brokers.split(","))
     try:
         with admin_client(brokers) as client:

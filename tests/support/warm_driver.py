@@ -1,9 +1,9 @@
-"""The `retally` command in a process that keeps its Spark, so that a run costs no start of a JVM.
+"""The `retally` command in a process that keeps its Spark session, so that no run starts a JVM.
 
     test ──arguments──► serve(): jobs.cli.main in the main thread ──exit code, output──► test
 
-It is for tests of what a run does. Tests of the process itself (kills, signals, exit, its own
-start) start `retally` as its users do.
+Use it to test the effects of a run. Tests of the process itself (kills, signals, exit, start) start
+`retally` as users do.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ warm_driver = WarmDriver()  # one for all tests of a worker; tests/conftest.py c
 
 
 def serve() -> None:
-    """Run what standard input says, a JSON line each, until it ends."""
+    """Run the commands from standard input, one JSON line each, until it ends."""
     from pyspark.sql import SparkSession
 
     from jobs.cli.main import main
@@ -95,7 +95,7 @@ def serve() -> None:
 
 @contextmanager
 def _output() -> Iterator[tuple[Path, Path]]:
-    """Files that take what is written to the two streams, by this process and its children."""
+    """Redirect both output streams to files, for this process and its children."""
     with tempfile.TemporaryDirectory() as directory:
         files = Path(directory, "output"), Path(directory, "errors")
         kept = os.dup(1), os.dup(2)

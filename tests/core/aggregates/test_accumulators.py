@@ -21,13 +21,13 @@ from jobs.core.fold.program import FIRST_CELL, ROW_COUNT, Delta, Program
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Value
 from jobs.core.values.exact_numbers import (
-    exact_float,
-    float32,
-    float_total,
-    half_up_quotient,
-    rounded_double,
-    rounded_float,
-    truncated_quotient,
+    divide_half_up,
+    divide_truncating,
+    float_result,
+    float_to_units,
+    round_to_double,
+    round_to_float,
+    to_float32,
 )
 from schemas.types.sql_types import SqlType
 
@@ -40,7 +40,7 @@ VALUES: dict[str, list[Value]] = {
     "BIGINT": [-(2**63), 2**63 - 1, 0, 7, None],
     "DECIMAL(38, 3)": [10**38 - 1, -(10**38) + 1, 0, 5, None],
     "DOUBLE": [*FLOATS, NAN, INFINITY, -INFINITY, None],
-    "FLOAT": [*map(float32, FLOATS), NAN, INFINITY, -INFINITY, None],
+    "FLOAT": [*map(to_float32, FLOATS), NAN, INFINITY, -INFINITY, None],
     "STRING": ["", "a", "é", None],
 }
 AGGREGATES = {
@@ -57,7 +57,7 @@ def program_of(sql_type: str) -> Program:
 
 
 def delta_of(program: Program, weighted: Sequence[tuple[Value, int]]) -> Delta:
-    """What gather makes of these values, all of one group and none a head."""
+    """Return the delta of these values, all of one group and without heads."""
     if not weighted:
         weighted = [(None, 0)]
     values, weights = zip(*weighted, strict=True)
@@ -66,7 +66,7 @@ def delta_of(program: Program, weighted: Sequence[tuple[Value, int]]) -> Delta:
 
 
 def numbers_of(program: Program, delta: Delta) -> list[int]:
-    """The parts of a delta that add up, and its multiset without what has cancelled."""
+    """Return the cells of a delta, and its multiset without cancelled values."""
     cells = FIRST_CELL + len(program.cells) - 1
     return [delta[ROW_COUNT], *delta[FIRST_CELL:cells]]
 
@@ -132,7 +132,7 @@ def exact(values: Sequence[float]) -> Fraction:
 
 
 def random_floats(rng: random.Random) -> list[float]:
-    """Floats of all sizes; often neighbours, so that sums fall between two of them."""
+    """Return floats of all sizes, often neighbours, so that sums fall between two floats."""
     exponent = rng.choice((0, 0, 10, 53, 300, -300, -1060))
     return [
         math.ldexp(rng.uniform(-1, 1), exponent + rng.randint(-60, 5))
@@ -142,26 +142,26 @@ def random_floats(rng: random.Random) -> list[float]:
 
 def test_a_float_is_an_integer_of_the_smallest_float() -> None:
     for value in [*FLOATS, 2.0**-1074, math.ldexp(1 - 2.0**-53, 1024), 2.0**-1022]:
-        assert Fraction(exact_float(value), 2**1074) == Fraction(value)
+        assert Fraction(float_to_units(value), 2**1074) == Fraction(value)
 
 
 def test_sums_and_averages_of_doubles_are_the_nearest_double() -> None:
     rng = random.Random(2)
     for _ in range(3_000):
         values = random_floats(rng)
-        units, count = sum(map(exact_float, values)), len(values)
+        units, count = sum(map(float_to_units, values)), len(values)
         total = exact(values)  # int / int is rounded correctly by Python
-        assert rounded_double(units) == total.numerator / total.denominator
+        assert round_to_double(units) == total.numerator / total.denominator
         mean = total / count
-        assert rounded_double(units, count) == mean.numerator / mean.denominator
-        assert rounded_double(-units, -count) == rounded_double(units, count)
+        assert round_to_double(units, count) == mean.numerator / mean.denominator
+        assert round_to_double(-units, -count) == round_to_double(units, count)
 
 
 def nearest_float32(number: Fraction) -> float:
-    """Searched for: of the 32-bit floats around a first guess, the nearest, ties to even."""
+    """Search for the nearest 32-bit float around a first guess, ties to even."""
     if abs(number) >= 2**128 - 2**103:
         return math.copysign(INFINITY, number)
-    (bits,) = struct.unpack("<I", struct.pack("<f", float32(abs(float(number)))))
+    (bits,) = struct.unpack("<I", struct.pack("<f", to_float32(abs(float(number)))))
     around = [b for b in range(bits - 2, bits + 3) if 0 <= b < 0x7F800000]
 
     def distance(candidate: int) -> tuple[Fraction, int]:
@@ -175,34 +175,39 @@ def nearest_float32(number: Fraction) -> float:
 def test_sums_and_averages_of_32_bit_floats_are_rounded_once() -> None:
     rng = random.Random(3)
     for _ in range(3_000):
-        values = [float32(value) for value in random_floats(rng)]
+        values = [to_float32(value) for value in random_floats(rng)]
         values = [value for value in values if math.isfinite(value)] or [0.5]
-        units, count = sum(map(exact_float, values)), len(values)
-        assert rounded_float(units) == nearest_float32(exact(values))
-        assert rounded_float(units, count) == nearest_float32(exact(values) / count)
+        units, count = sum(map(float_to_units, values)), len(values)
+        assert round_to_float(units) == nearest_float32(exact(values))
+        assert round_to_float(units, count) == nearest_float32(exact(values) / count)
 
 
 def test_a_sum_just_above_a_tie_of_32_bit_floats_goes_up() -> None:
-    """Rounding to a double first would make it a tie, and the tie goes to the even float below."""
+    """Rounding to a double first would create a tie, which goes to the even float below."""
     values = [1.0, 2.0**-24, 2.0**-80]
-    units = sum(map(exact_float, values))
-    assert rounded_double(units) == 1.0 + 2.0**-24
-    assert rounded_float(units) == 1.0 + 2.0**-23
-    assert float32(rounded_double(units)) == 1.0
+    units = sum(map(float_to_units, values))
+    assert round_to_double(units) == 1.0 + 2.0**-24
+    assert round_to_float(units) == 1.0 + 2.0**-23
+    assert to_float32(round_to_double(units)) == 1.0
 
 
 def test_no_float_result_is_minus_zero() -> None:
-    for rounded in (rounded_double(0), rounded_float(-1), float32(-1e-60), rounded_double(0, -3)):
+    for rounded in (
+        round_to_double(0),
+        round_to_float(-1),
+        to_float32(-1e-60),
+        round_to_double(0, -3),
+    ):
         assert math.copysign(1, rounded) == 1
 
 
 def test_a_sum_beyond_the_doubles_is_an_infinity_until_it_fits_again() -> None:
     greatest = math.ldexp(1 - 2.0**-53, 1024)
-    units = exact_float(greatest)
-    assert rounded_double(units + units) == INFINITY
-    assert rounded_double(-units - units) == -INFINITY
-    assert rounded_double(units + units - units) == greatest
-    assert rounded_double(units + units, 2) == greatest
+    units = float_to_units(greatest)
+    assert round_to_double(units + units) == INFINITY
+    assert round_to_double(-units - units) == -INFINITY
+    assert round_to_double(units + units - units) == greatest
+    assert round_to_double(units + units, 2) == greatest
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,7 @@ def test_a_sum_beyond_the_doubles_is_an_infinity_until_it_fits_again() -> None:
 def test_what_is_not_finite_decides_only_while_it_is_there(
     nan: int, inf: int, neginf: int, total: float
 ) -> None:
-    got = float_total(exact_float(1.0), nan, inf, neginf)
+    got = float_result(float_to_units(1.0), nan, inf, neginf)
     assert repr(got) == repr(total)
 
 
@@ -232,8 +237,8 @@ def test_integer_averages_truncate_and_decimal_ones_round_half_up() -> None:
     wide = Context(prec=60)
     for total, count in itertools.product(range(-25, 26), (*range(-6, 0), *range(1, 7))):
         quotient = wide.divide(Decimal(total), Decimal(count))
-        assert truncated_quotient(total, count) == int(quotient.to_integral_value(ROUND_DOWN))
-        assert half_up_quotient(total, count) == int(quotient.to_integral_value(ROUND_HALF_UP))
+        assert divide_truncating(total, count) == int(quotient.to_integral_value(ROUND_DOWN))
+        assert divide_half_up(total, count) == int(quotient.to_integral_value(ROUND_HALF_UP))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""LIKE: the texts that a pattern takes, and in what time."""
+"""LIKE: the texts that match a pattern, and the time that it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.core.evaluate.expressions import evaluator
 from jobs.core.plan.tree import KeyValue
-from jobs.core.plan.typing_rules import like
+from jobs.core.plan.typing_rules import make_like
 from schemas.types.sql_types import STRING
 from tests.support.examples import examples
 
@@ -16,13 +16,13 @@ CHARACTERS = "ab%_\\\n.*(é😀"
 
 
 def matches(text: str, pattern: str, escape: str | None = None) -> bool:
-    found = evaluator(like(KeyValue(0, STRING), pattern, escape), 1)((text,))
+    found = evaluator(make_like(KeyValue(0, STRING), pattern, escape), 1)((text,))
     assert isinstance(found, bool)
     return found
 
 
 def naive(text: str, pattern: str) -> bool:
-    """Character by character, by the words of the standard."""
+    """Match character by character, as the SQL standard defines it."""
     if not pattern:
         return not text
     if pattern[0] == "%":
@@ -51,7 +51,7 @@ def test_an_escaped_text_takes_itself_alone(text: str) -> None:
 def test_a_pattern_with_many_wildcards_ends_soon_on_a_text_that_nearly_matches(
     pattern: str,
 ) -> None:
-    """Trying every way to place its parts would outlast the test's time limit."""
+    """With backtracking, this pattern would exceed the time limit of the test."""
     text = "a" * 400
     assert not matches(text, pattern)
     assert matches(text + "b", pattern)

@@ -1,11 +1,11 @@
-"""What a group remembers, as the numbers that people read."""
+"""The state of a group as numbers for people."""
 
 from __future__ import annotations
 
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS, accumulators_of
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.sql.select import parse_query
 from schemas.types.sql_types import BOOLEAN, DOUBLE, INT, STRING, decimal
 
@@ -39,25 +39,25 @@ def test_the_cells_of_an_aggregate_are_shown_by_name(
     plan = parse_query(f"SELECT {call} AS r FROM t", COLUMNS)
     projection = plain_projection(plan)
     assert projection is not None
-    tally, bundle = Tally(plan, projection), Bundle()
+    memory_fold, bundle = MemoryFold(plan, projection), Bundle()
     bundle.add(0, 0, [(1, (value,)) for value in values])  # type: ignore[misc]
-    tally.fold(bundle.ranges())
-    (group,) = tally.state.groups([()])
+    memory_fold.fold(bundle.consolidate())
+    (group,) = memory_fold.state.groups([()])
     assert group is not None
     found: dict[str, object] = {}
     at = 1
-    for accumulator in tally.program.arguments[0]:
+    for accumulator in memory_fold.program.arguments[0]:
         cells = group.cells[at : at + len(accumulator.cells)]
         at += len(accumulator.cells)
-        found |= accumulator.told(cells)
+        found |= accumulator.describe(cells)
     assert found == wanted
 
 
 def test_every_cell_has_a_name_to_be_shown_under() -> None:
-    """A new accumulator must say what it is called."""
+    """A new accumulator must name its cells."""
     for function in FUNCTIONS.values():
         for kind in (INT, DOUBLE, decimal(5, 2)):
             for distinct in (False, True):
                 for accumulator in accumulators_of(function, "x", kind, distinct=distinct):
-                    shown = accumulator.told((0,) * len(accumulator.cells))
+                    shown = accumulator.describe((0,) * len(accumulator.cells))
                     assert len(shown) == len(accumulator.cells)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.fold.fold import Folded
-from jobs.core.fold.in_memory import Bundle, Projection, Tally, plain_projection
+from jobs.core.fold.fold import FoldResult
+from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection, plain_projection
 from jobs.core.fold.rules import Rules, rules_of
 from jobs.core.fold.state import Key, Upserts
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.grouping_sets import numbered, numbered_rows
+from jobs.core.sql.grouping_sets import set_number_projection, with_set_numbers
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Op, Row
 from jobs.core.values.json_values import render
-from jobs.offline.replay import Arrival, StepReader, evaluated_by_spark
+from jobs.offline.replay import Arrival, StepReader, evaluate_with_spark
 from schemas.spec.file import load_spec
 from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
 
@@ -55,10 +55,10 @@ def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle, plan: 
 
 def rows_of(plan: Plan, row: Row) -> list[Row]:
     """A row once for each grouping set."""
-    return [row] if plan.grouping_sets == 1 else numbered_rows(plan)(row)
+    return [row] if plan.grouping_sets == 1 else set_number_projection(plan)(row)
 
 
-def lines_of(plan: Plan, folded: Folded) -> list[str]:
+def lines_of(plan: Plan, folded: FoldResult) -> list[str]:
     lines = [shown(op, _values(plan, key, row)) for op, key, row in folded.changelog]
     counters = folded.counters
     noticed = {
@@ -89,29 +89,29 @@ class Run:
         self.now_ms = 0
         self.bundles = iter(bundles_of(script, plan_of(script)))
 
-    def fold(self, tally: Tally, scripted: ScriptedBundle) -> Folded:
+    def fold(self, memory_fold: MemoryFold, scripted: ScriptedBundle) -> FoldResult:
         bundle = next(self.bundles)
         if scripted.changes:
-            return tally.fold(bundle.ranges(), self.now_ms)
+            return memory_fold.fold(bundle.consolidate(), self.now_ms)
         self.now_ms += scripted.clock_ms
-        return tally.pass_time(self.now_ms, release=scripted.release)
+        return memory_fold.pass_time(self.now_ms, release=scripted.release)
 
 
 def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) -> None:
-    tally = Tally(plan, projection, rules=rules(script))
+    memory_fold = MemoryFold(plan, projection, rules=rules(script))
     table: dict[Key, Row] = {}
     outcomes = []
     run = Run(script)
     for scripted in script.bundles:
-        folded = run.fold(tally, scripted)
+        folded = run.fold(memory_fold, scripted)
         outcomes.append(lines_of(plan, folded))
         fold_changelog(table, folded.changelog)
         if not script.emit_expired:
             continue  # then the changelog does not say which groups there are
         for key, row in table.items():
-            group = tally.state.groups([key])[0]
+            group = memory_fold.state.groups([key])[0]
             assert group is not None
-            assert repr(tally.program.row(group)) == repr(row)
+            assert repr(memory_fold.program.row(group)) == repr(row)
         if not rewrite:
             assert outcomes[-1] == scripted.expected
     if rewrite:
@@ -140,8 +140,8 @@ def test_the_script_with_row_expressions_holds(
         for _, changed in step.decoded.changes
         for row in rows_of(plan, changed)
     }
-    over = plan if plan.grouping_sets == 1 else numbered(plan)
-    evaluated = evaluated_by_spark("scripts", over, rows)
+    over = plan if plan.grouping_sets == 1 else with_set_numbers(plan)
+    evaluated = evaluate_with_spark("scripts", over, rows)
     assert evaluated.projection is not None
     assert not evaluated.failures
     check(script, over, evaluated.projection, rewrite=request.config.getoption("--rewrite"))
@@ -159,10 +159,10 @@ def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
     history: list[Upserts] = []
     run = Run(script)
     for scripted in script.bundles:
-        tally = Tally(plan, projection, rules=rules(script))
+        memory_fold = MemoryFold(plan, projection, rules=rules(script))
         for upserts in history:
-            tally.state.apply(upserts)
-        folded = run.fold(tally, scripted)
+            memory_fold.state.apply(upserts)
+        folded = run.fold(memory_fold, scripted)
         history.append(folded.upserts)
         assert lines_of(plan, folded) == scripted.expected
 

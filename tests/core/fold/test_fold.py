@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.core.aggregates.present_values import PresentValues
-from jobs.core.fold.fold import Folded, fold
-from jobs.core.fold.group_results import same_row
+from jobs.core.fold.fold import FoldContext, FoldResult, fold
+from jobs.core.fold.group_results import is_same_row
 from jobs.core.fold.program import Program
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Counts, Group, Key, MemoryState
@@ -59,8 +59,8 @@ class WatchedValues(PresentValues[Any]):
         self._values = values
         self._tell = tell
 
-    def _places(self, descending: bool) -> Iterable[tuple[Any, int]]:
-        return self._values._places(descending)
+    def _keys(self, descending: bool) -> Iterable[tuple[Any, int]]:
+        return self._values._keys(descending)
 
     def _value(self, place: Any) -> Value:
         return self._values._value(place)
@@ -78,7 +78,7 @@ class Bench:
         self.program = Program(parse_query(f"SELECT k, {aggregates} FROM t GROUP BY k", TYPES))
         self.state = WatchedState()
 
-    def fold(self, *rows: tuple[str, Value, int], refresh: bool = False) -> Folded:
+    def fold(self, *rows: tuple[str, Value, int], refresh: bool = False) -> FoldResult:
         """Fold a bundle without committing it; a weight below 0 is a head."""
         keys, values, weights = zip(*rows, strict=True)
         positions = [at if weight >= 0 else ~at for at, weight in enumerate(weights)]
@@ -86,15 +86,15 @@ class Bench:
         deltas = self.program.gather([(key,) for key in keys], *arguments, positions, weights)
         self.state.reads.clear()
         self.state.searched.clear()
-        return fold(self.program, self.state, deltas, order=ORDER, rules=Rules(refresh=refresh))
+        return fold(self.program, self.state, deltas, FoldContext(ORDER, Rules(refresh=refresh)))
 
-    def commit(self, *rows: tuple[str, Value, int]) -> Folded:
+    def commit(self, *rows: tuple[str, Value, int]) -> FoldResult:
         folded = self.fold(*rows)
         self.state.apply(folded.upserts)
         return folded
 
 
-def ops(folded: Folded) -> list[tuple[str, str, Row]]:
+def ops(folded: FoldResult) -> list[tuple[str, str, Row]]:
     return [(str(op), str(key[0]), row) for op, key, row in folded.changelog]
 
 
@@ -202,11 +202,11 @@ def test_refresh_sends_equal_results_again_and_only_of_touched_groups() -> None:
 
 
 def test_results_with_nan_are_equal_to_themselves_and_to_nothing_else() -> None:
-    assert same_row((1, NAN), (1, float("nan")), floating=True)
-    assert not same_row((1, NAN), (1, 2.0), floating=True)
-    assert not same_row((1, 2.0), (1, NAN), floating=True)
-    assert not same_row((1, None), (1, NAN), floating=True)
-    assert same_row((1, None), (1, None), floating=False)
+    assert is_same_row((1, NAN), (1, float("nan")), floating=True)
+    assert not is_same_row((1, NAN), (1, 2.0), floating=True)
+    assert not is_same_row((1, 2.0), (1, NAN), floating=True)
+    assert not is_same_row((1, None), (1, NAN), floating=True)
+    assert is_same_row((1, None), (1, None), floating=False)
 
 
 def test_nan_is_the_greatest_and_leaves_the_extremes_when_it_goes() -> None:

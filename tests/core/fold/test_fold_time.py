@@ -14,7 +14,7 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import TTL
-from jobs.core.fold.in_memory import Tally
+from jobs.core.fold.in_memory import MemoryFold
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import GroupTimer, Key, MemoryState, Upserts
@@ -32,8 +32,8 @@ STREAMS = 300
 Signed = list[tuple[int, Row]]
 
 
-def tally(**rules: bool | int) -> Tally:
-    return Tally(PLAN, lambda row: ((row[0],), (row[1],)), rules=Rules(**rules))  # type: ignore[arg-type]
+def memory_fold(**rules: bool | int) -> MemoryFold:
+    return MemoryFold(PLAN, lambda row: ((row[0],), (row[1],)), rules=Rules(**rules))  # type: ignore[arg-type]
 
 
 def bundle(changes: Signed, ordinal: int = 0) -> list[Consolidation]:
@@ -57,7 +57,7 @@ def test_epochs_withheld_until_the_end_of_their_bundle_say_what_one_bundle_says(
     said = 0
     for seed in range(STREAMS):
         rng = random.Random(f"withheld {seed}")
-        whole, cut = tally(), tally(withhold=True)
+        whole, cut = memory_fold(), memory_fold(withhold=True)
         for number in range(rng.randint(1, 4)):
             epochs = [odd_changes(rng, 6) for _ in range(rng.randint(1, 4))]
             at_once = whole.fold(bundle([change for epoch in epochs for change in epoch]))
@@ -75,7 +75,7 @@ def test_epochs_withheld_until_the_end_of_their_bundle_say_what_one_bundle_says(
 def test_the_state_after_a_release_is_that_of_one_bundle() -> None:
     for seed in range(STREAMS):
         rng = random.Random(f"released {seed}")
-        whole, cut = tally(), tally(withhold=True)
+        whole, cut = memory_fold(), memory_fold(withhold=True)
         epochs = [odd_changes(rng, 6) for _ in range(3)]
         whole.fold(bundle([change for epoch in epochs for change in epoch]))
         for epoch in epochs:
@@ -92,7 +92,7 @@ def test_the_state_after_a_release_is_that_of_one_bundle() -> None:
 
 
 def test_a_fold_that_does_not_withhold_refuses_what_was_withheld() -> None:
-    cut = tally(withhold=True)
+    cut = memory_fold(withhold=True)
     cut.fold(bundle([(1, ("a", 1))]))
     cut._rules = Rules()
     with pytest.raises(BrokenLaw, match="withheld"):
@@ -161,7 +161,7 @@ def test_groups_expire_as_in_a_naive_model(refresh: bool) -> None:
     expired = ended = 0
     for seed in range(STREAMS):
         rng = random.Random(f"ttl {seed}")
-        naive, real = NaiveTtl(), tally(ttl_ms=TTL_MS, refresh=refresh)
+        naive, real = NaiveTtl(), memory_fold(ttl_ms=TTL_MS, refresh=refresh)
         now, table = 0, dict[Key, Row]()
         for number in range(12):
             now += rng.choice((0, 1, 300, 500, 999, 1_000))
@@ -194,7 +194,7 @@ def assert_one_timer_each(state: MemoryState, now: int) -> None:
 
 
 def test_a_shorter_ttl_moves_the_timer_of_a_group_that_is_written() -> None:
-    real = tally(ttl_ms=TTL_MS)
+    real = memory_fold(ttl_ms=TTL_MS)
     real.fold(bundle([(1, ("a", 1))]), 0)
     real._rules = Rules(ttl_ms=100)
     real.fold(bundle([(1, ("a", 1))]), 10)
@@ -204,7 +204,7 @@ def test_a_shorter_ttl_moves_the_timer_of_a_group_that_is_written() -> None:
 
 
 def test_a_group_from_before_the_ttl_lives_by_it_from_its_next_write_on() -> None:
-    real = tally()
+    real = memory_fold()
     real.fold(bundle([(1, ("a", 1)), (1, ("b", 1))]))
     real._rules = Rules(ttl_ms=TTL_MS)
     real.fold(bundle([(1, ("a", 1))]), 50)
@@ -212,7 +212,7 @@ def test_a_group_from_before_the_ttl_lives_by_it_from_its_next_write_on() -> Non
 
 
 def test_timers_of_another_purpose_are_left_alone() -> None:
-    real = tally(ttl_ms=TTL_MS)
+    real = memory_fold(ttl_ms=TTL_MS)
     other = GroupTimer(Clock.PROCESSING, 5, "a window", ("a",))
     real.state.apply(Upserts(timers=[(other, True)]))
     assert real.pass_time(100).changelog == []

@@ -21,11 +21,11 @@ import duckdb
 import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.fold.in_memory import Bundle, Projected, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, Projected, plain_projection
 from jobs.core.fold.state import Key
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import Consolidation, plain_group
+from jobs.core.rows.consolidate import Consolidation, group_reader
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, Filtered, Op, Rejected, Row, Skipped
 from schemas.types.sql_types import SqlType
@@ -50,10 +50,10 @@ BATCH = 100
 OUTCOMES = {"changes": Changes, "rejected": Rejected, "skipped": Skipped, "filtered": Filtered}
 
 
-def tally_of(plan: Plan) -> Tally:
+def memory_fold_of(plan: Plan) -> MemoryFold:
     projection = plain_projection(plan)
     assert projection is not None
-    return Tally(plan, projection, group_of=plain_group(plan))
+    return MemoryFold(plan, projection, group_of=group_reader(plan))
 
 
 class Reader:
@@ -81,9 +81,9 @@ class Reader:
 
 def folded(reader: Reader, plan: Plan, bundles: Sequence[Sequence[Message]]) -> Iterable[Table]:
     """The table that a consumer of the changelog has after each bundle."""
-    tally, table, offsets = tally_of(plan), Table(), Counter[int]()
+    memory_fold, table, offsets = memory_fold_of(plan), Table(), Counter[int]()
     for messages in bundles:
-        outcome = tally.fold(reader.bundle(messages, offsets).ranges())
+        outcome = memory_fold.fold(reader.bundle(messages, offsets).consolidate())
         assert outcome.counters.dropped_retractions == 0
         assert outcome.counters.unmatched_retractions == 0
         yield fold_changelog(table, outcome.changelog)
@@ -174,7 +174,7 @@ class NaiveGroup:
         return (self.count, some, summed, max(there, default=None), min(there, default=None))
 
 
-class NaiveTally:
+class NaiveFold:
     """A bundle folded row by row, in the words of SEEDS A.2, A.3 and A.6."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class NaiveTally:
         return [(Op.UPDATE_BEFORE, before), (Op.UPDATE_AFTER, group.shown)]
 
 
-def odd_tally(rng: random.Random) -> tuple[Tally, float]:
+def odd_memory_fold(rng: random.Random) -> tuple[MemoryFold, float]:
     """With a WHERE or without, and then with what a map task may do where there is none; and how
     many of the rows the WHERE lets through."""
 
@@ -227,8 +227,8 @@ def odd_tally(rng: random.Random) -> tuple[Tally, float]:
         return ((key,), (value,)) if kept else None
 
     if rng.random() < 0.5:
-        return Tally(ODD_PLAN, projection), 0.8
-    return Tally(ODD_PLAN, projection, group_of=itemgetter(0)), 1.0
+        return MemoryFold(ODD_PLAN, projection), 0.8
+    return MemoryFold(ODD_PLAN, projection, group_of=itemgetter(0)), 1.0
 
 
 def odd_range(rng: random.Random, kept: float) -> list[tuple[int, OddRow]]:
@@ -268,11 +268,11 @@ def test_differential_odd_streams_fold_as_row_by_row_with_the_head_rule() -> Non
     dropped_ever = negative_ever = 0
     for seed in range(ODD_STREAMS):
         rng = random.Random(f"odd {seed}")
-        tally, kept = odd_tally(rng)
-        naive, dropped = NaiveTally(), 0
+        memory_fold, kept = odd_memory_fold(rng)
+        naive, dropped = NaiveFold(), 0
         for number in range(rng.randint(1, 5)):
             ranges = [odd_range(rng, kept) for _ in range(rng.randint(1, 4))]
-            outcome = tally.fold(consolidated(rng, ranges))
+            outcome = memory_fold.fold(consolidated(rng, ranges))
             wanted = naive.fold(change for changes in ranges for change in changes)
             assert by_key(outcome.changelog) == wanted, f"odd stream {seed}, bundle {number}"
             dropped += outcome.counters.dropped_retractions
@@ -287,8 +287,8 @@ def test_differential_a_range_cut_in_two_gives_the_same_bundle() -> None:
     """More, smaller map tasks for the same records change nothing."""
     for seed in range(300):
         rng = random.Random(f"ranges {seed}")
-        pieces, kept = odd_tally(rng)
-        whole = Tally(ODD_PLAN, lambda row: ((row[0],), (row[1],)) if row[2] else None)
+        pieces, kept = odd_memory_fold(rng)
+        whole = MemoryFold(ODD_PLAN, lambda row: ((row[0],), (row[1],)) if row[2] else None)
         for number in range(3):
             changes = [change for _ in range(4) for change in odd_range(rng, kept)]
             at = sorted(rng.randint(0, len(changes)) for _ in range(2))

@@ -59,7 +59,7 @@ def test_a_retraction_repeats_the_last_row_of_its_key() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ((INSERT, "there", 2), "is there already"),
+        ((INSERT, "there", 2), "already exists"),
         ((DELETE, "there", 2), "the last row is 1"),
         ((BEFORE, "there", 2), "the last row is 1"),
         ((DELETE, "nowhere", 1), "the last row is None"),

@@ -57,10 +57,10 @@ def test_gather_keeps_heads_apart_and_the_first_plus_of_a_group() -> None:
     assert deltas["b",] == [-1, NEVER, [(3, 1)], -1, -1]
 
 
-def test_restore_undoes_a_head() -> None:
+def test_undo_retraction_cancels_a_head() -> None:
     program = program_of("SELECT k, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k")
     delta = program.gather([("a",)], [5], [~0], [-1])["a",]
-    program.restore(delta, 5)
+    program.undo_retraction(delta, 5)
     assert delta[0] == 0
     assert delta[3:5] == [0, 0]
     assert delta[5] == {5: 0}

@@ -8,12 +8,12 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.window_closing import Closing
-from jobs.core.rows.windows import opened, opener
+from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import BIGINT, DOUBLE, INT, STRING
@@ -32,14 +32,14 @@ class Sessions:
     def __init__(self, closing: tuple[bool, int] | None = None) -> None:
         plan = parse_query(QUERY, {"k": STRING, "v": INT, "x": DOUBLE, "at": BIGINT})
         assert plan.window is not None
-        self.open = opener(plan, plan.window)
+        self.open = window_expander(plan, plan.window)
         self.closing = None
         if closing is not None:
             final, lateness_ms = closing
             self.closing = Closing.of(plan, final=final, lateness_ms=lateness_ms)
-        projection = plain_projection(opened(plan, plan.window))
+        projection = plain_projection(with_window_columns(plan, plan.window))
         assert projection is not None
-        self.tally = Tally(plan, projection, rules=Rules(closing=self.closing))
+        self.memory_fold = MemoryFold(plan, projection, rules=Rules(closing=self.closing))
         self.watermark: int | None = None
         self.table: dict[Key, Row] = {}
         self.taken: list[Change] = []
@@ -53,11 +53,13 @@ class Sessions:
             if rows:
                 self.taken.append((weight, row))
             bundle.add(0, offset, [(weight, each) for each in rows])
-        return self._told(self.tally.fold(bundle.ranges(), watermark=self.watermark).changelog)
+        return self._told(
+            self.memory_fold.fold(bundle.consolidate(), watermark=self.watermark).changelog
+        )
 
     def advance(self, watermark: int) -> list[ChangelogRow]:
         self.watermark = watermark
-        return self._told(self.tally.pass_time(watermark=watermark).changelog)
+        return self._told(self.memory_fold.pass_time(watermark=watermark).changelog)
 
     def _told(self, changelog: list[ChangelogRow]) -> list[ChangelogRow]:
         fold_changelog(self.table, changelog)
@@ -131,9 +133,9 @@ def test_a_final_session_is_told_once_and_taken_back_when_a_row_in_time_prolongs
     assert sessions.fold(at(12, 3)) == [("-D", (0, 15, "a"), (2, 1, 1, 1.0, 2))]
     assert sessions.advance(21) == [("+I", (0, 22, "a"), (5, 3, 2, 1.0, 3))]
     assert sessions.advance(26) == []
-    assert not sessions.tally.state._groups
-    assert not sessions.tally.state._multisets
-    assert sessions.tally.state.next_timer(Clock.EVENT) is None
+    assert not sessions.memory_fold.state._groups
+    assert not sessions.memory_fold.state._multisets
+    assert sessions.memory_fold.state.next_timer(Clock.EVENT) is None
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -156,8 +158,8 @@ def test_sessions_are_those_of_the_rows_that_are_left(seed: int) -> None:
         )
     sessions.fold(*((-1, row) for row in live))
     assert sessions.table == {}
-    assert not sessions.tally.state._groups
-    assert not sessions.tally.state._multisets
+    assert not sessions.memory_fold.state._groups
+    assert not sessions.memory_fold.state._multisets
 
 
 @pytest.mark.parametrize("final", [True, False])
@@ -176,6 +178,6 @@ def test_sessions_that_close_leave_nothing_behind(final: bool, seed: int) -> Non
         watermark += random.randint(0, 15)
         sessions.advance(watermark)
     sessions.advance(2**62)
-    assert not sessions.tally.state._groups
-    assert not sessions.tally.state._multisets
-    assert sessions.tally.state.next_timer(Clock.EVENT) is None
+    assert not sessions.memory_fold.state._groups
+    assert not sessions.memory_fold.state._multisets
+    assert sessions.memory_fold.state.next_timer(Clock.EVENT) is None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from jobs.core.aggregates.present_values import Merged
+from jobs.core.aggregates.present_values import MergedValues
 from jobs.core.fold.state import (
     Group,
     MemoryState,
@@ -89,7 +89,7 @@ def test_an_extreme_reads_no_more_entries_than_it_needs() -> None:
             read.append(value)
             yield value, 1
 
-    assert Merged(stored, {9: 0}, lambda place: place).first(descending=True) == 8
+    assert MergedValues(stored, {9: 0}, lambda place: place).first(descending=True) == 8
     assert read == [9, 8]
 
 

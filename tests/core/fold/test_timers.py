@@ -10,7 +10,7 @@ from tests.support.examples import examples
 
 
 def fired(queue: TimerQueue, time: int) -> list[Timer]:
-    return list(queue.due(time))
+    return list(queue.pop_due(time))
 
 
 def test_what_is_due_fires_in_the_order_of_time() -> None:
@@ -37,7 +37,7 @@ def test_a_timer_registered_while_others_fire_fires_in_its_place() -> None:
     queue.register(10, "first")
     queue.register(30, "last")
     seen = []
-    for timer in queue.due(30):
+    for timer in queue.pop_due(30):
         seen.append(timer)
         if timer.key == "first":
             queue.register(20, "between")
@@ -71,7 +71,7 @@ def test_a_timer_deleted_while_others_fire_does_not_fire() -> None:
     queue.register(10, "a")
     queue.register(20, "b")
     seen = []
-    for timer in queue.due(20):
+    for timer in queue.pop_due(20):
         seen.append(timer.key)
         queue.delete(20, "b")
     assert seen == ["a"]
@@ -89,7 +89,7 @@ def test_a_snapshot_fires_as_the_queue_would(
     queue = TimerQueue()
     for registers, time, key in history:
         (queue.register if registers else queue.delete)(time, key)
-    restored = TimerQueue.restored(queue.snapshot(), queue.time)
+    restored = TimerQueue.restore(queue.snapshot(), queue.time)
     first, second = fired(queue, until), fired(restored, until)
     assert first == second
     assert [timer.time for timer in first] == sorted(timer.time for timer in first)

@@ -9,14 +9,14 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import ChangelogRow
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
 from jobs.core.fold.rules import Rules
 from jobs.core.fold.state import Key
 from jobs.core.fold.timers import Clock
 from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.windows import opened, opener
+from jobs.core.rows.windows import window_expander, with_window_columns
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import BIGINT, INT, STRING
@@ -33,14 +33,14 @@ class Windows:
     def __init__(self, *, final: bool, lateness_ms: int = 0) -> None:
         plan = parse_query(QUERY, {"k": STRING, "v": INT, "at": BIGINT})
         assert plan.window is not None
-        self.plan: Plan = opened(plan, plan.window)
+        self.plan: Plan = with_window_columns(plan, plan.window)
         projection = plain_projection(self.plan)
         closing = Closing.of(plan, final=final, lateness_ms=lateness_ms)
         assert projection is not None
         assert closing is not None
         self.closing = closing
-        self.open = opener(plan, plan.window)
-        self.tally = Tally(self.plan, projection, rules=Rules(closing=closing))
+        self.open = window_expander(plan, plan.window)
+        self.memory_fold = MemoryFold(self.plan, projection, rules=Rules(closing=closing))
         self.watermark: int | None = None
         self.late_rows = 0
 
@@ -50,18 +50,18 @@ class Windows:
             rows = self.closing.still_open(self.open(row), self.watermark)
             self.late_rows += not rows
             bundle.add(0, offset, [(weight, each) for each in rows])
-        return self.tally.fold(bundle.ranges(), watermark=self.watermark).changelog
+        return self.memory_fold.fold(bundle.consolidate(), watermark=self.watermark).changelog
 
     def advance(self, watermark: int) -> list[ChangelogRow]:
         self.watermark = watermark
-        return self.tally.pass_time(watermark=watermark).changelog
+        return self.memory_fold.pass_time(watermark=watermark).changelog
 
 
 def test_a_closed_window_is_forgotten_without_a_word() -> None:
     windows = Windows(final=False)
     assert windows.fold((1, ("a", 1, 500)), (1, ("a", 2, 500)), (-1, ("a", 9, 500)))
     keys: list[Key] = [("a", -1_000, 1_000), ("a", 0, 2_000)]
-    state = windows.tally.state
+    state = windows.memory_fold.state
     assert windows.advance(998) == []
     assert None not in state.groups(keys)
     assert windows.advance(999) == []
@@ -119,11 +119,11 @@ def test_what_is_told_is_well_formed_and_the_state_ends_empty(final: bool, seed:
         checked(table, windows.fold(*changes))
         watermark += random.randint(0, 800)
         checked(table, windows.advance(watermark))
-        assert not windows.tally.state.due(Clock.EVENT, watermark)
+        assert not windows.memory_fold.state.due(Clock.EVENT, watermark)
     windows.advance(2**63 - 1)
-    assert windows.tally.state.next_timer(Clock.EVENT) is None
-    assert not windows.tally.state._groups
-    assert not windows.tally.state._multisets
+    assert windows.memory_fold.state.next_timer(Clock.EVENT) is None
+    assert not windows.memory_fold.state._groups
+    assert not windows.memory_fold.state._multisets
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_is_told_is_well_formed_and_the_state_ends_empty(final: bool, seed:
 def test_a_column_of_times_is_judged_as_its_rows_are(window: str) -> None:
     plan = parse_query(f"SELECT COUNT(*) AS n FROM t GROUP BY {window}", {"at": BIGINT})
     assert plan.window is not None
-    open_row = opener(plan, plan.window)
+    open_row = window_expander(plan, plan.window)
     for lateness_ms in (0, 6):
         closing = Closing.of(plan, final=False, lateness_ms=lateness_ms)
         assert closing is not None

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.formats.canal import CanalDecoder
-from jobs.core.formats.canal_batch import PlainMessages
-from jobs.core.formats.ddl import lost_columns
+from jobs.core.formats.canal_batch import CanalBatch
+from jobs.core.formats.ddl import find_lost_columns
 from jobs.core.formats.row_fields import Memo
 from jobs.core.formats.table_filter import FILTERED
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.values.json_text import too_deep
+from jobs.core.values.json_text import is_too_deep
 from schemas import limits
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
@@ -40,18 +40,18 @@ def decoder(**options: Any) -> CanalDecoder:
 
 
 def decode(value: bytes | None, **options: Any) -> Decoded:
-    """All ways at once: whatever the fast ones say, the exact one says as well."""
+    """Decode in every way, and check that all ways agree."""
     made = decoder(**options)
     decoded = made.decode(value)
     assert decoded == made.explain(value)
-    plain = made.together([value])
+    plain = made.decode_batch([value])
     if plain is not None:
         assert decoded == (FILTERED if plain.filtered else as_changes(plain))
     return decoded
 
 
-def as_changes(plain: PlainMessages) -> Changes:
-    """Of one message that is plain."""
+def as_changes(plain: CanalBatch) -> Changes:
+    """Return the changes of a batch with one message."""
     return Changes(plain.changes(), *plain.es, *plain.ts)
 
 
@@ -172,7 +172,7 @@ def test_a_declared_column_absent_from_data_is_gone() -> None:
     for row in ({"id": "1", "name": "a"}, {"name": "a", "cnt": "3"}):
         decoded = decode(message(data=[ROW, row]))
         absent = next(iter({"id", "cnt"} - row.keys()))
-        assert decoded == ColumnGone(absent, f"$.data[1].{absent} is absent from the message")
+        assert decoded == ColumnGone(absent, f"$.data[1].{absent} is missing in the message")
 
 
 def test_a_declared_column_absent_from_data_is_null_where_the_job_goes_on() -> None:
@@ -229,7 +229,7 @@ def test_transaction_and_heartbeat_messages_are_skipped() -> None:
 def test_ddl_tells_which_columns_it_takes_away(
     sql: str, lost: list[tuple[str, str | None]]
 ) -> None:
-    assert list(lost_columns(sql)) == lost
+    assert list(find_lost_columns(sql)) == lost
 
 
 def test_ddl_that_takes_a_declared_column_away_says_so() -> None:
@@ -275,7 +275,7 @@ def test_a_wrong_regex_is_an_error_of_the_source() -> None:
     "name", ["a" * 30 + "!", "a" * 100_000 + "!", r"\ud800", r"a\n", r"a\u0000"]
 )
 def test_no_name_of_a_table_holds_up_its_pattern(name: str) -> None:
-    """The pattern's ways to split so many letters would outlast the test's time limit."""
+    """With backtracking, this pattern would exceed the time limit of the test."""
     made = decoder(database="(a|aa)+", table="(a+)+$")
     for place in ("database", "table"):
         filtered = message(**{"database": "a", "table": "a", place: "NAME"})
@@ -339,7 +339,7 @@ def test_a_reason_is_short_and_printable_whatever_the_message_holds() -> None:
 
 
 def test_a_giant_is_rejected_by_its_size_before_it_is_parsed() -> None:
-    assert "101 bytes; at most 100" in rejection(b"x" * 101, bytes_max=100).reason
+    assert "101 bytes; the limit is 100" in rejection(b"x" * 101, bytes_max=100).reason
     assert changes(message().ljust(200), bytes_max=200)
     assert "bytes" in rejection(b"{" * (limits.MESSAGE_BYTES_MAX + 1)).reason
 
@@ -500,7 +500,7 @@ def test_no_bytes_ever_raise(noise: bytes, data: st.DataObject, made: CanalDecod
 
 
 def test_a_depth_of_one_too_many_is_seen_among_neighbours_as_deep_as_may_be() -> None:
-    """Each level has a neighbour that reaches to the limit: no run of brackets ever tells."""
+    """Each level has a neighbour at the limit, so there is no long run of brackets."""
 
     def spine(levels: int) -> bytes:
         inner = b"1"
@@ -509,5 +509,5 @@ def test_a_depth_of_one_too_many_is_seen_among_neighbours_as_deep_as_may_be() ->
             inner = b"[%b%b,%b]" % (b"[" * beside, b"]" * beside, inner)
         return inner.replace(b"[,", b"[") + b" " * limits.SHORT_MESSAGE_BYTES_MAX
 
-    assert not too_deep(spine(limits.MESSAGE_DEPTH_MAX))
-    assert too_deep(spine(limits.MESSAGE_DEPTH_MAX + 1))
+    assert not is_too_deep(spine(limits.MESSAGE_DEPTH_MAX))
+    assert is_too_deep(spine(limits.MESSAGE_DEPTH_MAX + 1))

@@ -1,4 +1,4 @@
-"""Many messages at once say what they say one by one, or nothing at all."""
+"""A batch has the same changes as its messages one by one, or is None."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.formats.canal import CanalDecoder
-from jobs.core.formats.canal_batch import PlainMessages
+from jobs.core.formats.canal_batch import CanalBatch
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Filtered
 from schemas import limits
@@ -66,7 +66,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 
 def one_by_one(made: CanalDecoder, values: list[bytes]) -> tuple[int, list[Changes]]:
-    """How many were filtered, and the changes of the others."""
+    """Return the number of filtered messages, and the changes of the others."""
     found = [made.decode(value) for value in values]
     changes = [each for each in found if isinstance(each, Changes)]
     assert len(changes) + found.count(Filtered()) == len(found)
@@ -74,7 +74,7 @@ def one_by_one(made: CanalDecoder, values: list[bytes]) -> tuple[int, list[Chang
 
 
 def must_say_the_same(made: CanalDecoder, values: list[bytes]) -> None:
-    plain = made.together(values)
+    plain = made.decode_batch(values)
     assert plain is not None
     filtered, changes = one_by_one(made, values)
     assert (plain.filtered, plain.count) == (filtered, len(changes))
@@ -124,19 +124,19 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_with_an_odd_message_among_them_they_are_decoded_one_by_one(odd: bytes) -> None:
     made = decoder()
-    assert made.together([message(), odd, message()]) is None
-    assert made.together([message(), message()]) is not None
+    assert made.decode_batch([message(), odd, message()]) is None
+    assert made.decode_batch([message(), message()]) is not None
 
 
 def test_no_message_makes_no_rows() -> None:
-    plain = decoder().together([])
-    assert isinstance(plain, PlainMessages)
+    plain = decoder().decode_batch([])
+    assert isinstance(plain, CanalBatch)
     assert (plain.count, plain.filtered, plain.changes()) == (0, 0, [])
 
 
 def test_of_columns_that_no_query_uses_only_the_text_is_checked() -> None:
     made = CanalDecoder(COLUMNS, ())
-    plain = made.together([message(), message(type="UPDATE", old=[{"cnt": "4"}])])
+    plain = made.decode_batch([message(), message(type="UPDATE", old=[{"cnt": "4"}])])
     assert plain is not None
     assert plain.changes() == [(1, ()), (-1, ()), (1, ())]
-    assert made.together([message(data=[ROW | {"price": "dear"}])]) is None
+    assert made.decode_batch([message(data=[ROW | {"price": "dear"}])]) is None

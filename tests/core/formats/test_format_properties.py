@@ -1,4 +1,4 @@
-"""What holds for any bytes and any values, in every format."""
+"""Properties of every format, for any bytes and any values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Messages of every format and the signed rows that they are, as data files that a reader can
-check by eye; each runs the fast way, the exact way, and through a decoder that has travelled."""
+"""Messages of every format and their signed rows, in data files that people can check.
+
+Each is decoded fast, exactly, and by a decoder that was pickled."""
 
 from __future__ import annotations
 
@@ -44,8 +45,9 @@ class Vector:
 
 
 def vectors_of(path: Path) -> Iterator[Vector]:
-    """Blocks parted by blank lines: a name, `message:`, `key:`, and what becomes of them.
-    `columns:` and `rules:` hold from there on."""
+    """Parse blocks between blank lines: a name, `message:`, `key:`, and the expected outcome.
+
+    `columns:` and `rules:` apply to all blocks after them."""
     columns: tuple[Column, ...] = ()
     rules: dict[str, Any] = {}
     for block in path.read_text().split("\n\n"):
@@ -98,7 +100,7 @@ def ways(decoder: MessageDecoder, vector: Vector) -> Iterator[Decoded]:
 
 
 def told(decoded: Decoded, vector: Vector) -> list[str]:
-    """An outcome in the words of the data files, as far as the expected lines speak of it."""
+    """Return an outcome as lines of a data file, limited to what is expected."""
     if isinstance(decoded, Changes):
         render = [renderer(column.type) for column in vector.columns]
         lines = []
@@ -126,12 +128,12 @@ def test_every_format_but_canal_has_vectors_here() -> None:
 
 @pytest.mark.parametrize("name", ["changelog-json", "upsert-json"])
 def test_a_format_without_tables_has_no_filter(name: str) -> None:
-    with pytest.raises(ValueError, match="no database and no table"):
+    with pytest.raises(ValueError, match="no database or table"):
         MessageRules(name, table="t").decoder((), ())
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown format 'avro'; known: canal-json"):
+    with pytest.raises(ValueError, match="unknown format 'avro'; use one of canal-json"):
         MessageRules("avro").decoder((), ())
     with pytest.raises(ValueError, match="upsert-json needs a primary key"):
         MessageRules("upsert-json").decoder((), ())

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from jobs.core.fold.fold import fold
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.fold import FoldContext, fold
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import MemoryState
-from jobs.core.job.evolution import Carried, Planned, Reshaped, compared, evolution
+from jobs.core.job.evolution import (
+    GroupConverter,
+    Planned,
+    RowConverter,
+    compare_jobs,
+    compare_plans,
+)
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
@@ -51,10 +57,10 @@ def plan(select: str, rest: str = "GROUP BY k", where: str = "") -> Plan:
 )
 def test_the_kept_state_gives_what_a_recomputation_gives(old: str, new: str) -> None:
     before, after = plan(old), plan(new)
-    found = evolution(before, after, closes=False)
+    found = compare_plans(before, after, closes=False)
     assert found.continues, found.reasons
     random, rows = Random(f"{old}{new}"), list[Row]()
-    tallies = [_tally(each) for each in (before, after)]
+    memory_folds = [_memory_fold(each) for each in (before, after)]
     for _ in range(12):
         changes: list[tuple[int, Row]] = []
         for _ in range(6):
@@ -65,20 +71,20 @@ def test_the_kept_state_gives_what_a_recomputation_gives(old: str, new: str) -> 
                 row = (random.choice("abc"), random.choice([None, 1, 2, 3]), x)
                 rows.append(row)
                 changes.append((1, row))
-        for tally, used in zip(tallies, (before, after), strict=True):
+        for memory_fold, used in zip(memory_folds, (before, after), strict=True):
             bundle = Bundle()
             places = [list(COLUMNS).index(column.name) for column in used.used]
             bundle.add(0, 0, [(sign, tuple(row[p] for p in places)) for sign, row in changes])
-            tally.fold(bundle.ranges())
-    kept, wanted = tallies[0].state, tallies[1].state
-    carried = Carried(Program(before), Program(after), found.sources)
+            memory_fold.fold(bundle.consolidate())
+    kept, wanted = memory_folds[0].state, memory_folds[1].state
+    carried = GroupConverter(Program(before), Program(after), found.sources)
     deltas = {}
     for key, group in kept._groups.items():
         entries = {argument: kept.entries(argument, key) for argument in Program(before).multisets}
         deltas[key] = carried.delta(key, group, entries)
     made = MemoryState()
     order = encoder((STRING,))
-    made.apply(fold(Program(after), MemoryState(), deltas, order=order).upserts)
+    made.apply(fold(Program(after), MemoryState(), deltas, FoldContext(order)).upserts)
     assert repr(sorted(made._groups.items())) == repr(sorted(wanted._groups.items()))
     for key in made._groups:
         for argument in Program(after).multisets:
@@ -86,17 +92,17 @@ def test_the_kept_state_gives_what_a_recomputation_gives(old: str, new: str) -> 
             assert repr(found_entries) == repr(wanted.entries(argument, key))
 
 
-def _tally(of: Plan) -> Tally:
+def _memory_fold(of: Plan) -> MemoryFold:
     projection = plain_projection(of)
     assert projection is not None
-    return Tally(of, projection)
+    return MemoryFold(of, projection)
 
 
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (plan("SUM(v) AS s", where="WHERE v > 1"), "WHERE is another"),
-        (plan("SUM(v) AS s", rest="GROUP BY k, x"), "GROUP BY is another"),
+        (plan("SUM(v) AS s", where="WHERE v > 1"), "WHERE changed"),
+        (plan("SUM(v) AS s", rest="GROUP BY k, x"), "GROUP BY changed"),
         (plan("SUM(x) AS sx"), "SUM(x) is over values that no aggregate of the old query is over"),
         (plan("MAX(v) AS m"), "MAX(v) needs all values of v, which are not kept"),
         (plan("VAR_POP(v) AS p"), "VAR_POP(v) needs more than is kept of v"),
@@ -105,7 +111,7 @@ def _tally(of: Plan) -> Tally:
     ],
 )
 def test_what_cannot_be_answered_is_told_with_the_reason(new: Plan, reason: str | None) -> None:
-    found = evolution(plan("SUM(v) AS s"), new, closes=False)
+    found = compare_plans(plan("SUM(v) AS s"), new, closes=False)
     assert found.continues is (reason is None)
     told = (*found.reasons, *found.fixed)
     assert reason is None or any(each.startswith(reason) for each in told)
@@ -113,16 +119,16 @@ def test_what_cannot_be_answered_is_told_with_the_reason(new: Plan, reason: str 
 
 def test_windows_that_close_keep_results_only() -> None:
     old, new = plan("MAX(v) AS m"), plan("MAX(v) AS m, MIN(v) AS low")
-    assert evolution(old, new, closes=False).continues
-    assert not evolution(old, new, closes=True).continues
-    assert evolution(old, old, closes=True).continues
+    assert compare_plans(old, new, closes=False).continues
+    assert not compare_plans(old, new, closes=True).continues
+    assert compare_plans(old, old, closes=True).continues
 
 
 def test_a_new_column_was_null_and_one_that_is_gone_is_left_out() -> None:
     old, new = plan("SUM(v) AS s, MAX(v) AS m"), plan("COUNT(v) AS n, MAX(v) AS m")
-    found = evolution(old, new, closes=False)
+    found = compare_plans(old, new, closes=False)
     assert (found.added, found.dropped) == (("n",), ("s",))
-    assert Reshaped(old, new).row((10, 4)) == (None, 4)
+    assert RowConverter(old, new).row((10, 4)) == (None, 4)
 
 
 def test_what_would_be_another_job_is_not_even_read_again() -> None:
@@ -131,21 +137,21 @@ def test_what_would_be_another_job_is_not_even_read_again() -> None:
         return Planned(spec, plan_of(spec))
 
     old, newest = planned(), epoch_row(3)
-    assert compared(old, planned(), newest).continues
+    assert compare_jobs(old, planned(), newest).continues
     other_rows = planned(query="SELECT k, SUM(v) AS s FROM t WHERE v > 1 GROUP BY k")
-    found = compared(old, other_rows, newest)
+    found = compare_jobs(old, other_rows, newest)
     assert (found.continues, found.replays, found.begins) == (False, True, False)
     groups = {"query": "SELECT v, COUNT(*) AS n FROM t GROUP BY v"}
-    found = compared(old, planned(**groups), newest)
+    found = compare_jobs(old, planned(**groups), newest)
     assert not found.replays
     assert "give sink.topic another name" in found.fixed[0]
-    found = compared(old, planned(**groups, sink={"topic": "out-2"}), newest)
+    found = compare_jobs(old, planned(**groups, sink={"topic": "out-2"}), newest)
     assert (found.continues, found.replays, found.begins) == (False, True, True)
     for changed, word in (
         ({"state": {"buckets": 8}}, "state.buckets is fixed"),
-        ({"source": {"topic": "u"}}, "source.topic is another"),
+        ({"source": {"topic": "u"}}, "source.topic changed"),
         ({"query": "SELECT k, MAX(k) AS s FROM t GROUP BY k"}, "column s was BIGINT"),
     ):
-        found = compared(old, planned(**changed), newest)
+        found = compare_jobs(old, planned(**changed), newest)
         assert not found.replays
         assert found.fixed[0].startswith(word)

@@ -1,6 +1,6 @@
-"""A group's bucket never changes: not with a release, a machine or an engine.
+"""The bucket of a group never changes, with no release, machine or engine.
 
-The bytes are written out here, so that another engine can be held against them.
+The expected bytes are literals, so that another engine can be compared with them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_bucket_is_the_crc_of_the_groups_text(
 
 
 def test_the_crc_is_the_one_of_zip_and_spark() -> None:
-    """The check value that its definition gives for "123456789"."""
+    """The definition of CRC-32 gives this check value for "123456789"."""
     assert zlib.crc32(b"123456789") == 0xCBF43926
     assert bucket_of(("a",), [SqlType.parse("STRING")], 4_096) == 0x62777270 % 4_096
 

@@ -1,4 +1,4 @@
-"""The formats of the published changelog: what is written for each op, and what all records say."""
+"""The formats of the published changelog: the records of each op, and their shared values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTS = {
 
 
 def record(publish_format: PublishFormat) -> dict[str, object]:
-    parts = publish_format.filled(FACTS)
+    parts = publish_format.fill(FACTS)
     text = "".join(PARTS[part] if isinstance(part, Slot) else part for part in parts)
     value = json.loads(text)
     assert isinstance(value, dict)

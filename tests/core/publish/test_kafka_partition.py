@@ -1,4 +1,4 @@
-"""Keys go to the partitions that Java's producer would choose."""
+"""A key has the partition that Java's producer computes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from jobs.core.publish.kafka_partition import murmur2, partition_of
 
-# From Kafka's own UtilsTest.testMurmur2, where they are signed.
+# From Kafka's UtilsTest.testMurmur2, which has signed numbers.
 JAVA = {
     "21": -973932308,
     "foobar": -790332482,

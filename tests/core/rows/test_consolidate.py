@@ -1,8 +1,8 @@
-"""Consolidation: what a range ships is enough, and no more than that."""
+"""Consolidation: the weighted rows of a range suffice, and none of them is redundant."""
 
 from __future__ import annotations
 
-from jobs.core.rows.consolidate import RUNNING_BITS, Consolidation, plain_group
+from jobs.core.rows.consolidate import RUNNING_BITS, Consolidation, group_reader
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
@@ -14,7 +14,7 @@ TYPES = {"k": SqlType.parse("STRING"), "v": SqlType.parse("STRING")}
 def shipped(*changes: tuple[int, Row], ordinal: int = 0) -> list[tuple[Row, int, int]]:
     consolidation = Consolidation(ordinal)
     consolidation.add(changes)
-    return list(zip(*consolidation.weighted(), strict=True))
+    return list(zip(*consolidation.consolidate(), strict=True))
 
 
 def test_equal_rows_add_up_and_a_retraction_before_its_own_accumulate_goes_alone() -> None:
@@ -44,7 +44,7 @@ def test_messages_continue_each_other() -> None:
     for change in changes:
         several.add([change])
     several.add([])
-    assert one.weighted() == several.weighted()
+    assert one.consolidate() == several.consolidate()
     assert one.changes == several.changes == len(changes)
 
 
@@ -52,31 +52,31 @@ def test_a_row_of_weight_0_stays_behind_once_its_group_is_known_to_live() -> Non
     consolidation = Consolidation(0)
     first, later, other = ("a", 1), ("a", 2), ("b", 1)
     consolidation.add([(1, first), (-1, first), (1, later), (-1, later), (1, other), (-1, other)])
-    rows, positions, weights = consolidation.weighted(lambda row: row[0])
+    rows, positions, weights = consolidation.consolidate(lambda row: row[0])
     assert (rows, positions, weights) == ([first, other], [0, 4], [0, 0])
 
 
 def test_heads_are_shipped_whatever_is_known_of_their_group() -> None:
     consolidation = Consolidation(0)
     consolidation.add([(1, ("a", 1)), (-1, ("a", 2)), (-1, ("b", 2))])
-    rows, _, _ = consolidation.weighted(lambda row: row[0])
+    rows, _, _ = consolidation.consolidate(lambda row: row[0])
     assert rows == [("a", 1), ("a", 2), ("b", 2)]
 
 
 def test_a_group_is_read_off_the_row_where_nothing_stands_between() -> None:
-    by_key = plain_group(parse_query("SELECT k, MAX(v) AS top FROM t GROUP BY k", TYPES))
+    by_key = group_reader(parse_query("SELECT k, MAX(v) AS top FROM t GROUP BY k", TYPES))
     assert by_key is not None
     assert by_key(("a", "1")) == by_key(("a", "2")) != by_key(("b", "1"))
-    everything = plain_group(parse_query("SELECT MAX(v) AS top FROM t", TYPES))
+    everything = group_reader(parse_query("SELECT MAX(v) AS top FROM t", TYPES))
     assert everything is not None
     assert everything(("1",)) == everything(("2",))
 
 
 def test_no_row_stays_behind_where_a_where_or_an_expression_has_to_see_it() -> None:
-    """A row of weight 0 whose expression fails sends its messages to quarantine all the same."""
+    """A row of weight 0 whose expression fails still sends its messages to quarantine."""
     for sql in (
         "SELECT k, COUNT(*) AS n FROM t WHERE v = '1' GROUP BY k",
         "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
         "SELECT u, COUNT(*) AS n FROM (SELECT UPPER(k) AS u FROM t) GROUP BY u",
     ):
-        assert plain_group(parse_query(sql, TYPES)) is None
+        assert group_reader(parse_query(sql, TYPES)) is None

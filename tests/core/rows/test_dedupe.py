@@ -1,4 +1,4 @@
-"""Last images and what follows from them, against plain dictionaries."""
+"""Last images and derived changes, compared with plain dictionaries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.dedupe import (
-    Derived,
+    DerivedChanges,
     Key,
     LastImages,
-    derived,
-    key_places,
+    derive_changes,
+    find_latest,
+    key_indexes,
     key_reader,
-    latest,
-    standing,
+    unpack_summary,
 )
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row
@@ -42,7 +42,7 @@ def plan(*primary_key: str) -> Plan:
 PLAN = plan("id")
 USED = len(PLAN.used)
 
-# Of rows (name, cnt, id), because the query uses name and cnt.
+# Rows are (name, cnt, id), because the query uses name and cnt.
 IDS = st.integers(0, 4)
 ROWS = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), IDS)
 CHANGES = st.lists(st.tuples(st.sampled_from([1, -1]), ROWS), max_size=40)
@@ -50,7 +50,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from([1, -1]), ROWS), max_size=40)
 
 def test_a_job_keeps_what_its_query_uses_and_the_key() -> None:
     assert [column.name for column in PLAN.image] == ["name", "cnt", "id"]
-    assert key_places(PLAN) == (2,)
+    assert key_indexes(PLAN) == (2,)
     assert key_reader(PLAN)(("a", 3, 7)) == (7,)
     two = plan("cnt", "shop")
     assert [column.name for column in two.image] == ["name", "cnt", "shop"]
@@ -67,30 +67,30 @@ def test_without_dedupe_a_plan_is_what_it_was() -> None:
 
 
 def shipped(changes: Sequence[Change], ordinal: int = 0) -> list[tuple[Key, Row, int, int]]:
-    """What a map task sends of a range."""
+    """Return the rows that a map task sends for a range."""
     key_of = key_reader(PLAN)
     numbers: dict[Key, int] = {}
     keys = [numbers.setdefault(key_of(row), len(numbers)) for _, row in changes]
     signs = np.array([sign for sign, _ in changes], np.int64)
-    found = latest(np.array(keys, np.int64), signs)
+    found = find_latest(np.array(keys, np.int64), signs)
     return [
         (key_of(changes[place][1]), changes[place][1], (ordinal << 40) + place, packed)
-        for place, packed in zip(found.places.tolist(), found.standing.tolist(), strict=True)
+        for place, packed in zip(found.indexes.tolist(), found.standing.tolist(), strict=True)
     ]
 
 
 @dataclass
 class Stage:
-    """The stage over epochs: images as the state, folded rows as what comes out."""
+    """The stage over several epochs: images are its state, rows to fold its output."""
 
     images: dict[Key, Row] = field(default_factory=dict)
     folded: Counter[Row] = field(default_factory=Counter)
-    told: list[Derived] = field(default_factory=list)
+    told: list[DerivedChanges] = field(default_factory=list)
 
-    def epoch(self, *ranges: Sequence[Change]) -> Derived:
+    def epoch(self, *ranges: Sequence[Change]) -> DerivedChanges:
         sent = [each for n, changes in enumerate(ranges) for each in shipped(changes, n)]
         before = dict(self.images)
-        found = derived(reversed(sent), lambda keys: [before.get(key) for key in keys], USED)
+        found = derive_changes(reversed(sent), lambda keys: [before.get(key) for key in keys], USED)
         for key, image in found.images:
             if image is None:
                 del self.images[key]
@@ -103,7 +103,7 @@ class Stage:
 
 
 def live(changes: Sequence[Change]) -> dict[Key, Row]:
-    """The rule in its shortest form."""
+    """Return the expected rows, by the rule in its shortest form."""
     rows: dict[Key, Row] = {}
     for sign, row in changes:
         if sign > 0:
@@ -137,7 +137,7 @@ def test_a_range_ships_the_last_change_of_each_key(changes: list[Change]) -> Non
         place, (sign, last) = by_key[key][-1]
         first_sign = by_key[key][0][1][0]
         assert (row, position) == (last, place)
-        assert standing(packed) == (sign, len(by_key[key]), first_sign < 0)
+        assert unpack_summary(packed) == (sign, len(by_key[key]), first_sign < 0)
 
 
 def test_a_range_without_rows_ships_nothing() -> None:
@@ -179,7 +179,7 @@ def test_ranges_count_in_their_order(changes: list[Change], cuts: list[int]) -> 
 def test_a_part_told_again_changes_nothing_in_the_end(
     changes: list[Change], since: int, until: int
 ) -> None:
-    """As a source does that goes back to its last acknowledged place."""
+    """A source repeats all changes after its last acknowledged one."""
     until = min(until, len(changes))
     since = min(since, until)
     stage = Stage()
@@ -244,7 +244,7 @@ def test_one_by_one_in_memory_is_the_same(changes: list[Change]) -> None:
     assert images.duplicates == sum(found.duplicates for found in stage.told)
 
 
-# --- by eye ---------------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------
 
 
 def test_an_update_without_the_row_before_takes_back_the_image_that_is_kept() -> None:

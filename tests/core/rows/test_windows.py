@@ -1,4 +1,4 @@
-"""Windows: which of them a row is in."""
+"""Windows of a row, and the plan over rows with their windows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jobs.core.rows.windows import (
     START,
     WINDOWS_FROM_MS,
     WINDOWS_TO_MS,
-    opened,
-    opener,
-    starts,
+    window_expander,
+    window_starts,
+    with_window_columns,
 )
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.select import parse_query
@@ -44,46 +44,46 @@ def hop(slide: int, size: int) -> Window:
 
 
 def test_a_window_begins_at_a_multiple_of_its_length_since_1970() -> None:
-    assert list(starts(tumble(60_000), 0)) == [0]
-    assert list(starts(tumble(60_000), 59_999)) == [0]
-    assert list(starts(tumble(60_000), 60_000)) == [60_000]
-    assert list(starts(tumble(7), 1_700_000_000_003)) == [1_700_000_000_003 // 7 * 7]
+    assert list(window_starts(tumble(60_000), 0)) == [0]
+    assert list(window_starts(tumble(60_000), 59_999)) == [0]
+    assert list(window_starts(tumble(60_000), 60_000)) == [60_000]
+    assert list(window_starts(tumble(7), 1_700_000_000_003)) == [1_700_000_000_003 // 7 * 7]
 
 
 def test_a_time_before_1970_is_in_the_window_that_began_before_it() -> None:
-    assert list(starts(tumble(60_000), -1)) == [-60_000]
-    assert list(starts(tumble(60_000), -60_000)) == [-60_000]
-    assert list(starts(tumble(60_000), -60_001)) == [-120_000]
-    assert list(starts(hop(5, 10), -1)) == [-10, -5]
+    assert list(window_starts(tumble(60_000), -1)) == [-60_000]
+    assert list(window_starts(tumble(60_000), -60_000)) == [-60_000]
+    assert list(window_starts(tumble(60_000), -60_001)) == [-120_000]
+    assert list(window_starts(hop(5, 10), -1)) == [-10, -5]
 
 
 def test_a_hopping_row_is_in_every_window_that_holds_it() -> None:
-    assert list(starts(hop(5, 10), 7)) == [0, 5]
-    assert list(starts(hop(5, 10), 5)) == [0, 5]
-    assert list(starts(hop(5, 10), 4)) == [-5, 0]
-    assert list(starts(hop(10, 10), 7)) == list(starts(tumble(10), 7))
+    assert list(window_starts(hop(5, 10), 7)) == [0, 5]
+    assert list(window_starts(hop(5, 10), 5)) == [0, 5]
+    assert list(window_starts(hop(5, 10), 4)) == [-5, 0]
+    assert list(window_starts(hop(10, 10), 7)) == list(window_starts(tumble(10), 7))
 
 
 @given(windows, times)
 def test_every_row_is_in_exactly_as_many_windows_as_slides_fit(window: Window, time: int) -> None:
-    found = starts(window, time)
-    assert len(found) == window.of_a_row
+    found = window_starts(window, time)
+    assert len(found) == window.windows_per_row
     assert all(start <= time < start + window.size_ms for start in found)
     assert all(start % window.slide_ms == 0 for start in found)
-    # One earlier and one later: they do not hold the time any more.
+    # The windows before and after do not contain the time.
     assert found[0] - window.slide_ms + window.size_ms <= time < found[-1] + window.slide_ms
 
 
 def test_windows_beyond_the_years_that_there_are_do_not_exist() -> None:
-    assert list(starts(tumble(60_000), WINDOWS_FROM_MS)) == [WINDOWS_FROM_MS]
-    last = WINDOWS_TO_MS + 1 - 60_000  # it would end where the year 10000 begins
-    assert list(starts(tumble(60_000), last - 1)) == [last - 60_000]
-    assert not starts(tumble(60_000), last)
-    assert not starts(tumble(60_000), WINDOWS_FROM_MS - 1)
-    assert not starts(tumble(60_000), WINDOWS_TO_MS)
-    assert not starts(hop(30_000, 60_000), WINDOWS_FROM_MS)
-    assert not starts(hop(30_000, 60_000), WINDOWS_TO_MS - 1)
-    assert not starts(tumble(1_000), 2**63 - 1)
+    assert list(window_starts(tumble(60_000), WINDOWS_FROM_MS)) == [WINDOWS_FROM_MS]
+    last = WINDOWS_TO_MS + 1 - 60_000  # it would end in the year 10000
+    assert list(window_starts(tumble(60_000), last - 1)) == [last - 60_000]
+    assert not window_starts(tumble(60_000), last)
+    assert not window_starts(tumble(60_000), WINDOWS_FROM_MS - 1)
+    assert not window_starts(tumble(60_000), WINDOWS_TO_MS)
+    assert not window_starts(hop(30_000, 60_000), WINDOWS_FROM_MS)
+    assert not window_starts(hop(30_000, 60_000), WINDOWS_TO_MS - 1)
+    assert not window_starts(tumble(1_000), 2**63 - 1)
 
 
 def test_an_opened_row_carries_a_window_of_the_kind_of_its_time() -> None:
@@ -91,18 +91,18 @@ def test_an_opened_row_carries_a_window_of_the_kind_of_its_time() -> None:
     query = f"SELECT k, COUNT(*) AS n FROM s GROUP BY k, {hop}"
     plan = parse_query(query.format("t"), COLUMNS)
     assert plan.window is not None
-    assert opener(plan, plan.window)(("a", 1_999_999)) == [
+    assert window_expander(plan, plan.window)(("a", 1_999_999)) == [
         ("a", 1_999_999, 0, 2_000_000),
         ("a", 1_999_999, 1_000_000, 3_000_000),
     ]
-    assert opener(plan, plan.window)(("a", -1)) == [
+    assert window_expander(plan, plan.window)(("a", -1)) == [
         ("a", -1, -2_000_000, 0),
         ("a", -1, -1_000_000, 1_000_000),
     ]
-    assert opener(plan, plan.window)(("a", None)) == []
+    assert window_expander(plan, plan.window)(("a", None)) == []
     plan = parse_query(query.format("b"), COLUMNS)
     assert plan.window is not None
-    assert opener(plan, plan.window)(("a", 1_999)) == [
+    assert window_expander(plan, plan.window)(("a", 1_999)) == [
         ("a", 1_999, 0, 2_000),
         ("a", 1_999, 1_000, 3_000),
     ]
@@ -115,7 +115,7 @@ def test_a_plan_over_opened_rows_knows_nothing_of_windows() -> None:
         COLUMNS,
     )
     assert plan.window is not None
-    plain = opened(plan, plan.window)
+    plain = with_window_columns(plan, plan.window)
     assert plain.window is None
     assert [column.name for column in plain.used] == ["t", "v", START, END]
     assert [expression_sql(each.expression) for each in (*plain.group, *plain.arguments)] == [
@@ -130,6 +130,6 @@ def test_a_plan_over_opened_rows_knows_nothing_of_windows() -> None:
 
 @given(windows | st.builds(tumble, st.integers(1, 10**14)), edges)
 def test_every_bound_of_a_window_can_be_read(window: Window, time: int) -> None:
-    for start in starts(window, time):
+    for start in window_starts(window, time):
         for bound in (start, start + window.size_ms):
             assert render(bound * 1_000, timestamp(3))

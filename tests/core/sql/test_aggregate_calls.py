@@ -1,4 +1,4 @@
-"""Aggregate calls: what is shared, what is refused and why, and what costs nothing."""
+"""Aggregate calls: shared arguments, costs, types, and refusals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS, SYNONYMS
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.fold.program import Program
 from jobs.core.plan.tree import Composite, Ordering, Plan
-from jobs.core.sql.printer import aggregate_shown
+from jobs.core.sql.printer import aggregate_label
 from jobs.core.sql.select import QueryError, parse_query
 from jobs.core.values.change import Row
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX, TOP_K_MAX
@@ -25,7 +25,7 @@ def plan(sql: str) -> Plan:
     return parse_query(sql, COLUMNS)
 
 
-# --- what is shared, and what it costs ------------------------------------------------------------
+# --- shared arguments, and costs ------------------------------------------------------------------
 
 
 def test_all_that_needs_the_values_of_one_argument_shares_its_multiset() -> None:
@@ -65,18 +65,19 @@ def test_one_order_of_one_value_is_one_argument() -> None:
 )
 def test_what_adds_up_keeps_no_multiset(call: str) -> None:
     program = Program(plan(f"SELECT {call} FROM t"))
-    assert program.multisets == program.looked_into == ()
+    assert program.multisets == program.scanned == ()
 
 
 def test_what_a_query_does_not_use_is_not_in_its_code() -> None:
     source = Program(plan("SELECT k, SUM(v), MAX(v), COUNT(*) FROM t GROUP BY k")).source
     assert "present" not in source
     assert "appeared" not in source
-    assert "touch_0(multiset, stored, largest, smallest):" in source
+    assert "update_multiset_0(delta, stored, largest, smallest):" in source
+    assert "] = cell_" not in source  # no entry cells
 
 
 def test_a_plan_of_before_keeps_its_fingerprint() -> None:
-    """Made when there were COUNT, SUM, AVG, MIN and MAX alone: a table knows its plan by it."""
+    """These plans are older than all other aggregates: tables know them by the fingerprint."""
     made = parse_query(
         "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
         {"name": STRING, "cnt": INT},
@@ -87,50 +88,50 @@ def test_a_plan_of_before_keeps_its_fingerprint() -> None:
 FINGERPRINT = "9963405682fa1f9a0bb0446f63ed1a54ea4bdf68636f04ad4822df4c686b03cd"
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 REFUSED = [
     ("FIRST_VALUE(v)", 8, "order of arrival", "FIRST_VALUE(x ORDER BY y)"),
     ("LAST_VALUE(v) FILTER (WHERE f)", 8, "order of arrival", "LAST_VALUE(x ORDER BY y)"),
     ("FIRST_VALUE(v) IGNORE NULLS", 8, "order of arrival", "FIRST_VALUE(x ORDER BY y)"),
-    ("LAST_VALUE(v ORDER BY n) RESPECT NULLS", 8, "leaves NULLs out", None),
-    ("APPROX_COUNT_DISTINCT(v)", 8, "a sketch cannot forget", "COUNT(DISTINCT x)"),
-    ("SUM(v ORDER BY n)", 8, "takes no ORDER BY", None),
-    ("SUM(v, n)", 8, "takes one argument", "SUM(x)"),
-    ("SUM()", 8, "takes one argument", "SUM(x)"),
-    ("SUM(DISTINCT v, n)", 8, "takes one argument", "SUM(x)"),
-    ("COUNT(v, n)", 8, "takes one argument", "COUNT(x)"),
+    ("LAST_VALUE(v ORDER BY n) RESPECT NULLS", 8, "ignores NULLs", None),
+    ("APPROX_COUNT_DISTINCT(v)", 8, "a sketch cannot remove", "COUNT(DISTINCT x)"),
+    ("SUM(v ORDER BY n)", 8, "has no ORDER BY", None),
+    ("SUM(v, n)", 8, "has one argument", "SUM(x)"),
+    ("SUM()", 8, "has one argument", "SUM(x)"),
+    ("SUM(DISTINCT v, n)", 8, "has one argument", "SUM(x)"),
+    ("COUNT(v, n)", 8, "has one argument", "COUNT(x)"),
     ("SUM(s)", 12, "needs numbers", None),
     ("STDDEV(s)", 15, "needs numbers", None),
     ("MEDIAN(f)", 15, "needs numbers", None),
     ("BOOL_AND(v)", 17, "needs a BOOLEAN", "BOOL_AND(x > 0)"),
     ("STRING_AGG(v)", 19, "needs a STRING", "CAST(x AS STRING)"),
-    ("STRING_AGG(s, v)", 22, "the separator is a string", "', '"),
-    ("STRING_AGG(s, ',', 'x')", 8, "takes two arguments", None),
-    ("STRING_AGG(DISTINCT s, ',' ORDER BY v)", 44, "order has to be that of the values", None),
-    ("ARG_MAX(s)", 8, "takes two arguments", "ARG_MAX(name, cnt)"),
-    ("ARG_MAX(s, v ORDER BY n)", 8, "takes no ORDER BY", None),
-    ("ARG_MAX(DISTINCT s, v)", 8, "says nothing", None),
-    ("MODE(DISTINCT v)", 8, "says nothing", None),
-    ("TOP_K(v)", 8, "takes two arguments", "TOP_K(cnt, 3)"),
-    ("TOP_K(v, 0)", 17, "k is a whole number", "10"),
-    ("TOP_K(v, -1)", 18, "k is a whole number", "10"),
-    (f"TOP_K(v, {TOP_K_MAX + 1})", 17, "k is a whole number", "10"),
-    ("TOP_K(v, n)", 17, "k is a whole number", "10"),
+    ("STRING_AGG(s, v)", 22, "the separator must be a string literal", "', '"),
+    ("STRING_AGG(s, ',', 'x')", 8, "has two arguments", None),
+    ("STRING_AGG(DISTINCT s, ',' ORDER BY v)", 44, "only the values themselves", None),
+    ("ARG_MAX(s)", 8, "has two arguments", "ARG_MAX(name, cnt)"),
+    ("ARG_MAX(s, v ORDER BY n)", 8, "has no ORDER BY", None),
+    ("ARG_MAX(DISTINCT s, v)", 8, "has no meaning", None),
+    ("MODE(DISTINCT v)", 8, "has no meaning", None),
+    ("TOP_K(v)", 8, "has two arguments", "TOP_K(cnt, 3)"),
+    ("TOP_K(v, 0)", 17, "k must be a literal", "10"),
+    ("TOP_K(v, -1)", 18, "k must be a literal", "10"),
+    (f"TOP_K(v, {TOP_K_MAX + 1})", 17, "k must be a literal", "10"),
+    ("TOP_K(v, n)", 17, "k must be a literal", "10"),
     ("PERCENTILE_CONT(1.5) WITHIN GROUP (ORDER BY v)", 24, "from 0 to 1", "0.95"),
     ("PERCENTILE_CONT('x') WITHIN GROUP (ORDER BY v)", 24, "from 0 to 1", "0.95"),
     ("PERCENTILE_CONT(1e-9) WITHIN GROUP (ORDER BY v)", 24, "from 0 to 1", "0.95"),
-    ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY v, n)", 55, "is of one value", None),
-    ("PERCENTILE_CONT(0.5)", 8, "takes two arguments", None),
+    ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY v, n)", 55, "has one ORDER BY expression", None),
+    ("PERCENTILE_CONT(0.5)", 8, "has two arguments", None),
     ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY s)", 52, "needs numbers", None),
-    ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY v DESC NULLS FIRST)", 52, "no NULLs", None),
-    ("PERCENTILE_DISC(v, 0.5 ORDER BY n)", 8, "takes no ORDER BY inside", None),
-    ("SUM(v) WITHIN GROUP (ORDER BY v)", 8, "takes no WITHIN GROUP", None),
-    ("STRING_AGG(s ORDER BY v) WITHIN GROUP (ORDER BY v)", 8, "takes no WITHIN GROUP", None),
-    ("UPPER(s) FILTER (WHERE f)", 8, "FILTER belongs to an aggregate", None),
-    ("UPPER(s) WITHIN GROUP (ORDER BY v)", 8, "belongs to an aggregate", None),
-    ("MAX(SUM(v))", 12, "aggregate of an aggregate", None),
-    ("STRING_AGG(s, ',' ORDER BY MAX(v))", 35, "aggregate of an aggregate", None),
+    ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY v DESC NULLS FIRST)", 52, "no NULL", None),
+    ("PERCENTILE_DISC(v, 0.5 ORDER BY n)", 8, "has no ORDER BY inside", None),
+    ("SUM(v) WITHIN GROUP (ORDER BY v)", 8, "has no WITHIN GROUP", None),
+    ("STRING_AGG(s ORDER BY v) WITHIN GROUP (ORDER BY v)", 8, "has no WITHIN GROUP", None),
+    ("UPPER(s) FILTER (WHERE f)", 8, "FILTER is only possible with an aggregate", None),
+    ("UPPER(s) WITHIN GROUP (ORDER BY v)", 8, "only possible with an aggregate", None),
+    ("MAX(SUM(v))", 12, "an aggregate inside an aggregate", None),
+    ("STRING_AGG(s, ',' ORDER BY MAX(v))", 35, "an aggregate inside an aggregate", None),
     ("SUM(v) FILTER (WHERE MAX(v) > 1)", 29, "not possible in FILTER", None),
     ("ARRAY_AGG(NULL)", 8, "NULL has no type", None),
     ("GROUP_CONCAT(s)", 8, "not supported", "STRING_AGG(x, ', ' ORDER BY x)"),
@@ -151,7 +152,7 @@ def test_a_call_that_is_not_taken_says_where_and_why(
     assert hint is None or problem.hint == hint
 
 
-# --- what is taken --------------------------------------------------------------------------------
+# --- accepted -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_a_call_has_its_type_and_is_shown_as_a_call(call: str, result: object, s
     made = plan(f"SELECT {call} AS r FROM t")
     (aggregate,) = made.aggregates
     assert aggregate.type == result
-    assert aggregate_shown(made, aggregate) == shown
+    assert aggregate_label(made, aggregate) == shown
 
 
 def test_synonyms_are_no_functions_of_their_own() -> None:
@@ -194,7 +195,7 @@ def test_synonyms_are_no_functions_of_their_own() -> None:
     assert set(SYNONYMS.values()) <= FUNCTIONS.keys()
 
 
-# --- what does not fit ----------------------------------------------------------------------------
+# --- results that do not fit ----------------------------------------------------------------------
 
 
 def folded(sql: str, rows: Sequence[Row]) -> tuple[Row, int]:
@@ -203,7 +204,7 @@ def folded(sql: str, rows: Sequence[Row]) -> tuple[Row, int]:
     assert projection is not None
     bundle = Bundle()
     bundle.add(0, 0, [(1, row) for row in rows])
-    outcome = Tally(made, projection).fold(bundle.ranges())
+    outcome = MemoryFold(made, projection).fold(bundle.consolidate())
     ((_, _, result),) = outcome.changelog
     return result, outcome.counters.misfits
 

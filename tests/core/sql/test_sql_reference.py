@@ -1,5 +1,6 @@
-"""The page about SQL is made from the tables of functions, and what it shows is taken; the examples
-of scalar functions are run by tests/edge/spark/test_function_examples.py."""
+"""docs/sql.md is generated from the tables of functions, and its examples are run.
+
+The examples of scalar functions run in tests/edge/spark/test_function_examples.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.core.aggregates import FUNCTIONS
-from jobs.core.fold.in_memory import Bundle, Tally, plain_projection
+from jobs.core.fold.in_memory import Bundle, MemoryFold, plain_projection
 from jobs.core.sql.aggregate_calls import REFUSED
 from jobs.core.sql.select import QueryError, parse_query
 from schemas.types.sql_types import BOOLEAN, INT, STRING, SqlType, timestamp
@@ -49,8 +50,8 @@ def test_an_example_gives_what_the_page_says(name: str) -> None:
     places = [list(COLUMNS).index(column.name) for column in plan.used]
     bundle = Bundle()
     bundle.add(0, 0, [(1, tuple(row[place] for place in places)) for row in ROWS])
-    ((_, _, row),) = Tally(plan, projection).fold(bundle.ranges()).changelog
-    assert repr(row) == repr((function.gives,))
+    ((_, _, row),) = MemoryFold(plan, projection).fold(bundle.consolidate()).changelog
+    assert repr(row) == repr((function.example_result,))
 
 
 @pytest.mark.parametrize("name", REFUSED)

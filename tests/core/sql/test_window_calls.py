@@ -1,12 +1,12 @@
-"""Windows in queries: what is taken and as which group columns, what is refused and where."""
+"""Windows in queries: their group columns, and the positions of refusals."""
 
 from __future__ import annotations
 
 import pytest
 
 from jobs.core.plan.tree import Column, Plan, Window
-from jobs.core.plan.walk import plan_fails
-from jobs.core.rows.consolidate import group_places
+from jobs.core.plan.walk import plan_can_fail
+from jobs.core.rows.consolidate import group_indexes
 from jobs.core.sql.printer import plan_sql
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from schemas.limits import DURATION_MS_MAX, WINDOWS_OF_A_ROW_MAX
@@ -43,19 +43,19 @@ def columns_of(made: Plan) -> list[str]:
     return [f"{each.name} {each.type}" for each in made.group]
 
 
-# --- taken ------------------------------------------------------------------------------------
+# --- accepted ---------------------------------------------------------------------------------
 
 
 def test_a_window_is_two_group_columns_whether_selected_or_not() -> None:
     made = grouped(MINUTE)
     assert made.window == Window("TUMBLE", Column("t", timestamp(3)), 60_000, 60_000)
     assert columns_of(made) == ["k STRING", "window_start TIMESTAMP(3)", "window_end TIMESTAMP(3)"]
-    assert made.hidden == ("window_start", "window_end")
+    assert made.unselected == ("window_start", "window_end")
     assert [column.name for column in made.used] == ["k", "t"]
     made = grouped(MINUTE, "window_end, k, window_start AS since, COUNT(*) AS n")
     assert made.output == ("window_end", "k", "since", "n")
     assert [each.name for each in made.group] == ["k", "since", "window_end"]
-    assert made.hidden == ()
+    assert made.unselected == ()
 
 
 def test_a_query_without_window_has_none_and_its_old_fingerprint() -> None:
@@ -67,8 +67,8 @@ def test_a_query_without_window_has_none_and_its_old_fingerprint() -> None:
 def test_hop_says_its_slide_first_as_in_flink() -> None:
     made = grouped("HOP(t, INTERVAL '30' SECOND, INTERVAL '2' MINUTES)")
     assert made.window == Window("HOP", Column("t", timestamp(3)), 120_000, 30_000)
-    assert made.copies == made.window.of_a_row == 4
-    assert grouped(MINUTE).copies == plan("SELECT COUNT(*) AS n FROM s").copies == 1
+    assert made.copies_per_row == made.window.windows_per_row == 4
+    assert grouped(MINUTE).copies_per_row == plan("SELECT COUNT(*) AS n FROM s").copies_per_row == 1
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_a_column_of_the_source_goes_before_a_bound_of_the_same_name() -> None:
 
 
 def test_a_row_may_fail_and_its_group_takes_an_expression() -> None:
-    """So that no shortcut of plain plans is taken: a row without time is rejected."""
+    """No shortcut of plain plans applies, because a row without time is rejected."""
     made = grouped(MINUTE)
-    assert plan_fails(made)
-    assert group_places(made) is None
+    assert plan_can_fail(made)
+    assert group_indexes(made) is None
 
 
 @pytest.mark.parametrize(
@@ -155,30 +155,30 @@ def test_a_plan_with_windows_reads_back_from_its_own_sql(sql: str) -> None:
 @pytest.mark.parametrize(
     ("window", "message"),
     [
-        ("SESSION(t, INTERVAL '5' MINUTE, INTERVAL '1' MINUTE)", "SESSION takes 2 arguments"),
-        ("SESSION(v, INTERVAL '5' MINUTE)", "`v` is INT; a window's time is TIMESTAMP"),
-        ("HOP(t, INTERVAL '5' SECOND, INTERVAL '12' SECOND)", "12s, is no multiple of the slide"),
-        ("HOP(t, INTERVAL '2' MINUTE, INTERVAL '1' MINUTE)", "no multiple"),
+        ("SESSION(t, INTERVAL '5' MINUTE, INTERVAL '1' MINUTE)", "SESSION has 2 arguments"),
+        ("SESSION(v, INTERVAL '5' MINUTE)", "`v` is INT; the time of a window must be TIMESTAMP"),
+        ("HOP(t, INTERVAL '5' SECOND, INTERVAL '12' SECOND)", "(12s) must be a multiple of"),
+        ("HOP(t, INTERVAL '2' MINUTE, INTERVAL '1' MINUTE)", "must be a multiple"),
         ("HOP(t, INTERVAL '1' SECOND, INTERVAL '1' DAY)", f"at most {WINDOWS_OF_A_ROW_MAX}"),
-        ("HOP(t, INTERVAL '1' SECOND)", "HOP takes 3 arguments"),
-        ("TUMBLE(t)", "TUMBLE takes 2 arguments"),
-        ("TUMBLE(t, 60)", "an interval of one unit, written out"),
-        ("TUMBLE(t, INTERVAL '1')", "an interval of one unit, written out"),
-        ("TUMBLE(t, INTERVAL v SECOND)", "an interval of one unit, written out"),
-        ("TUMBLE(t, INTERVAL '1' DAY TO HOUR)", "an interval of one unit, written out"),
+        ("HOP(t, INTERVAL '1' SECOND)", "HOP has 3 arguments"),
+        ("TUMBLE(t)", "TUMBLE has 2 arguments"),
+        ("TUMBLE(t, 60)", "a literal interval of one unit"),
+        ("TUMBLE(t, INTERVAL '1')", "a literal interval of one unit"),
+        ("TUMBLE(t, INTERVAL v SECOND)", "a literal interval of one unit"),
+        ("TUMBLE(t, INTERVAL '1' DAY TO HOUR)", "a literal interval of one unit"),
         ("TUMBLE(t, INTERVAL '1' MONTH)", "a MONTH has no fixed length"),
-        ("TUMBLE(t, INTERVAL '1' FORTNIGHT)", "an interval is a number of one of DAY, HOUR"),
-        ("TUMBLE(t, INTERVAL '-1' SECOND)", "an interval is a number of one of"),
+        ("TUMBLE(t, INTERVAL '1' FORTNIGHT)", "the unit of an interval is one of DAY, HOUR"),
+        ("TUMBLE(t, INTERVAL '-1' SECOND)", "the unit of an interval is one of"),
         ("TUMBLE(t, INTERVAL '0' SECOND)", "above 0"),
-        ("TUMBLE(t, INTERVAL '0.0001' SECOND)", "an interval is a number of one of"),
+        ("TUMBLE(t, INTERVAL '0.0001' SECOND)", "the unit of an interval is one of"),
         ("TUMBLE(t, INTERVAL '0.001' MINUTE)", None),
         (f"TUMBLE(t, INTERVAL '{DURATION_MS_MAX // 86_400_000 + 1}' DAY)", "at most 36600d long"),
-        ("TUMBLE(v, INTERVAL '1' SECOND)", "`v` is INT; a window's time is TIMESTAMP"),
-        ("TUMBLE(clock, INTERVAL '1' SECOND)", "`clock` is TIME; a window's time is"),
+        ("TUMBLE(v, INTERVAL '1' SECOND)", "`v` is INT; the time of a window must be TIMESTAMP"),
+        ("TUMBLE(clock, INTERVAL '1' SECOND)", "`clock` is TIME; the time of a window must be"),
         ("TUMBLE(fine, INTERVAL '1' SECOND)", "windows over TIMESTAMP(9) are not supported"),
-        ("TUMBLE(CAST(k AS TIMESTAMP(3)), INTERVAL '1' SECOND)", "a column of the source, not an"),
+        ("TUMBLE(CAST(k AS TIMESTAMP(3)), INTERVAL '1' SECOND)", "a source column, not an"),
         (f"{MINUTE}, {MINUTE}", "one window"),
-        (f"UPPER({MINUTE})", "only possible in GROUP BY, by itself"),
+        (f"UPPER({MINUTE})", "only possible as a key of GROUP BY"),
     ],
 )
 def test_a_window_that_is_not_taken_is_refused_with_the_reason(
@@ -197,17 +197,17 @@ def test_a_window_that_is_not_taken_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("sql", "column", "message"),
     [
-        ("SELECT k, window_start FROM s GROUP BY k", 11, "`window_start` is only there behind"),
-        (f"SELECT COUNT(*) FROM s WHERE window_end > t GROUP BY {MINUTE}", 30, "not in WHERE"),
+        ("SELECT k, window_start FROM s GROUP BY k", 11, "`window_start` needs a window"),
+        (f"SELECT COUNT(*) FROM s WHERE window_end > t GROUP BY {MINUTE}", 30, "is not for WHERE"),
         (
             f"SELECT COUNT(*) FROM s WHERE {MINUTE.replace('(', '_END(')} > t GROUP BY {MINUTE}",
             30,
-            "TUMBLE_END is only possible behind GROUP BY TUMBLE(t, INTERVAL '1' MINUTE)",
+            "TUMBLE_END needs GROUP BY TUMBLE(t, INTERVAL '1' MINUTE)",
         ),
         (
             f"SELECT {MINUTE} AS w, COUNT(*) FROM s GROUP BY {MINUTE}",
             8,
-            "only possible in GROUP BY",
+            "only possible as a key of GROUP BY",
         ),
         (
             f"SELECT TUMBLE_START(t, INTERVAL '2' MINUTE) FROM s GROUP BY {MINUTE}",

@@ -13,12 +13,12 @@ def test_processing_time_marks_of_flinks_own_test() -> None:
     """Interval 100: records, an input watermark, the clock at 100 and at 200, then the end."""
     assigner = ProcessingTimeAssigner(100)
     assert assigner.pass_time(0) is None  # a record asks as well
-    assert assigner.watermark(2) is None
+    assert assigner.pass_watermark(2) is None
     assert assigner.pass_time(100) == 100
     assert assigner.pass_time(100) is None
     assert assigner.pass_time(200) == 200
-    assert assigner.watermark(WATERMARK_MAX) == WATERMARK_MAX
-    assert assigner.watermark(WATERMARK_MAX) is None
+    assert assigner.pass_watermark(WATERMARK_MAX) == WATERMARK_MAX
+    assert assigner.pass_watermark(WATERMARK_MAX) is None
 
 
 def test_a_row_that_crosses_a_boundary_brings_the_mark_before_the_timer() -> None:
@@ -35,7 +35,7 @@ def test_event_time_marks_of_flinks_own_test() -> None:
     """Interval 5: a watermark goes on as it is when it has reached 4, 9, 14, ...; then the end."""
     assigner = EventTimeAssigner(5)
     came = (2, 3, 4, 5, 6, 10, 12, 15, 16, 19, 20, 21)
-    went = [on for time in came if (on := assigner.watermark(time)) is not None]
+    went = [on for time in came if (on := assigner.pass_watermark(time)) is not None]
     assert went == [4, 10, 15, 19]
     assert assigner.finish() == 21
     assert assigner.finish() is None
@@ -43,26 +43,26 @@ def test_event_time_marks_of_flinks_own_test() -> None:
 
 def test_at_4_with_interval_5_the_next_boundary_is_9() -> None:
     assigner = EventTimeAssigner(5)
-    assert assigner.watermark(4) == 4
-    assert [assigner.watermark(time) for time in (8, 9)] == [None, 9]
+    assert assigner.pass_watermark(4) == 4
+    assert [assigner.pass_watermark(time) for time in (8, 9)] == [None, 9]
 
 
 def test_the_maximum_goes_on_once_and_drops_what_was_held_back() -> None:
     assigner = EventTimeAssigner(50)
-    assert assigner.watermark(2) is None
-    assert assigner.watermark(WATERMARK_MAX) == WATERMARK_MAX
-    assert assigner.watermark(WATERMARK_MAX) is None
-    assert assigner.watermark(77) is None
+    assert assigner.pass_watermark(2) is None
+    assert assigner.pass_watermark(WATERMARK_MAX) == WATERMARK_MAX
+    assert assigner.pass_watermark(WATERMARK_MAX) is None
+    assert assigner.pass_watermark(77) is None
     assert assigner.finish() is None
 
 
 def test_lower_watermarks_and_an_end_without_any_say_nothing() -> None:
     assert EventTimeAssigner(5).finish() is None
     assigner = EventTimeAssigner(5)
-    assert assigner.watermark(10) == 10
-    assert assigner.watermark(7) is None
+    assert assigner.pass_watermark(10) == 10
+    assert assigner.pass_watermark(7) is None
     assert assigner.finish() is None
-    assert EventTimeAssigner(1).watermark(0) == 0  # every millisecond is a boundary
+    assert EventTimeAssigner(1).pass_watermark(0) == 0  # every millisecond is a boundary
 
 
 @examples(100)
@@ -71,7 +71,7 @@ def test_what_goes_on_rises_and_no_boundary_is_passed_over(interval: int, came: 
     assigner = EventTimeAssigner(interval)
     last: int | None = None
     for time in came:
-        on = assigner.watermark(time)
+        on = assigner.pass_watermark(time)
         kept = EventTimeAssigner(interval)
         kept.restore(assigner.snapshot())
         assigner = kept

@@ -21,7 +21,7 @@ def test_a_new_partition_is_not_idle_until_it_was_silent_for_longer_than_the_tim
 def test_activity_ends_idleness_and_silence_begins_with_the_second_probe_after_it() -> None:
     timer = IdlenessTimer(10)
     assert (timer.probe(0), timer.probe(11)) == (False, True)
-    timer.activity()
+    timer.record_activity()
     assert not timer.probe(100)  # heard
     assert not timer.probe(200)  # the first silent probe
     assert [timer.probe(now) for now in (210, 211)] == [False, True]
@@ -48,12 +48,12 @@ def test_a_silence_that_begins_in_a_pause_begins_at_its_end() -> None:
 
 def test_it_says_how_long_it_takes_yet() -> None:
     timer = IdlenessTimer(10)
-    assert timer.idle_in(0) == 11
+    assert timer.time_to_idle(0) == 11
     timer.probe(0)
-    assert timer.idle_in(4) == 7
-    assert timer.idle_in(40) == 0
-    timer.activity()
-    assert timer.idle_in(40) == 11
+    assert timer.time_to_idle(4) == 7
+    assert timer.time_to_idle(40) == 0
+    timer.record_activity()
+    assert timer.time_to_idle(40) == 11
 
 
 def test_a_snapshot_takes_the_silence_along_and_not_the_time_until_the_restart() -> None:
@@ -62,6 +62,6 @@ def test_a_snapshot_takes_the_silence_along_and_not_the_time_until_the_restart()
     later = IdlenessTimer(10)
     later.restore(timer.snapshot(8), now=1_000_000)
     assert [later.probe(1_000_000 + ms) for ms in (2, 3)] == [False, True]
-    timer.activity()
+    timer.record_activity()
     later.restore(timer.snapshot(9), now=0)
     assert (later.probe(0), later.probe(1), later.probe(11)) == (False, False, False)

@@ -97,11 +97,11 @@ def test_a_silent_partition_is_let_go_and_its_next_record_makes_it_active() -> N
         time.observe("t", 0, now, 1)
         signals += time.pass_time(now)
     assert signals == [-1, 199, 399, 499, 1_399, 1_599, 1_799, 1_999]
-    assert [each.idle for each in time.partitions()] == [False, True]
+    assert [each.idle for each in time.list_partitions()] == [False, True]
     time.observe("t", 1, 600, 1)
     time.observe("t", 0, 9_999, 1)
     assert time.pass_time(2_200) == []  # it holds the others again
-    assert [each.partition for each in time.held_by()] == [1]
+    assert [each.partition for each in time.list_holding()] == [1]
 
 
 def test_a_partition_with_unread_records_is_not_idle_and_wakes_up_for_them() -> None:
@@ -164,7 +164,7 @@ def test_other_jobs_of_the_group_limit_this_one() -> None:
     time = job_time(0, align=ALIGN)
     time.observe("t", 0, 10_000, 1)
     time.pass_time(1_000, others=[42])
-    assert time.reported() == [9_999]
+    assert time.active_watermarks() == [9_999]
     assert time.paused == {("t", 0)}
     time.pass_time(2_000)  # nobody else is there any more
     assert time.paused == frozenset()
@@ -178,11 +178,11 @@ def test_who_waits_for_the_group_is_not_idle_and_who_is_idle_holds_nobody() -> N
     for now in range(1_000, 20_000, 200):
         time.observe("t", 1, 1_000 + now // 10, 1)
         time.pass_time(now)
-    ahead, slow = time.partitions()
+    ahead, slow = time.list_partitions()
     assert (ahead.paused, ahead.idle, slow.paused) == (True, False, False)
     for now in range(20_000, 26_000, 200):
         time.pass_time(now)
-    assert [each.idle for each in time.partitions()] == [False, True]
+    assert [each.idle for each in time.list_partitions()] == [False, True]
     assert time.paused == frozenset()
     assert time.watermark == 89_999
 
@@ -195,16 +195,18 @@ def test_it_says_what_the_watermark_waits_for() -> None:
     for partition in (0, 1):
         time.observe("t", partition, 1_000, 1)
     pass_all(time, 1_000, 1_200)
-    assert [str(each) for each in time.held_by()] == ["t partition 2, no record yet, idle in 60 s"]
+    assert [str(each) for each in time.list_holding()] == [
+        "t partition 2, no record yet, idle in 60 s"
+    ]
     time.observe("t", 2, 5_000, 1)
     time.observe("t", 0, 6_000, 1)
     pass_all(time, 1_400, 42_000)
-    assert [str(each) for each in time.held_by()] == [
+    assert [str(each) for each in time.list_holding()] == [
         "t partition 1, silent for 41 s, idle in 19 s"
     ]
     time.observe("t", 1, None, 0, unread=True)
-    assert str(time.held_by()[0]) == "t partition 1, silent for 41 s, with unread records"
-    assert str(job_time(0).held_by()[0]) == (
+    assert str(time.list_holding()[0]) == "t partition 1, silent for 41 s, with unread records"
+    assert str(job_time(0).list_holding()[0]) == (
         "t partition 0, no record yet, never idle (there is no idle_after)"
     )
 
@@ -261,7 +263,7 @@ actions = st.one_of(
 
 
 def act(time: JobTime, action: tuple[Any, ...]) -> list[Signal]:
-    there = {(each.topic, each.partition) for each in time.partitions()}
+    there = {(each.topic, each.partition) for each in time.list_partitions()}
     match action:
         case ("pass", ms):
             return time.pass_time(time.now + ms)
@@ -290,7 +292,7 @@ def test_a_restart_after_any_step_changes_nothing(
         state = json.loads(json.dumps(restarted.snapshot()))
         restarted = JobTime(Watermark.model_validate(section), ("a", "b"))
         restarted.restore(state)
-        assert restarted.partitions() == steady.partitions()
+        assert restarted.list_partitions() == steady.list_partitions()
         assert (restarted.snapshot(), restarted.wakes_at) == (steady.snapshot(), steady.wakes_at)
 
 
@@ -308,7 +310,7 @@ def test_watermarks_rise_and_never_pass_an_active_partition(
                 continue
             assert last is None or signal > last
             last = signal
-            views = time.partitions()
+            views = time.list_partitions()
             active = [each.watermark for each in views if not each.idle]
             known = [each.watermark for each in views if each.watermark is not None]
             if not active:
@@ -380,7 +382,7 @@ def test_a_generator_of_ones_own_takes_part() -> None:
             return None if self.seen is None else self.seen // 10 * 10
 
     spec = Watermark.model_validate({"generator": {"class": "my.marks:EveryTenth"}})
-    time = JobTime(spec, ["t"], make=EveryTenth)
+    time = JobTime(spec, ["t"], make_custom=EveryTenth)
     time.observe("t", 0, 57, 1)
     assert time.pass_time(0) == [50]
     with pytest.raises(ValueError, match=r"my\.marks:EveryTenth"):

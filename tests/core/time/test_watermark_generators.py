@@ -14,7 +14,7 @@ from jobs.core.time.watermark_generators import (
     Generator,
     Lag,
     Punctuated,
-    generator,
+    make_generator,
 )
 from schemas.spec.job import Watermark
 from tests.support.examples import examples
@@ -118,7 +118,7 @@ def test_ingestion_times_move_in_steps_and_never_include_the_present() -> None:
 def test_the_spec_names_the_generator(
     section: dict[str, object], kind: type[Generator], watermark: int | None
 ) -> None:
-    made = generator(Watermark.model_validate(section))
+    made = make_generator(Watermark.model_validate(section))
     assert type(made) is kind
     made.event(10_000)
     assert made.emit(20_000) == watermark

@@ -123,7 +123,7 @@ def test_a_field_becomes_a_value(sql_type: str, field: object, value: Value) -> 
         ("INT", {}, "an object is not a valid INT"),
         ("INT", "2147483648", "does not fit INT (-2147483648 to 2147483647)"),
         ("BIGINT", number("9223372036854775808"), "does not fit BIGINT"),
-        ("BIGINT", number("9" * 1_000_000), "a number of 1000000 characters; at most 1000"),
+        ("BIGINT", number("9" * 1_000_000), "the number has 1000000 characters; the limit is 1000"),
         ("SMALLINT", "40000", "does not fit SMALLINT"),
         ("BOOLEAN", [], "an array is not a valid BOOLEAN"),
         ("BOOLEAN", "yes", "'yes' is not a valid BOOLEAN"),

@@ -1,7 +1,7 @@
-"""Order keys: bytes must sort as SQL sorts the values, for every type and for tuples of them.
+"""Order keys: bytes sort as SQL sorts the values, for every type and for tuples of them.
 
-Goal: whatever two keys are compared, the bytes answer as the values do. Method: random values of
-every type, with the odd ones (NULL, NUL bytes, limits, NaN) drawn often, against Python's sort.
+Any two keys must compare as their values do. The tests compare random values of every type, and
+often special ones (NULL, NUL bytes, limits, NaN), with Python's sort.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from jobs.core.values.change import Value
 from jobs.core.values.order_key import (
     HASH_BYTES,
-    bounded,
+    encode_key,
     encoder,
-    ordered,
+    shorten_key,
     value_decoder,
     value_encoder,
 )
@@ -66,7 +66,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(
 
 
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
-    """Values as schemas.types.sql_types says this type has them, NULL among them."""
+    """Return a strategy of values of this type, including NULL."""
     some: st.SearchStrategy[Any]
     if sql_type.kind is Kind.ROW:
         some = st.tuples(*map(values_of, sql_type.items))
@@ -117,7 +117,7 @@ def test_tuples_sort_column_by_column(data: st.DataObject) -> None:
 def test_no_key_begins_with_another(data: st.DataObject) -> None:
     types = tuple(data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3)))
     rows = data.draw(st.lists(st.tuples(*map(values_of, types)), max_size=12))
-    keys = sorted({ordered(row, types) for row in rows})
+    keys = sorted({encode_key(row, types) for row in rows})
     assert len(keys) == len({tuple(map(sql_rank, row)) for row in rows})
     for shorter, longer in pairwise(keys):
         assert not longer.startswith(shorter)
@@ -171,22 +171,22 @@ def test_any_nan_is_the_greatest_and_both_zeros_are_one() -> None:
 
 
 def test_a_key_is_these_bytes() -> None:
-    """The layout is on disk: who changes it must change LAYOUT_VERSION too."""
+    """The layout is on disk: a change of it needs a new LAYOUT_VERSION."""
     types = (STRING, INT, BOOLEAN, DOUBLE, BINARY, BIGINT)
     values = ("a\0é", None, True, -1.0, b"\0\xff", -3)
-    assert ordered(values, types).hex(" ") == (
+    assert encode_key(values, types).hex(" ") == (
         "01 61 00 ff c3 a9 00 00 00 02 01 40 0f ff ff ff ff ff ff 01 00 ff ff 00 00 7e fd"
     )
 
 
 def test_the_empty_tuple_has_the_empty_key() -> None:
-    assert ordered((), ()) == b""
+    assert encode_key((), ()) == b""
 
 
 def test_a_long_key_keeps_its_prefix_and_is_told_apart_by_a_hash() -> None:
     prefix = b"x" * 400
-    left, right = bounded(prefix + b"left", 400), bounded(prefix + b"right", 400)
+    left, right = shorten_key(prefix + b"left", 400), shorten_key(prefix + b"right", 400)
     assert left != right
     assert left[:400] == right[:400] == prefix
     assert len(left) == len(right) == 400 + HASH_BYTES
-    assert bounded(prefix, 400) == prefix
+    assert shorten_key(prefix, 400) == prefix

@@ -43,7 +43,7 @@ def broker(door: Door) -> Iterator[LyingBroker]:
 
 
 def test_where_clients_are_sent_is_known_before_they_go(broker: LyingBroker, door: Door) -> None:
-    with pytest.raises(AddressRefused, match=f"send clients on to 127.0.0.99:{door.address[1]}"):
+    with pytest.raises(AddressRefused, match=f"advertise 127.0.0.99:{door.address[1]}"):
         KafkaAdmin({"bootstrap_servers": [broker.address]})
     assert broker.asked
     assert door.knocks() == 0
@@ -84,7 +84,7 @@ def test_a_job_ends_with_a_code_that_is_not_tried_again(
     job = RunningJob(spec, tmp_path, broker.address)
     code, said = job.run()
     assert code == 1
-    assert f"send clients on to 127.0.0.99:{door.address[1]}" in said
+    assert f"advertise 127.0.0.99:{door.address[1]}" in said
     failure = json.loads((job.table.parent / "failure.json").read_text())
     assert (failure["code"], failure["retryable"]) == ("address-refused", False)
     assert not job.table.exists()
@@ -102,7 +102,7 @@ def test_a_publisher_ends_for_good(broker: LyingBroker, door: Door) -> None:
 
 def test_the_service_shows_no_messages_of_such_brokers(broker: LyingBroker, door: Door) -> None:
     with pytest.raises(Problem) as refused:
-        Samples(load_connections(None, broker.address)).newest("default", ["t"])
+        Samples(load_connections(None, broker.address)).read_newest("default", ["t"])
     assert refused.value.code == "address-refused"
     assert "127.0.0.99" not in refused.value.detail  # operators' addresses are not for everybody
     assert door.knocks() == 0

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from jobs.edge.kafka.ranges import (
     OffsetRange,
-    cut,
-    moved,
-    planned_records,
+    advance_offsets,
+    count_planned_records,
+    cut_ends,
     ranges_between,
-    shared_out,
+    split_ranges,
 )
 from schemas.limits import RANGE_PIECE_RECORDS_MIN
 
@@ -23,7 +23,7 @@ LENGTHS = st.lists(st.integers(1, 6 * RANGE_PIECE_RECORDS_MIN), min_size=1, max_
 @given(LENGTHS, st.integers(1, 8))
 def test_pieces_are_the_same_offsets_in_the_same_order(lengths: list[int], tasks: int) -> None:
     ranges = tuple(OffsetRange("t", p, 7 * p, 7 * p + size) for p, size in enumerate(lengths))
-    pieces = shared_out(ranges, tasks)
+    pieces = split_ranges(ranges, tasks)
     assert list(pieces) == sorted(pieces)
     assert all(piece.end > piece.start for piece in pieces)
     for each in ranges:
@@ -35,10 +35,10 @@ def test_pieces_are_the_same_offsets_in_the_same_order(lengths: list[int], tasks
 def test_a_long_range_is_shared_out_and_short_ones_are_left_whole() -> None:
     long = OffsetRange("t", 0, 0, 10 * RANGE_PIECE_RECORDS_MIN)
     short = OffsetRange("t", 1, 5, 6)
-    assert len(shared_out((long, short), 2)) == 3
-    assert shared_out((short,), 8) == (short,)
+    assert len(split_ranges((long, short), 2)) == 3
+    assert split_ranges((short,), 8) == (short,)
     even = tuple(OffsetRange("t", p, 0, 125_000) for p in range(4))
-    assert shared_out(even, 2) == even
+    assert split_ranges(even, 2) == even
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(1, 50))
@@ -47,10 +47,10 @@ def test_cut_again_and_again_all_offsets_are_read_once(lengths: list[int], recor
     ends = {"t": {str(p): 7 * p + size for p, size in enumerate(lengths)}}
     read = 0
     while starts != ends:
-        part = cut(starts, ends, records)
-        found = planned_records(ranges_between(starts, part))
+        part = cut_ends(starts, ends, records)
+        found = count_planned_records(ranges_between(starts, part))
         assert 0 < found <= records + len(lengths)
-        read, starts = read + found, moved(starts, part)
+        read, starts = read + found, advance_offsets(starts, part)
     assert read == sum(lengths) + 7 * (len(lengths) - 1)
 
 
@@ -62,4 +62,4 @@ def test_ranges_lead_from_one_set_of_offsets_to_another() -> None:
         OffsetRange("t", 2, 0, 3),
         OffsetRange("u", 0, 0, 1),
     )
-    assert moved(starts, ends) == {"t": {"0": 9, "1": 7, "2": 3}, "u": {"0": 1}}
+    assert advance_offsets(starts, ends) == {"t": {"0": 9, "1": 7, "2": 3}, "u": {"0": 1}}

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.core.fold.laws import BrokenLaw
 from jobs.edge.process import disk
-from jobs.edge.process.disk import disk_refused
+from jobs.edge.process.disk import find_refusal
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.spark import session as spark
-from jobs.running.failure import explained
+from jobs.running.failure import name_disk
 from schemas.table.failure import Failure, forget_failure, read_failure, write_failure
 from schemas.table.parquet_file import TableDamaged, naming
 
@@ -53,7 +53,7 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
             "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n"
             "   \x1b[31m↳\x1b[0m No space left on device (os error 28)"
         ),
-        RuntimeError("mdb_txn_commit: No space left on device; the state before is kept"),
+        RuntimeError("mdb_txn_commit: No space left on device; the hot state is unchanged"),
         RuntimeError(TASK),
     ],
     ids=["python", "quota", "delta-rs", "lmdb", "a task of spark"],
@@ -62,9 +62,9 @@ def test_a_full_disk_is_named_whoever_ran_into_it(
     error: Exception, disks: dict[str, SimpleNamespace]
 ) -> None:
     disks["/cache"] = status(0)
-    told = str(disk_refused(error, PLACES))
-    assert told.startswith("the disk of /cache is full (0.0 of 64.0 MiB are free by now): ")
-    assert told.endswith("; make room, and the job goes on where it was")
+    told = str(find_refusal(error, PLACES))
+    assert told.startswith("the disk of /cache is full (0.0 of 64.0 MiB are free now): ")
+    assert told.endswith("; make room, then the job resumes")
     assert "No space left on device" in told or "Disk quota exceeded" in told
     assert not {"\x1b", "\n", "BasePythonRunner"} & set(told.split(" "))
     assert "\x1b" not in told
@@ -78,14 +78,14 @@ def test_the_cause_of_an_error_is_looked_at_too(disks: dict[str, SimpleNamespace
         except OSError as cause:
             raise RuntimeError("the job could not begin") from cause
     except RuntimeError as error:
-        told = str(disk_refused(error, PLACES))
+        told = str(find_refusal(error, PLACES))
     assert told.startswith("the disk of /data is read-only: ")
     assert "'/data/jobs/items/lock'" in told
 
 
 def test_which_disk_fails_is_not_to_be_seen(disks: dict[str, SimpleNamespace]) -> None:
     disks["/cache"].f_fsid = disks["/data"].f_fsid
-    told = str(disk_refused(OSError(errno.EIO, "Input/output error", "/cache/data.mdb"), PLACES))
+    told = str(find_refusal(OSError(errno.EIO, "Input/output error", "/cache/data.mdb"), PLACES))
     assert told.startswith("the disk of /data or /scratch fails: ")
     assert "/cache/data.mdb" in told
     assert "delete the job's part of DIR/cache" in told
@@ -95,17 +95,17 @@ def test_which_disk_fails_is_not_to_be_seen(disks: dict[str, SimpleNamespace]) -
     "error", [RuntimeError("the broker is away"), OSError(errno.ENOENT, "no such file"), KeyError()]
 )
 def test_other_errors_are_not_about_a_disk(error: Exception) -> None:
-    assert disk_refused(error, PLACES) is None
-    assert explained(error, PLACES) is error
+    assert find_refusal(error, PLACES) is None
+    assert name_disk(error, PLACES) is error
 
 
 def test_what_has_a_code_of_its_own_keeps_it() -> None:
     law = BrokenLaw("a value said: No space left on device")
-    assert explained(law, PLACES) is law
+    assert name_disk(law, PLACES) is law
 
 
 def test_a_place_that_is_not_there_yet_is_on_the_disk_of_its_parent(tmp_path: Path) -> None:
-    assert disk.room_in(tmp_path / "not" / "there") > 0
+    assert disk.free_bytes(tmp_path / "not" / "there") > 0
 
 
 # --- a full disk, and what has to be written all the same -----------------------------------------
@@ -162,9 +162,9 @@ def test_memory_without_room_is_no_place_for_a_checkpoint(
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(spark, "_MEMORY", memory)
-    assert spark.fast_directory(tmp_path) == memory
-    monkeypatch.setattr(spark, "room_in", lambda _: 4_096)
-    assert spark.fast_directory(tmp_path) == tmp_path
+    assert spark.choose_scratch(tmp_path) == memory
+    monkeypatch.setattr(spark, "free_bytes", lambda _: 4_096)
+    assert spark.choose_scratch(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli.main import OWNED_ELSEWHERE, _explained
+from jobs.cli.main import OWNED_ELSEWHERE, describe_error
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -52,7 +52,7 @@ def test_a_second_writer_is_refused_at_once_and_told_who_holds_the_job(
     with pytest.raises(OwnedElsewhere, match=f"process {holder.pid} on ") as refused:
         WriterLock(path, "items")
     assert time.monotonic() - began < 1
-    code, said = _explained(refused.value)
+    code, said = describe_error(refused.value)
     assert code == OWNED_ELSEWHERE
     assert "'items'" in said
 

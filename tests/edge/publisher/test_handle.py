@@ -699,7 +699,7 @@ def test_a_start_refuses_a_topic_that_is_not_the_one_it_knew(
     start().stop()
     known = client.describe_topics([topic])[0]["topic_id"]
     recreate(client, topic)
-    with pytest.raises(PublisherFailed, match="made again"):
+    with pytest.raises(PublisherFailed, match="deleted and created again"):
         start(topic_id=str(known))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.handle import PublisherFailed
-from jobs.edge.publisher.job_publisher import Publishing, SinkAhead
+from jobs.edge.publisher.job_publisher import JobPublisher, SinkAhead
 from jobs.edge.table.delta_epochs import Fenced
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
@@ -28,8 +28,10 @@ def publish(table: FoldedTable, broker: Broker, topic: str, newest: EpochRow | N
             "sink": {"topic": topic, "partitions": 2},
         }
     )
-    connection = load_connections(None, broker.address).named("default")
-    publishing = Publishing(spec, table.plan, table.table, newest or table.newest, connection)
+    connection = load_connections(None, broker.address).lookup("default")
+    publishing = JobPublisher(
+        spec, table.plan, table.table, newest or table.newest, connection
+    ).start()
     try:
         publishing.drain()
     finally:
@@ -50,11 +52,11 @@ def test_a_topic_that_is_ahead_of_the_table_is_refused(
     publish(made, broker, topic)  # as far as the topic: nothing is left to do
 
     restored.table.version = made.table.version  # the writer's generation does not tell
-    with pytest.raises(SinkAhead, match=r"has epoch 3, but the table stands at epoch 2.*restored"):
+    with pytest.raises(SinkAhead, match=r"has epoch 3, but the table is at epoch 2.*restored"):
         publish(restored, broker, topic)
     restored.table.version = restored.table.handle.version()
     restored.epoch(insert("a", 3))
-    with pytest.raises(SinkAhead, match=r"epoch 3 of topic .* is another one than the table's"):
+    with pytest.raises(SinkAhead, match=r"epoch 3 of topic .* differs from the table's"):
         publish(restored, broker, topic)
     other = FoldedTable(tmp_path / "other")
     other.epoch(insert("a", 1))
@@ -72,5 +74,5 @@ def test_a_start_that_another_writer_has_overtaken_is_fenced(
     begun_at = table.newest
     table.epoch(insert("a", 2))
     publish(table, broker, topic)
-    with pytest.raises(Fenced, match="stands at epoch 2 by now, but this job began at epoch 1"):
+    with pytest.raises(Fenced, match="is now at epoch 2, but this job started at epoch 1"):
         publish(table, broker, topic, begun_at)

@@ -21,9 +21,9 @@ from jobs.core.values.json_values import renderer
 from jobs.edge.publisher.records import (
     BrokenChangelog,
     RecordWriter,
-    chunks,
     partitions_of,
     read_epoch,
+    split_rows,
 )
 from jobs.edge.rows.columns import to_arrow
 from schemas import limits
@@ -263,7 +263,7 @@ def test_other_epochs_and_what_is_published_already_stay_out(tmp_path: Path) -> 
 
 
 def test_an_epoch_without_files_has_no_rows() -> None:
-    assert list(chunks(read_epoch([], 7, ["k"], -1))) == []
+    assert list(split_rows(read_epoch([], 7, ["k"], -1))) == []
 
 
 def test_a_seq_that_occurs_twice_is_refused(tmp_path: Path) -> None:
@@ -275,14 +275,14 @@ def test_a_seq_that_occurs_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ops", [["-U"], ["+U"], ["-U", "-U", "+U"], ["-U", "+I", "+U"]])
 def test_an_update_without_its_other_half_is_refused(ops: list[str]) -> None:
     with pytest.raises(BrokenChangelog, match="-U"):
-        list(chunks(pa.Table.from_batches([batch_of(ops)])))
+        list(split_rows(pa.Table.from_batches([batch_of(ops)])))
 
 
 @FEW
 @given(st.lists(st.sampled_from([["+I"], ["-D"], ["-U", "+U"]]), max_size=20), st.integers(1, 5))
 def test_chunks_lose_nothing_and_never_part_an_update(groups: list[list[str]], most: int) -> None:
     ops = [op for group in groups for op in group]
-    parts = list(chunks(pa.Table.from_batches([batch_of(ops)]), most))
+    parts = list(split_rows(pa.Table.from_batches([batch_of(ops)]), most))
     assert [op for part in parts for op in part["op"].to_pylist()] == ops
     for part in parts:
         assert part["op"][0].as_py() != "+U"
@@ -292,6 +292,6 @@ def test_chunks_lose_nothing_and_never_part_an_update(groups: list[list[str]], m
 def test_rows_of_giant_texts_come_in_smaller_chunks() -> None:
     text = "x" * (limits.PUBLISH_CHUNK_BYTES_MAX // 4)
     batch = batch_of(["+I"] * 16, k=pa.array([text] * 16))
-    sizes = [part.num_rows for part in chunks(pa.Table.from_batches([batch]))]
+    sizes = [part.num_rows for part in split_rows(pa.Table.from_batches([batch]))]
     assert sum(sizes) == 16
     assert max(sizes) <= 4

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.consolidate import Weighted, plain_places
+from jobs.core.rows.consolidate import WeightedRows, plain_indexes
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows import weighted_rows
 from jobs.edge.rows.columns import numbered, to_arrow
@@ -26,7 +26,7 @@ from jobs.edge.rows.weighted_rows import (
     WEIGHT,
     parcelling_of,
     report_parcel,
-    unpacked,
+    unpack_parcels,
 )
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import SqlType
@@ -52,7 +52,7 @@ def parcelled(group: list[str], targets: int) -> tuple[Plan, pa.Table]:
     columns = [COLUMNS[int(name[1:])] for name in names]
     groups = numbered([columns[names.index(name)] for name in group], ROWS)
     places = np.array([1, 2, 0])
-    weighted = Weighted(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
+    weighted = WeightedRows(places, np.array([11, 12, ~10]), np.array([1, 5, -1]))
     return plan, pa.Table.from_batches(list(made.parcels(columns, weighted, groups)))
 
 
@@ -63,7 +63,7 @@ def test_each_row_comes_once_to_the_task_of_its_bucket(group: list[str], targets
     assert parcels[REPORT].null_count == len(parcels)
     arrived: dict[int, tuple[int, ...]] = {}
     for target in range(targets):
-        rows = unpacked(parcels.filter(pa.compute.equal(parcels[TARGET], target)))
+        rows = unpack_parcels(parcels.filter(pa.compute.equal(parcels[TARGET], target)))
         if not rows.num_rows:
             continue
         keys = _tuples(rows, "g", [TYPES[name] for name in group])
@@ -87,13 +87,13 @@ def test_a_parcel_is_never_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch
     _, parcels = parcelled(["c0"], 1)
     assert parcels[PARCEL].null_count == 0
     assert len(parcels) == 3  # a row in each
-    assert sorted(unpacked(parcels)[WEIGHT].to_pylist()) == [-1, 1, 5]
+    assert sorted(unpack_parcels(parcels)[WEIGHT].to_pylist()) == [-1, 1, 5]
 
 
 def test_a_report_travels_with_them() -> None:
     table = pa.Table.from_batches([report_parcel(b"told")])
     assert table[REPORT].to_pylist() == [b"told"]
-    assert unpacked(table).num_rows == 0
+    assert unpack_parcels(table).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_report_travels_with_them() -> None:
     ],
 )
 def test_which_queries_send_their_rows_unevaluated(query: str, plain: Any) -> None:
-    assert plain_places(parse_query(query, TYPES)) == plain
+    assert plain_indexes(parse_query(query, TYPES)) == plain
 
 
 def _tuples(rows: pa.Table, letter: str, types: list[SqlType]) -> list[tuple[Any, ...]]:

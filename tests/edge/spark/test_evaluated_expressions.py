@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from jobs.core.evaluate.expressions import evaluator, not_here
+from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
 from jobs.core.plan.tree import Call, Column, Expression, KeyValue
-from jobs.core.plan.walk import replaced, walk
+from jobs.core.plan.walk import replace_parts, walk
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.select import QueryError, parse_query
-from jobs.core.values.exact_numbers import float32
-from jobs.core.values.rounding import Failed
+from jobs.core.values.exact_numbers import to_float32
+from jobs.core.values.rounding import EvaluationError
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import build, spark_type
 from schemas.types.arrow_values import from_arrow
@@ -36,10 +36,10 @@ NINES = 10**38 - 1
 
 ROWS: list[dict[str, Any]] = [
     {},
-    {"s": "12", "r": "a%_", "t": 127, "i": 2**31 - 1, "l": 2**63 - 1, "f": float32(3e38),
+    {"s": "12", "r": "a%_", "t": 127, "i": 2**31 - 1, "l": 2**63 - 1, "f": to_float32(3e38),
      "d": 1e308, "m": 9_999_999_999, "w": NINES, "b": True, "day": 2_932_896, "at": LAST_US,
      "seen": LAST_US, "x": b"\xff"},
-    {"s": "", "r": "\\", "t": -128, "i": -(2**31), "l": -(2**63), "f": float32(-3e38),
+    {"s": "", "r": "\\", "t": -128, "i": -(2**31), "l": -(2**63), "f": to_float32(-3e38),
      "d": math.nan, "m": -9_999_999_999, "w": -NINES, "b": False, "day": -719_162, "at": FIRST_US,
      "seen": -2_208_988_800_000_000, "x": b""},
     {"s": "a b;c😀", "r": "0.0", "t": 0, "i": 0, "l": 0, "f": 0.0, "d": math.inf, "m": 0, "w": 0,
@@ -54,7 +54,7 @@ ROWS: list[dict[str, Any]] = [
 
 def over_keys(expression: Expression) -> Expression:
     """The same over a group's key, whose values are the row's."""
-    return replaced(
+    return replace_parts(
         expression,
         lambda part: (
             KeyValue(NAMES.index(part.name), part.type) if isinstance(part, Column) else None
@@ -66,8 +66,8 @@ def of_row(expression: Expression, row: dict[str, Any]) -> Any:
     values = [row.get(name) for name in NAMES]
     try:
         return evaluator(over_keys(expression), len(NAMES))(values)
-    except Failed:
-        return Failed
+    except EvaluationError:
+        return EvaluationError
 
 
 def table() -> pa.Table:
@@ -100,7 +100,9 @@ def in_spark(known: DataFrame, expressions: Sequence[Expression]) -> list[list[A
     for index, expression in enumerate(expressions):
         values = from_arrow(found[f"v{index}"], expression.type)
         failed = found[f"f{index}"].to_pylist()
-        results.append([Failed if bad else v for v, bad in zip(values, failed, strict=True)])
+        results.append(
+            [EvaluationError if bad else v for v, bad in zip(values, failed, strict=True)]
+        )
     return results
 
 
@@ -113,7 +115,7 @@ def possible(random: Random, depth: int) -> Expression | None:
         expression = read(random_queries.expression(random, depth))
     except QueryError:
         return None
-    return None if not_here(over_keys(expression)) else expression
+    return None if why_not_evaluable(over_keys(expression)) else expression
 
 
 def agree(known: DataFrame, expressions: Sequence[Expression]) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.core.plan.tree import Expression
-from jobs.core.plan.walk import fails
+from jobs.core.plan.walk import can_fail, plan_can_fail
 from jobs.core.sql.select import QueryError, parse_query
-from jobs.edge.spark.expressions import build, fallible, project, spark_type
+from jobs.edge.spark.expressions import build, project, spark_type
 from schemas.types.sql_types import (
     BIGINT,
     BINARY,
@@ -154,7 +154,7 @@ CASTS: list[Case] = [
     ),
     ("CAST(s AS BINARY)", {"s": "é"}, "é".encode()),
     ("CAST(x AS STRING)", {"x": "é".encode()}, "é"),
-    ("CAST(x AS STRING)", {"x": b"\xff"}, Fails("the bytes are no UTF-8")),
+    ("CAST(x AS STRING)", {"x": b"\xff"}, Fails("the bytes are not UTF-8")),
     ("CAST(l AS INT)", {"l": 2**31}, Fails("'2147483648' does not fit INT")),
     ("CAST(i AS BIGINT)", {"i": -1}, -1),
     ("CAST(d AS INT)", {"d": -1.9}, -1),
@@ -567,10 +567,10 @@ def test_sparks_types_are_the_plans_types(spark: SparkSession) -> None:
 def test_what_cannot_fail_has_no_failure_column(spark: SparkSession) -> None:
     for text in ("i", "CAST(i AS BIGINT)", "UPPER(s)", "d + e", "m + m", "TRY_CAST(s AS INT)"):
         assert build(expression(text)).failure is None, text
-        assert not fails(expression(text)), text
+        assert not can_fail(expression(text)), text
     for text in (BAD, "i + j", "d / e", "w + w", "-i", f"CASE WHEN b THEN {BAD} END"):
         assert build(expression(text)).failure is not None, text
-        assert fails(expression(text)), text
+        assert can_fail(expression(text)), text
 
 
 # --- the projection of a plan --------------------------------------------------------------------
@@ -580,7 +580,7 @@ def test_plain_columns_are_projected_with_no_work(spark: SparkSession) -> None:
     plan = parse_query(
         "SELECT s, SUM(i) AS n, MAX(i) AS m, MIN(fine) AS q FROM t GROUP BY s", COLUMNS
     )
-    assert not fallible(plan)
+    assert not plan_can_fail(plan)
     rows = frame(spark, [{"s": "a", "i": 1, "fine": "2024-01-01 00:00:00.000000001", "r": "7"}])
     made = project(rows, plan, ["r", "j"])
     assert made.columns == ["r", "j", "g0", "a0", "a1"]
@@ -591,7 +591,7 @@ def test_plain_columns_are_projected_with_no_work(spark: SparkSession) -> None:
 
 def test_where_drops_false_and_unknown_and_keeps_what_fails(spark: SparkSession) -> None:
     plan = parse_query("SELECT r, SUM(i) AS n FROM t WHERE CAST(s AS INT) > 3 GROUP BY r", COLUMNS)
-    assert fallible(plan)
+    assert plan_can_fail(plan)
     rows: list[dict[str, Any]] = [
         {"s": "4", "r": "a", "i": 1},
         {"s": "3", "r": "b", "i": 2},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.core.evaluate.expressions import evaluator, not_here
+from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
 from jobs.core.plan.scalar_functions import FUNCTIONS
 from jobs.core.plan.tree import Expression
 from jobs.core.sql.select import parse_query
@@ -48,7 +48,7 @@ def in_spark(spark: SparkSession) -> Iterator[dict[str, Any]]:
 def test_an_example_gives_what_the_page_says(name: str, in_spark: dict[str, Any]) -> None:
     expression = read(name)
     assert render(in_spark[name], expression.type) == EXAMPLES[name][1]
-    if not_here(expression) is None:
+    if why_not_evaluable(expression) is None:
         assert render(evaluator(expression, 0)(()), expression.type) == EXAMPLES[name][1]
 
 

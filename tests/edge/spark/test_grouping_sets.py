@@ -75,7 +75,7 @@ def test_sets_and_windows_open_a_row_in_spark_as_in_the_core(spark: SparkSession
         "HOP(t, INTERVAL '1' SECOND, INTERVAL '2' SECOND), ROLLUP(k)"
     )
     plan = parse_query(sql, columns)
-    assert (plan.grouping_sets, plan.copies) == (2, 4)
+    assert (plan.grouping_sets, plan.copies_per_row) == (2, 4)
     known = spark.createDataFrame([("a", 1_500), ("b", 0), (None, 7)], "k string, t long")
     names = [named.name for named in plan.group]
     projected = project(known, plan).toDF(*names, "failure").collect()

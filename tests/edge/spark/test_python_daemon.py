@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from jobs.edge.spark import python_daemon
-from schemas.limits import TASKS_UNSEARCHED_MAX
+from schemas.limits import TASKS_BETWEEN_GC_MAX
 
 
 class Knot:
@@ -53,6 +53,6 @@ def test_what_a_worker_remembers_is_not_searched_after_every_task(tasks: list[Kn
 def test_cycles_that_tasks_leave_are_found_after_so_many_of_them(tasks: list[Knot]) -> None:
     tasks.append(Knot())
     left = weakref.ref(tasks[0])
-    for _ in range(TASKS_UNSEARCHED_MAX):
+    for _ in range(TASKS_BETWEEN_GC_MAX):
         _end_task()
     assert left() is None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.core.fold.laws import BrokenLaw
-from jobs.edge.spark.session import collected
+from jobs.edge.spark.task_errors import collect_rows, errors_by_code
 from schemas.table.parquet_file import TableDamaged, TableFileGone, rows_in
 from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger, listening_ports
 
@@ -38,10 +38,12 @@ def test_what_a_task_refuses_for_good_is_raised_as_itself(
     spark: SparkSession, said: Exception
 ) -> None:
     def refuse(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raise said
+        with errors_by_code():
+            raise said
+        yield from ()
 
     with pytest.raises(type(said), match=str(said)):
-        collected(spark.range(1).mapInArrow(refuse, "id long"))
+        collect_rows(spark.range(1).mapInArrow(refuse, "id long"))
 
 
 def test_a_file_that_a_task_misses_is_one_that_the_table_has_lost(
@@ -50,7 +52,8 @@ def test_a_file_that_a_task_misses_is_one_that_the_table_has_lost(
     path = tmp_path / "state.parquet"
 
     def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from rows_in(path).to_batches()
+        with errors_by_code():
+            yield from rows_in(path).to_batches()
 
     with pytest.raises(TableFileGone, match=rf"{path.name} is gone; restore it from a backup"):
-        collected(spark.range(1).mapInArrow(read, "id long"))
+        collect_rows(spark.range(1).mapInArrow(read, "id long"))

@@ -10,14 +10,15 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.core.plan.bucket import bucket_in
+from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.plan.tree import Plan
-from jobs.core.rows.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, opener
+from jobs.core.plan.walk import plan_can_fail
+from jobs.core.rows.windows import WINDOWS_FROM_MS, WINDOWS_TO_MS, window_expander
 from jobs.core.sql.select import parse_query
 from jobs.core.values.json_values import renderer
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.bucket_column import bucket_column
-from jobs.edge.spark.expressions import fallible, project, spark_type
+from jobs.edge.spark.expressions import project, spark_type
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import BIGINT, INT, SqlType, timestamp
 
@@ -72,8 +73,8 @@ def test_spark_assigns_the_windows_of_the_core(spark: SparkSession, name: str) -
         sql = f"SELECT MAX(v) AS m, COUNT(*) AS n FROM s GROUP BY {window}"
         plan = parse_query(sql, {name: kind, "v": INT})
         assert plan.window is not None
-        opened = opener(plan, plan.window)
-        assert fallible(plan)
+        opened = window_expander(plan, plan.window)
+        assert plan_can_fail(plan)
         numbers = list(range(len(values)))
         made = project(rows_of(spark, plan, {name: values, "v": numbers}), plan)
         assert made.columns[:3] == ["g0", "g1", "a0"]
@@ -140,9 +141,9 @@ def test_buckets_are_those_of_the_windows(spark: SparkSession, window: str) -> N
     values = [-1_000, 0, 1_700_000_000_000_000]
     made = project(rows_of(spark, plan, {"milli": values, "v": [1, 2, 3]}), plan)
     assert plan.window is not None
-    opened = opener(plan, plan.window)
+    opened = window_expander(plan, plan.window)
     keys = [(v, *opened((t, v))[0][2:]) for t, v in zip(values, (1, 2, 3), strict=True)]
     found = [row[0] for row in made.select(bucket_column(plan, 4_096)).collect()]
-    assert found == [bucket_in(plan, key, 4_096) for key in keys]
-    buckets = {bucket_in(plan, (1, start, start + 7), 4_096) for start in range(50)}
+    assert found == [bucket_of_group(plan, key, 4_096) for key in keys]
+    buckets = {bucket_of_group(plan, (1, start, start + 7), 4_096) for start in range(50)}
     assert (len(buckets) == 1) is (window == "SESSION")

@@ -1,7 +1,7 @@
 """The hot state: answers as core's State does, and survives what may happen to a cache.
 
 Processes here are real ones, killed with SIGKILL; damage is done to real files, and looked at in
-a process of its own, because a file that LMDB should not have opened kills its process.
+a process of its own, because a file that LMDB should not have open_shared kills its process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import lmdb
 import pytest
 from hypothesis import given
 
-from jobs.core.fold.state import Group, GroupTimer, Key, Stamp, Upserts, gathered
+from jobs.core.fold.state import Group, GroupTimer, Key, Stamp, Upserts, gather_multisets
 from jobs.core.fold.timers import Clock
 from jobs.core.values.change import Value
 from jobs.edge.state import hot_state
+from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.hot_records import LAYOUT_VERSION, Layout
 from jobs.edge.state.hot_state import (
     BucketLocked,
@@ -32,9 +33,7 @@ from jobs.edge.state.hot_state import (
     HotStateError,
     StampMoved,
     Steps,
-    ZombieTask,
-    catch_up,
-    opened,
+    open_shared,
 )
 from jobs.edge.state.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
@@ -63,7 +62,7 @@ def epoch_upserts(epoch: int) -> Upserts:
     keys = [(f"group {number}",) for number in range(GROUPS)]
     entries = [(0, key, epoch, 1) for key in keys]
     entries += [(0, key, epoch - 1, 0) for key in keys]
-    return Upserts([(key, Group((epoch,), ())) for key in keys], gathered(entries))
+    return Upserts([(key, Group((epoch,), ())) for key in keys], gather_multisets(entries))
 
 
 def step(epoch: int) -> tuple[Stamp, Upserts]:
@@ -173,7 +172,7 @@ def test_groups_that_begin_alike_keep_their_entries_apart(tmp_path: Path) -> Non
     keys = [("",), ("\0",), ("\0\0",), ("a",), ("k" * 600,), ("k" * 600 + "l",)]
     entries: list[tuple[int, tuple[Value, ...], Value, int]]
     entries = [(0, key, number, 1) for number, key in enumerate(keys)]
-    state.advance([(stamp(1), Upserts([], gathered(entries)))], since=None)
+    state.advance([(stamp(1), Upserts([], gather_multisets(entries)))], since=None)
     with state.view() as view:
         assert [view.entries(0, key) for key in keys] == [[(n, 1)] for n in range(len(keys))]
     state.close()
@@ -209,7 +208,7 @@ def test_a_snapshot_does_not_see_what_another_process_commits(state: HotState) -
 def test_what_was_applied_is_there_after_reopening(tmp_path: Path) -> None:
     built(tmp_path, epoch=3).close()
     state = HotState.open(tmp_path, LAYOUT)
-    assert state.stamp == stamp(3)
+    assert state.read_stamp() == stamp(3)
     assert require_whole(state) == 3
     state.close()
 
@@ -228,7 +227,7 @@ def test_what_was_applied_is_there_after_reopening(tmp_path: Path) -> None:
 def test_another_layout_starts_empty(tmp_path: Path, layout: Layout, key: Key) -> None:
     built(tmp_path).close()
     state = HotState.open(tmp_path, layout)
-    assert state.stamp is None
+    assert state.read_stamp() is None
     with state.view() as view:
         assert view.groups([key]) == [None]
     state.close()
@@ -242,14 +241,14 @@ def test_after_a_reboot_the_state_starts_empty(
     other_boot.write_text("8e1f0a52-0000-4000-8000-000000000000\n")
     monkeypatch.setattr(hot_state, "BOOT_ID", other_boot)
     state = HotState.open(tmp_path / "bucket", LAYOUT)
-    assert state.stamp is None
+    assert state.read_stamp() is None
     state.close()
 
 
 def test_reset_leaves_nothing(state: HotState) -> None:
     used = state.bytes_used()
     state.reset()
-    assert state.stamp is None
+    assert state.read_stamp() is None
     assert state.bytes_used() < used
     with state.view() as view:
         assert view.groups([("group 0",)]) == [None]
@@ -370,14 +369,14 @@ def test_forked_workers_open_their_own(tmp_path: Path) -> None:
         textwrap.dedent(FORK)
         + textwrap.dedent("""
         def work():
-            state = opened(directory, LAYOUT)
-            at = state.stamp.epoch
+            state = open_shared(directory, LAYOUT)
+            at = state.read_stamp().epoch
             state.advance([step(at + 1)], since=stamp(at))
             require_whole(state)
 
         built(directory).close()
         assert [forked(work), forked(work)] == [0, 0]
-        assert require_whole(opened(directory, LAYOUT)) == 3
+        assert require_whole(open_shared(directory, LAYOUT)) == 3
         """),
         tmp_path,
     )
@@ -388,9 +387,9 @@ def test_a_bucket_that_the_parent_has_open_is_refused_after_a_fork(tmp_path: Pat
     child = in_child(
         textwrap.dedent(FORK)
         + textwrap.dedent("""
-        mine = opened(directory, LAYOUT)
+        mine = open_shared(directory, LAYOUT)
         mine.advance([step(1)], since=None)
-        assert forked(lambda: opened(directory, LAYOUT)) == 1
+        assert forked(lambda: open_shared(directory, LAYOUT)) == 1
         mine.advance([step(2)], since=stamp(1))
         assert require_whole(mine) == 2
         """),
@@ -402,15 +401,15 @@ def test_a_bucket_that_the_parent_has_open_is_refused_after_a_fork(tmp_path: Pat
 
 
 def test_opened_keeps_one_state_until_its_layout_or_files_change(tmp_path: Path) -> None:
-    state = opened(tmp_path, LAYOUT)
+    state = open_shared(tmp_path, LAYOUT)
     state.advance([step(1)], since=None)
-    assert opened(tmp_path, LAYOUT) is state
+    assert open_shared(tmp_path, LAYOUT) is state
     for name in ("data.mdb", "lock.mdb"):
         (tmp_path / name).unlink()
-    empty = opened(tmp_path, LAYOUT)
+    empty = open_shared(tmp_path, LAYOUT)
     assert empty is not state
-    assert empty.stamp is None
-    other = opened(tmp_path, Layout("other", (), ()))
+    assert empty.read_stamp() is None
+    other = open_shared(tmp_path, Layout("other", (), ()))
     assert other.layout.plan == "other"
     other.close()
 
@@ -419,9 +418,9 @@ def test_opened_closes_the_longest_unused_beyond_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HOT_STATES_OPEN_MAX", 2)
-    first, second = opened(tmp_path / "1", LAYOUT), opened(tmp_path / "2", LAYOUT)
-    opened(tmp_path / "1", LAYOUT)
-    third = opened(tmp_path / "3", LAYOUT)
+    first, second = open_shared(tmp_path / "1", LAYOUT), open_shared(tmp_path / "2", LAYOUT)
+    open_shared(tmp_path / "1", LAYOUT)
+    third = open_shared(tmp_path / "3", LAYOUT)
     assert first.in_place
     assert not second.in_place
     assert third.in_place
@@ -434,7 +433,7 @@ def test_opened_closes_the_longest_unused_beyond_the_bound(
 
 ADVANCE_FOREVER = """
     state = HotState.open(Path(sys.argv[1]), LAYOUT)
-    epoch = state.stamp.epoch
+    epoch = state.read_stamp().epoch
     while True:
         state.advance([step(epoch + 1)], since=stamp(epoch))
         epoch += 1
@@ -486,7 +485,7 @@ def test_killed_between_epochs_it_is_at_the_end_of_one(tmp_path: Path) -> None:
 def test_killed_while_it_is_built_it_has_no_stamp_and_is_built_again(tmp_path: Path) -> None:
     assert killed_between_chunks(tmp_path, None).returncode == -signal.SIGKILL
     state = HotState.open(tmp_path, LAYOUT)
-    assert state.stamp is None
+    assert state.read_stamp() is None
     with state.view() as view:
         assert view.groups([("group 0",)]) == [Group((2,), ())], "the test must leave a half"
     catch_up(state, stamp(1), [], lambda _: [step(1)])
@@ -511,7 +510,7 @@ def test_a_full_disk_keeps_the_state_before(state: HotState) -> None:
         state.directory,
     )
     assert child.returncode == 0, child.stderr
-    assert "the state before is kept" in child.stdout
+    assert "the hot state is unchanged" in child.stdout
     assert require_whole(state) == 1
 
 
@@ -564,7 +563,7 @@ def test_a_damaged_state_is_found_and_built_again(tmp_path: Path, damage: str) -
     child = in_child(
         """
         state = HotState.open(Path(sys.argv[1]), LAYOUT)
-        print(state.stamp)
+        print(state.read_stamp())
         catch_up(state, stamp(2), [stamp(1)], lambda since: [step(2)])
         require_whole(state)
         """,
@@ -597,7 +596,7 @@ def test_damage_met_in_a_view_deletes_the_state_and_says_so(tmp_path: Path) -> N
                 view.groups([(f"group {n}",) for n in range(500)])
         except HotStateDamaged as error:
             print(error)
-        print(state.stamp)
+        print(state.read_stamp())
         catch_up(state, stamp(2), [stamp(1)], lambda since: [step(2)])
         print(require_whole(state))
         """,
@@ -605,7 +604,7 @@ def test_damage_met_in_a_view_deletes_the_state_and_says_so(tmp_path: Path) -> N
     )
     assert child.returncode == 0, child.stderr
     damaged, *after = child.stdout.splitlines()
-    assert "deleted, to be built again" in damaged
+    assert "the next task rebuilds it" in damaged
     assert after == ["None", "2"]
 
 
@@ -641,13 +640,13 @@ def test_older_on_the_line_gets_what_is_missing(state: HotState) -> None:
     table = Table(4)
     table.catch_up(state)
     assert table.asked == [stamp(1)]
-    assert state.stamp == stamp(4)
+    assert state.read_stamp() == stamp(4)
     assert require_whole(state) == 4
 
 
 def test_epochs_without_upserts_need_not_be_loaded(state: HotState) -> None:
     catch_up(state, stamp(3), [stamp(1), stamp(2)], lambda _: [])
-    assert state.stamp == stamp(3)
+    assert state.read_stamp() == stamp(3)
     with state.view() as view:
         assert view.groups([("group 0",)]) == [Group((1,), ())]
 
@@ -659,7 +658,7 @@ def test_newer_than_base_is_a_zombie_and_writes_nothing(state: HotState, newer: 
     with pytest.raises(ZombieTask, match="a newer writer is at work"):
         table.catch_up(state)
     assert table.asked == []
-    assert state.stamp == newer
+    assert state.read_stamp() == newer
 
 
 @pytest.mark.parametrize(
@@ -691,7 +690,7 @@ def test_an_empty_state_is_built_from_the_table(tmp_path: Path) -> None:
 def test_a_table_without_state_is_an_empty_state_with_a_stamp(tmp_path: Path) -> None:
     state = HotState.open(tmp_path, LAYOUT)
     catch_up(state, stamp(0), [], lambda _: [])
-    assert state.stamp == stamp(0)
+    assert state.read_stamp() == stamp(0)
     state.close()
 
 
@@ -718,7 +717,7 @@ def test_a_state_that_never_holds_still_is_an_error(state: HotState) -> None:
         return []
 
     line = [stamp(epoch) for epoch in range(1, 60)]
-    with pytest.raises(HotStateError, match="after 5 looks"):
+    with pytest.raises(HotStateError, match="after 5 attempts"):
         catch_up(state, stamp(60), line, load)
 
 
@@ -726,7 +725,7 @@ def test_a_state_that_never_holds_still_is_an_error(state: HotState) -> None:
 def test_steps_off_the_line_are_refused(state: HotState, loaded: list[int]) -> None:
     with pytest.raises(HotStateError, match="was loaded"):
         catch_up(state, stamp(3), [stamp(1), stamp(2)], lambda _: map(step, loaded))
-    assert state.stamp == stamp(1)
+    assert state.read_stamp() == stamp(1)
 
 
 def test_damage_found_while_catching_up_is_built_over(state: HotState) -> None:

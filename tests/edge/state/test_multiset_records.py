@@ -59,7 +59,7 @@ class Group:
                 found.at(count // 2, count)
                 found.most_frequent()
             self.state.remember(after.epoch, after.uuid, upserts, view)
-        remembered = None if elsewhere else self.state.recalled(after)
+        remembered = None if elsewhere else self.state.recall(after)
         self.state.advance([(after, remembered or upserts)], since=self.stamp)
         self.naive.apply(upserts)
         self.stamp = after
@@ -72,7 +72,7 @@ class Group:
     def marks(self) -> Marks:
         with self.state.view(self.stamp) as view:
             argument = view._keys.arguments[0]
-            found = view._multiset(argument, view._start(argument, KEY))
+            found = view._multiset(argument, view._entry_prefix(argument, KEY))
             assert isinstance(found, Marks)
             return found
 
@@ -106,14 +106,14 @@ def test_a_median_and_a_mode_are_looked_for_from_where_they_were(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
-    records = LargeMultiset._records
+    records = LargeMultiset._read_records
 
     def counted(self: LargeMultiset, descending: bool, place: bytes | None) -> Iterator[object]:
         for record in records(self, descending, place):
             read.append(record)
             yield record
 
-    monkeypatch.setattr(LargeMultiset, "_records", counted)
+    monkeypatch.setattr(LargeMultiset, "_read_records", counted)
     group.epoch({7: 3}, questions=1)
     assert len(read) > len(POOLS[INT])  # nothing was known
     assert [times for _, times in group.marks.places] == [VALUES // 2]

@@ -23,15 +23,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.state import MemoryState
 from jobs.core.fold.timers import Clock
 from jobs.core.values.change import Op
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import compaction
 from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files, tier_of
-from jobs.edge.table.delta_epochs import LiveFile
-from jobs.edge.table.epoch_files import (
+from jobs.edge.table.epoch_files import Reject, file_name, write_file
+from jobs.table.files import LiveFile
+from jobs.table.parts import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,
@@ -41,9 +42,6 @@ from jobs.edge.table.epoch_files import (
     QUARANTINE,
     STATE,
     TIMERS,
-    Reject,
-    file_name,
-    write_file,
 )
 from schemas.limits import COMPACTED_BYTES_MAX, COMPACTION_FAN_IN, LIVE_FILES_MAX, MERGE_FILES_MAX
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING, decimal
@@ -164,11 +162,11 @@ def test_any_legal_order_of_merges_leaves_the_state_and_the_changelog(
 ) -> None:
     query, columns, rows = ROWS[kind]
     with tempfile.TemporaryDirectory() as directory:
-        rules = data.draw(st.sampled_from([FOR_EVER, *RULES]))
+        rules = data.draw(st.sampled_from([DEFAULT_RULES, *RULES]))
         made = FoldedTable(Path(directory) / "epochs", a_plan(query, columns), rules=rules)
         for _ in range(data.draw(st.integers(2, 6))):
             made.epoch(data.draw(st.lists(rows, max_size=6)), tasks=data.draw(st.integers(1, 3)))
-            if rules != FOR_EVER and data.draw(st.booleans()):
+            if rules != DEFAULT_RULES and data.draw(st.booleans()):
                 made.time_epoch(data.draw(st.sampled_from([0, 6, 12])), release=rules.withhold)
             for _ in range(data.draw(st.integers(0, 2))):
                 merge = legal_merge(made, data)
@@ -307,13 +305,13 @@ def test_a_merge_of_large_files_holds_some_buckets_at_a_time(
     for half in (halves[:6], halves[6:]):
         made.merge(Merge(ACCUMULATORS, 1, tuple(half)))
     held: list[int] = []
-    real = compaction._newest
+    real = compaction._keep_newest
 
     def seen(layout: Any, merge: Merge, rows: pa.Table) -> pa.Table:
         held.append(rows.num_rows)
         return real(layout, merge, rows)
 
-    monkeypatch.setattr(compaction, "_newest", seen)
+    monkeypatch.setattr(compaction, "_keep_newest", seen)
     made.merge(Merge(ACCUMULATORS, BASE_TIER, tuple(live(made, ACCUMULATORS))))
     assert len(held) > 4
     assert max(held) < sum(held) / 3

@@ -18,17 +18,11 @@ from deltalake import DeltaTable
 
 from jobs.core.fold.program import Program
 from jobs.edge.process import failpoints
-from jobs.edge.table.delta_epochs import (
-    CommitFailed,
-    EpochTable,
-    Fenced,
-    epoch_rows,
-    live_files,
-    log_entry,
-    newest_epoch,
-    opened,
-)
-from jobs.edge.table.epoch_files import ACCUMULATORS, EPOCHS, TableLayout, file_name, write_file
+from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
+from jobs.edge.table.epoch_files import TableLayout, file_name, write_file
+from jobs.table.epoch_rows import epoch_rows, newest_epoch
+from jobs.table.files import live_files, log_entry, open_table
+from jobs.table.parts import ACCUMULATORS, EPOCHS
 from tests.support.tables.folded_table import (
     FoldedTable,
     a_plan,
@@ -96,8 +90,8 @@ def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
     mine = write_file(made.root, name, upserts)
     with pytest.raises(Fenced, match=r"version after 2.*another writer"):
         ours.commit_epoch(epoch_row(2), [mine])
-    found = opened(made.root)
-    assert newest_epoch(made.root, found) == theirs
+    found = open_table(made.root)
+    assert newest_epoch(made.root, live_files(found)) == theirs
     assert name not in {file.path for file in live_files(found)}
 
 
@@ -120,8 +114,8 @@ def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
             ours.commit_epoch(epoch_row(2), ())
         else:
             ours.commit([], files[:1], uuid="ours", what=what)
-    found = opened(made.root)
-    assert newest_epoch(made.root, found) == theirs
+    found = open_table(made.root)
+    assert newest_epoch(made.root, live_files(found)) == theirs
     assert found.version() == ours.version + 1, "ours did not move to a later version"
     assert set(files) <= set(live_files(found))
     with pytest.raises(Fenced):
@@ -130,7 +124,7 @@ def test_a_rival_that_commits_between_our_look_and_our_commit_fences_us(
 
 @pytest.mark.parametrize("epoch", [0, 1, 3])
 def test_an_epoch_that_does_not_follow_is_refused(made: FoldedTable, epoch: int) -> None:
-    with pytest.raises(Fenced, match="stands at epoch 1"):
+    with pytest.raises(Fenced, match="is at epoch 1"):
         made.table.commit_epoch(epoch_row(epoch), ())
     assert made.table.newest() == made.newest
 
@@ -149,7 +143,9 @@ def test_a_compaction_of_a_stale_handle_is_fenced_too(made: FoldedTable) -> None
     made.epoch(insert("c", 4))
     with pytest.raises(Fenced):
         ours.commit([], files, uuid="ours", what="compaction")
-    assert {file.path for file in files} <= {file.path for file in live_files(opened(made.root))}
+    assert {file.path for file in files} <= {
+        file.path for file in live_files(open_table(made.root))
+    }
 
 
 RACER = """
@@ -196,7 +192,7 @@ def test_two_racing_processes_lose_no_commit(made: FoldedTable) -> None:
         if words[0] == "committed"
     ]
     refused = sum(int(text.split()[-1]) for text in said)
-    rows = epoch_rows(made.root, opened(made.root))
+    rows = epoch_rows(made.root, live_files(open_table(made.root)))
     assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
     assert len(committed) == rounds - 1
     assert refused > 0, "they never met; nothing has been tested"
@@ -238,14 +234,18 @@ def test_a_write_that_fails_fails_the_commit_and_the_next_try_goes_on(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("failed "), done.stdout
     assert len(entries(made.root)) == len(before) + 1, "only the second try is in the log"
-    assert [row.epoch for row in epoch_rows(made.root, opened(made.root))] == [0, 1, 2]
+    assert [row.epoch for row in epoch_rows(made.root, live_files(open_table(made.root)))] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_files_that_were_never_committed_are_invisible(made: FoldedTable) -> None:
-    before = opened(made.root).to_pyarrow_table().num_rows
+    before = open_table(made.root).to_pyarrow_table().num_rows
     upserts = made.layout.accumulators_table(2, [0], [(("x",), None)])
     left = write_file(made.root, file_name(ACCUMULATORS, 2, "gone", "f0"), upserts)
-    found = opened(made.root)
+    found = open_table(made.root)
     assert left.path not in {file.path for file in live_files(found)}
     assert found.to_pyarrow_table().num_rows == before
 

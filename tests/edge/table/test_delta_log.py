@@ -10,24 +10,21 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.cli.main import _explained
+from jobs.cli.main import describe_error
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import delta_epochs
 from jobs.edge.table.compaction import Merge
-from jobs.edge.table.delta_epochs import (
-    APPLICATION,
-    EpochTable,
-    Fenced,
+from jobs.edge.table.delta_epochs import APPLICATION, EpochTable, Fenced, write_checkpoint
+from jobs.table.epoch_rows import epoch_rows, start_row
+from jobs.table.files import (
+    VERSION_PROPERTY,
     FormatTooNew,
     FormatTooOld,
-    epoch_rows,
     live_files,
     log_entry,
-    opened,
-    start_row,
-    write_checkpoint,
+    open_table,
 )
-from jobs.edge.table.epoch_files import ACCUMULATORS, EPOCHS
+from jobs.table.parts import ACCUMULATORS, EPOCHS
 from schemas.table.epoch import FORMAT_VERSION
 from schemas.table.parquet_file import TableDamaged
 from tests.support.tables.folded_table import FoldedTable, entries, epoch_row, insert, rival_of
@@ -42,7 +39,7 @@ def test_newest_comes_from_the_row_and_outlives_compaction_checkpoint_and_log_cl
         made.epoch(insert("a", value))
     rows = tuple(file for file in made.table.live_files() if file.part == EPOCHS)
     made.merge(Merge(EPOCHS, 1, rows))
-    handle = opened(made.root)
+    handle = open_table(made.root)
     handle.create_checkpoint()
     long_ago = time.time() - 7_300
     for path in (made.root / "_delta_log").iterdir():
@@ -53,18 +50,21 @@ def test_newest_comes_from_the_row_and_outlives_compaction_checkpoint_and_log_cl
     assert "epoch 41" not in told, "the log has forgotten it, so this is no proof"
     assert fresh.newest() == made.newest
     assert fresh.handle.transaction_version(APPLICATION) == 41
-    assert [row.epoch for row in epoch_rows(made.root, fresh.handle)] == list(range(42))
-    assert [row.epoch for row in epoch_rows(made.root, fresh.handle, since=39)] == [40, 41]
+    assert [row.epoch for row in epoch_rows(made.root, live_files(fresh.handle))] == list(range(42))
+    assert [row.epoch for row in epoch_rows(made.root, live_files(fresh.handle), since=39)] == [
+        40,
+        41,
+    ]
     fresh.commit_epoch(epoch_row(42), ())
-    start = start_row(made.root, fresh.handle)
+    start = start_row(made.root, live_files(fresh.handle))
     assert start is not None and start.kind == "start"
 
 
 def test_file_statistics_outlive_a_checkpoint(made: FoldedTable) -> None:
     before = made.table.live_files()
     assert {file.part for file in before} >= {EPOCHS, ACCUMULATORS}
-    opened(made.root).create_checkpoint()
-    assert live_files(opened(made.root)) == before
+    open_table(made.root).create_checkpoint()
+    assert live_files(open_table(made.root)) == before
     for file in before:
         assert file.rows > 0
         assert file.size == (made.root / file.path).stat().st_size
@@ -74,13 +74,13 @@ def test_files_that_left_the_table_are_known_for_a_while_to_a_new_writer_too(
     made: FoldedTable,
 ) -> None:
     files = tuple(file for file in made.table.live_files() if file.part == EPOCHS)
-    assert made.table.lately_removed(0) == set()
+    assert made.table.removed_since(0) == set()
     began = time.time_ns() // 1_000_000
     made.merge(Merge(EPOCHS, 1, files))
     gone = {file.path for file in files}
-    assert made.table.lately_removed(began) == gone
-    assert rival_of(made.table).lately_removed(began) == gone
-    assert rival_of(made.table).lately_removed(began + 3_600_000) == set()
+    assert made.table.removed_since(began) == gone
+    assert rival_of(made.table).removed_since(began) == gone
+    assert rival_of(made.table).removed_since(began + 3_600_000) == set()
 
 
 # --- a log that is trimmed --------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_files_that_left_the_table_are_known_when_their_log_entry_is_trimmed(
     assert "remove" not in "".join(
         path.read_text() for path in (made.root / "_delta_log").glob("*.json")
     )
-    assert rival_of(made.table).lately_removed(began) == gone
-    assert rival_of(made.table).lately_removed(began + 3_600_000) == set()
+    assert rival_of(made.table).removed_since(began) == gone
+    assert rival_of(made.table).removed_since(began + 3_600_000) == set()
 
 
 def test_a_writer_that_stood_still_until_the_next_entry_was_trimmed_is_fenced(
@@ -168,7 +168,7 @@ def test_a_missing_log_entry_is_named(made: FoldedTable) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", '{"version":-1}', "[]"])
 def test_a_damaged_hint_at_the_checkpoint_costs_nothing(made: FoldedTable, content: str) -> None:
-    opened(made.root).create_checkpoint()
+    open_table(made.root).create_checkpoint()
     made.epoch(insert("a", 5))
     (made.root / "_delta_log" / "_last_checkpoint").write_text(content)
     try:
@@ -182,7 +182,7 @@ def test_a_damaged_hint_at_the_checkpoint_costs_nothing(made: FoldedTable, conte
 @pytest.mark.parametrize("damage", ["gone", "empty", "half"])
 def test_a_damaged_checkpoint_is_told_as_such(made: FoldedTable, damage: str) -> None:
     made.epoch(insert("a", 4))
-    opened(made.root).create_checkpoint()
+    open_table(made.root).create_checkpoint()
     made.epoch(insert("a", 5))
     (path,) = (made.root / "_delta_log").glob("*.checkpoint.parquet")
     whole = path.read_bytes()
@@ -229,13 +229,13 @@ def test_the_format_version_is_stored_in_the_table(made: FoldedTable) -> None:
 
 def test_a_newer_format_is_refused_with_a_sentence(made: FoldedTable) -> None:
     handle = DeltaTable(str(made.root))
-    newer = {delta_epochs._VERSION_PROPERTY: str(FORMAT_VERSION + 1)}
+    newer = {VERSION_PROPERTY: str(FORMAT_VERSION + 1)}
     handle.alter.set_table_properties(newer, raise_if_not_exists=False)
     with pytest.raises(FormatTooNew) as refused:
-        opened(made.root)
-    code, said = _explained(refused.value)
+        open_table(made.root)
+    code, said = describe_error(refused.value)
     assert code == 1
-    assert f"format version {FORMAT_VERSION + 1}" in said and "install the newer" in said
+    assert f"format version {FORMAT_VERSION + 1}" in said and "install a newer" in said
     with pytest.raises(FormatTooNew):
         EpochTable.open(made.root, made.layout)
 
@@ -244,7 +244,7 @@ def test_a_format_from_before_the_first_release_is_refused_with_a_sentence(
     made: FoldedTable,
 ) -> None:
     handle = DeltaTable(str(made.root))
-    older = {delta_epochs._VERSION_PROPERTY: "1"}
+    older = {VERSION_PROPERTY: "1"}
     handle.alter.set_table_properties(older, raise_if_not_exists=False)
     with pytest.raises(FormatTooOld, match="give the job a new name"):
-        opened(made.root)
+        open_table(made.root)

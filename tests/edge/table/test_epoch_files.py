@@ -19,23 +19,22 @@ from deltalake import DeltaTable
 
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import (
-    CLOSED,
-    SHOWN,
-    UNSHOWN,
-    WITHHELD,
     Group,
     GroupTimer,
     MemoryState,
     Upserts,
-    gathered,
+    gather_multisets,
 )
 from jobs.core.fold.timers import Clock
+from jobs.core.fold.visibility import Visibility
 from jobs.core.sql.select import parse_query
 from jobs.edge.rows.file_statistics import STATISTICS
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
-from jobs.edge.table.delta_epochs import EpochTable, rows_of
-from jobs.edge.table.epoch_files import (
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import FileWriter, Reject, TableLayout, file_name, write_file
+from jobs.table.epoch_rows import read_epoch_rows
+from jobs.table.parts import (
     ACCUMULATORS,
     CHANGELOG,
     EPOCHS,
@@ -45,11 +44,6 @@ from jobs.edge.table.epoch_files import (
     QUARANTINE,
     ROWS,
     TIMERS,
-    FileWriter,
-    Reject,
-    TableLayout,
-    file_name,
-    write_file,
 )
 from schemas.table.epoch import TopicIdentity
 from schemas.table.object_path import TablePath
@@ -111,16 +105,21 @@ def upserts_of(layout: TableLayout) -> Upserts:
         for argument in layout.program.multisets
         for i, key in enumerate(KEYS)
     ]
-    groups[1] = (KEYS[1], Group(groups[1][1].cells, (None,) * 3, UNSHOWN, 5, 1_005))
-    groups[2] = (KEYS[2], Group(groups[2][1].cells, groups[2][1].result, WITHHELD, -(2**62), 7))
-    groups[4] = (KEYS[4], Group(groups[4][1].cells, groups[4][1].result, SHOWN, 5, 1_005))
-    groups[5] = (KEYS[5], Group(groups[5][1].cells, groups[5][1].result, CLOSED))
+    cells: list[Any] = []
+    results: list[Any] = []
+    for _, group in groups:
+        cells.append(None if group is None else group.cells)
+        results.append(None if group is None else group.result)
+    groups[1] = (KEYS[1], Group(cells[1], (None,) * 3, Visibility.UNSHOWN, 5, 1_005))
+    groups[2] = (KEYS[2], Group(cells[2], results[2], Visibility.WITHHELD, -(2**62), 7))
+    groups[4] = (KEYS[4], Group(cells[4], results[4], Visibility.SHOWN, 5, 1_005))
+    groups[5] = (KEYS[5], Group(cells[5], results[5], Visibility.CLOSED))
     timers = [
         (GroupTimer(clock, number - 2, f"ns {number}", key), number != 1)
         for clock in Clock
         for number, key in enumerate(KEYS)
     ]
-    return Upserts(groups, gathered(sorted(entries, key=lambda entry: entry[0])), timers)
+    return Upserts(groups, gather_multisets(sorted(entries, key=lambda entry: entry[0])), timers)
 
 
 def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
@@ -203,7 +202,7 @@ def test_an_epoch_row_comes_back_as_it_was(layout: TableLayout, tmp_path: Path) 
         watermarks={"event_time_max": {"t/0": 2**53}}, files={CHANGELOG: ["x"]}, kind="time",
     )  # fmt: skip
     added = write_file(tmp_path, file_name(EPOCHS, 7, "u", "driver"), layout.epochs_table(row))
-    assert rows_of(tmp_path / added.path) == [row]
+    assert read_epoch_rows(tmp_path / added.path) == [row]
 
 
 def test_quarantine_keeps_the_bytes_that_came(layout: TableLayout) -> None:

@@ -19,29 +19,25 @@ from pathlib import Path
 import pytest
 
 from jobs.changing.clone import CannotClone, clone
-from jobs.changing.evolve import begin_again, evolve
-from jobs.changing.savepoint import keep_newest
-from jobs.core.job.cloning import cloned_spec
-from jobs.edge.process.job_directory import job_names
+from jobs.changing.evolve import evolve, prepare_replay
+from jobs.changing.savepoint import create_savepoint
+from jobs.core.job.cloning import clone_spec
+from jobs.edge.process.job_directory import list_jobs
 from jobs.edge.table.compaction import Merge
-from jobs.edge.table.delta_epochs import (
-    CommitUnknown,
-    EpochTable,
-    Fenced,
-    epoch_rows,
-    live_files,
-    opened,
-)
-from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, PARTS, file_name, write_file
+from jobs.edge.table.delta_epochs import CommitUnknown, EpochTable, Fenced
+from jobs.edge.table.epoch_files import file_name, write_file
 from jobs.edge.table.reading import TableReader
-from jobs.edge.table.table_place import building_site, settle
+from jobs.edge.table.table_location import choose_location, prepare_new_table
 from jobs.running import maintenance
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, PARTS
+from jobs.table.version import TableVersion, at_newest
 from schemas import limits
 from schemas.spec.file import load_spec
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.places import JobDirectory, discard
 from schemas.types.sql_types import INT, STRING
-from service.table.job_table import Table, at_newest
 from tests.support.object_storage import BUCKET, Storage
 from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
 from tests.support.tables.maintained_job import MaintainedJob
@@ -142,7 +138,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_as_ours(
     assert storage.lost == lost + 1
     assert made.table.newest() == row
     assert made.epoch(insert("d", 5)) == made.table.newest(), "and the next one goes on"
-    found = epoch_rows(made.table.root, opened(made.table.root))
+    found = epoch_rows(made.table.root, live_files(open_table(made.table.root)))
     assert [each.epoch for each in found] == [0, 1, 2, 3]
 
 
@@ -169,7 +165,7 @@ def test_another_writers_version_fences_us_and_nothing_of_ours_is_in_the_table(
     with pytest.raises(Fenced, match=r"version after 2.*another writer"):
         ours.commit_epoch(epoch_row(2), [mine])
     assert EpochTable.open(root, made.layout).newest() == theirs
-    assert name not in {file.path for file in live_files(opened(root))}
+    assert name not in {file.path for file in live_files(open_table(root))}
 
 
 RACER = """
@@ -209,7 +205,7 @@ def test_two_processes_that_race_lose_no_commit_and_repeat_none(made: FoldedTabl
     assert [racer.returncode for racer in racers] == [0, 0]
     lines = [line.split() for text in said for line in text.splitlines()]
     committed = [(int(words[1]), words[2]) for words in lines if words[0] == "committed"]
-    rows = epoch_rows(root, opened(root))
+    rows = epoch_rows(root, live_files(open_table(root)))
     assert [(row.epoch, row.uuid) for row in rows[2:]] == sorted(committed)
     assert len(committed) == last - 1
     assert sum(int(words[1]) for words in lines if words[0] == "refused") > 0, "they never met"
@@ -237,14 +233,14 @@ def test_a_merged_and_checkpointed_table_says_the_same_to_job_and_service(
         made.epoch(insert("c", value))
     files = [file for file in made.table.live_files() if file.part == CHANGELOG]
     made.merge(Merge(CHANGELOG, 1, tuple(files)))
-    handle = opened(made.table.root)
+    handle = open_table(made.table.root)
     handle.create_checkpoint()
     handle.cleanup_metadata()
     reopened = EpochTable.open(made.table.root, made.layout)
     assert reopened.newest() == made.newest
-    assert reopened.lately_removed(0), "what the merge took out is known from the log"
+    assert reopened.removed_since(0), "what the merge took out is known from the log"
     table = at_newest(made.table.root, lambda table: table)
-    assert isinstance(table, Table)
+    assert isinstance(table, TableVersion)
     assert table.newest == made.newest
     changelog = table.changelog(0, made.newest.epoch)
     assert changelog is not None
@@ -260,7 +256,7 @@ def test_what_came_of_a_commit_that_cannot_be_seen_is_seen_by_the_next_start(
 ) -> None:
     """A merge was committed, and then nobody could look: the job ends, and is not fenced."""
     monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
-    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    choose_location(JobDirectory(tmp_path, "items"), root.parent.parent)
     job = MaintainedJob(tmp_path)
     look = EpochTable._writer_of
 
@@ -288,21 +284,21 @@ def test_what_came_of_a_commit_that_cannot_be_seen_is_seen_by_the_next_start(
 
 def test_the_data_directory_knows_where_its_tables_are(root: ObjectPath, tmp_path: Path) -> None:
     tables, place = root.parent.parent, JobDirectory(tmp_path, "items")
-    settle(place, None)
-    assert not place.begun
+    choose_location(place, None)
+    assert not place.has_table
     assert place.table == tmp_path / "jobs" / "items" / "epochs"
-    settle(place, tables)
-    assert place.begun
+    choose_location(place, tables)
+    assert place.has_table
     table = place.table
     assert table.parent == root.parent
-    settle(place, ObjectPath.of(f"s3://{BUCKET}/elsewhere"))
+    choose_location(place, ObjectPath.of(f"s3://{BUCKET}/elsewhere"))
     assert place.table == table, "a job keeps its place"
     again = JobDirectory(tmp_path / "again", "items")
-    settle(again, tables)
+    choose_location(again, tables)
     assert again.table != table, "and nobody else gets it"
     local = JobDirectory(tmp_path, "local")
     local.own_table.mkdir(parents=True)
-    settle(local, tables)
+    choose_location(local, tables)
     assert local.table == local.own_table
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and secret in p.read_text()]
@@ -312,21 +308,21 @@ def test_what_a_kill_left_of_a_table_is_removed_before_the_next_try(
     root: ObjectPath, tmp_path: Path
 ) -> None:
     place = JobDirectory(tmp_path, "items")
-    killed = building_site(place, root.parent)
+    killed = prepare_new_table(place, root.parent)
     FoldedTable(killed.table)
-    assert not place.begun
-    building = building_site(place, root.parent)
+    assert not place.has_table
+    building = prepare_new_table(place, root.parent)
     assert not killed.table.is_dir()
     FoldedTable(building.table)
-    building.moves_in()
-    assert place.begun
+    building.activate()
+    assert place.has_table
     assert place.table == building.table
 
 
 def test_discarding_a_job_discards_its_table(root: ObjectPath, tmp_path: Path) -> None:
     place = JobDirectory(tmp_path, "items")
-    settle(place, root.parent.parent)
-    settle(place.shadow, root.parent)
+    choose_location(place, root.parent.parent)
+    choose_location(place.shadow, root.parent)
     tables = [place.table, place.shadow.table]
     for table in tables:
         FoldedTable(table)
@@ -340,11 +336,11 @@ def test_a_job_is_kept_whole_while_its_storage_does_not_answer(
     root: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = JobDirectory(tmp_path, "items")
-    settle(place, root.parent.parent)
+    choose_location(place, root.parent.parent)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(OSError):
         discard(place.home)
-    assert place.begun
+    assert place.has_table
 
 
 # --- clone, savepoint, another query ----------------------------------------------------------
@@ -360,10 +356,10 @@ def shown(live: Live) -> dict[object, object]:
 
 @pytest.fixture
 def written(root: ObjectPath, tmp_path: Path) -> WrittenTable:
-    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    choose_location(JobDirectory(tmp_path, "items"), root.parent.parent)
     table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
     table.epoch(FIRST)
-    keep_newest(table.place, "first")
+    create_savepoint(table.place, "first")
     table.epoch(SECOND)
     return table
 
@@ -374,12 +370,12 @@ def test_a_clone_goes_from_storage_to_storage_and_to_the_disk(
     spec = load_spec(written.place.spec)
     for name, tables in (("there", root.parent.parent), ("here", None)):
         new = JobDirectory(written.place.data, name)
-        clone(written.place, new, cloned_spec(spec, name), "first", tables)
+        clone(written.place, new, clone_spec(spec, name), "first", tables)
         assert isinstance(new.table, Path) == (tables is None)
-        assert name in job_names(written.place.data)
+        assert name in list_jobs(written.place.data)
         assert dict(TableReader.open(new).results().rows) == shown(FIRST)
-        with pytest.raises(CannotClone, match="there is a job"):
-            clone(written.place, new, cloned_spec(spec, name), None, tables)
+        with pytest.raises(CannotClone, match="exists already"):
+            clone(written.place, new, clone_spec(spec, name), None, tables)
     assert new.own_table.is_dir()
     assert dict(TableReader.open(written.place).results().rows) == shown(SECOND)
 
@@ -391,13 +387,13 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
         import sys
         from pathlib import Path
         from jobs.changing.clone import clone
-        from jobs.core.job.cloning import cloned_spec
+        from jobs.core.job.cloning import clone_spec
         from schemas.table.object_path import ObjectPath
         from schemas.table.places import JobDirectory
         from schemas.spec.file import load_spec
 
         place = JobDirectory(Path(sys.argv[1]), "items")
-        spec = cloned_spec(load_spec(place.spec), "other")
+        spec = clone_spec(load_spec(place.spec), "other")
         tables = ObjectPath.of(sys.argv[2])
         clone(place, JobDirectory(place.data, "other"), spec, None, tables)
     """
@@ -407,10 +403,10 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
     done = subprocess.run(words, cwd=CHECKOUT, env=environment, timeout=120)
     assert done.returncode < 0
     new = JobDirectory(data, "other")
-    assert not new.begun
+    assert not new.has_table
     left = {path.name for path in listed(tables / "other")}
     assert len(left) == 1
-    clone(written.place, new, cloned_spec(load_spec(written.place.spec), "other"), None, tables)
+    clone(written.place, new, clone_spec(load_spec(written.place.spec), "other"), None, tables)
     assert dict(TableReader.open(new).results().rows) == shown(SECOND)
     assert {path.name for path in listed(tables / "other")} == {new.table.name} != left
 
@@ -428,9 +424,9 @@ def listed(place: ObjectPath) -> list[ObjectPath]:
 def test_another_query_goes_on_in_the_same_place(written: WrittenTable) -> None:
     document = load_spec(written.place.spec).document()
     spec = load_spec(document | {"query": QUERY.replace(" FROM", ", MIN(v) AS low FROM")})
-    shadow = begin_again(written.place, spec)
+    shadow = prepare_replay(written.place, spec)
     assert isinstance(shadow.table, ObjectPath)
-    assert begin_again(written.place, spec).table == shadow.table, "it is taken up again"
+    assert prepare_replay(written.place, spec).table == shadow.table, "it is taken up again"
     done = evolve(written.place, spec)
     assert done.row is not None
     assert done.row.kind == "evolve"
@@ -445,7 +441,7 @@ def test_a_table_is_maintained_where_it_is(
     """Merged by a process of its own, its log shortened, what nobody refers to swept."""
     monkeypatch.setattr(maintenance, "MAINTENANCE_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY_COMMITS", 20)
-    settle(JobDirectory(tmp_path, "items"), root.parent.parent)
+    choose_location(JobDirectory(tmp_path, "items"), root.parent.parent)
     job = MaintainedJob(tmp_path)
     try:
         job.epochs(limits.COMPACTION_FAN_IN)

@@ -13,18 +13,18 @@ import pytest
 
 from jobs.changing.clone import CannotClone, clone
 from jobs.changing.rewind import CannotRewind
-from jobs.changing.savepoint import keep_newest
-from jobs.checking.explain import explained
+from jobs.changing.savepoint import create_savepoint
+from jobs.checking.explain import explain
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.job.cloning import cloned_spec
+from jobs.core.job.cloning import clone_spec
 from jobs.core.values.change import Op
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
-from jobs.edge.process.job_directory import JobDirectory, job_names
+from jobs.edge.process.job_directory import JobDirectory, list_jobs
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import BASE_TIER
-from jobs.edge.table.epoch_files import ACCUMULATORS, MULTISETS
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import savepoints
+from jobs.table.parts import ACCUMULATORS, MULTISETS
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
 from tests.support.service.served import CHECKOUT
@@ -42,14 +42,14 @@ def written(tmp_path: Path) -> WrittenTable:
         {"name": STRING, "v": INT},
     )
     table.epoch(FIRST)
-    keep_newest(table.place, "first")
+    create_savepoint(table.place, "first")
     table.epoch(SECOND)
     return table
 
 
 def cloned(written: WrittenTable, to: str | None = None, name: str = "other") -> TableReader:
     new = JobDirectory(written.place.data, name)
-    clone(written.place, new, cloned_spec(load_spec(written.place.spec), name), to)
+    clone(written.place, new, clone_spec(load_spec(written.place.spec), name), to)
     return TableReader.open(new)
 
 
@@ -67,11 +67,11 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
     assert fold_changelog({}, rows) == shown(live)
     assert {change.op for change in other.changes()} == {Op.INSERT}
     for key in live:
-        told = explained(other, key)
-        multiset = {e["value"]: e["multiplicity"] for e in told["arguments"][0]["multiset"]}
+        output = explain(other, key)
+        multiset = {e["value"]: e["multiplicity"] for e in output["arguments"][0]["multiset"]}
         assert multiset == {value: live[key].count(value) for value in live[key]}
-        assert told["row_count"] == len(live[key])
-        assert told["history_complete"]
+        assert output["row_count"] == len(live[key])
+        assert output["history_complete"]
     start, newest = other.epochs
     assert (start.kind, start.offsets) == ("start", {"t": {"0": 0}})
     of = 2 if to is None else 1
@@ -101,14 +101,14 @@ def test_what_cannot_be_cloned_makes_no_job(written: WrittenTable) -> None:
         ({"state": {"buckets": 8}}, "state.buckets"),
         ({"source": {"topic": "u"}}, "source.topics"),
     ):
-        document = cloned_spec(spec, "other").document() | change
+        document = clone_spec(spec, "other").document() | change
         with pytest.raises(CannotClone, match=word):
             clone(
                 written.place, JobDirectory(written.place.data, "other"), load_spec(document), None
             )
     with pytest.raises(CannotRewind, match="no savepoint"):
         cloned(written, "nowhere")
-    assert job_names(written.place.data) == ["items"]
+    assert list_jobs(written.place.data) == ["items"]
     assert [each.name for each in savepoints(written.place.home)] == ["first"]
     cloned(written)
     with pytest.raises(CannotClone, match="already"):
@@ -126,7 +126,7 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(written: WrittenTa
         command, cwd=CHECKOUT, env={"RETALLY_FAILPOINTS": "before_clone=kill"}, check=False
     )
     assert killed.returncode == -9
-    assert job_names(written.place.data) == ["items"]
+    assert list_jobs(written.place.data) == ["items"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     expected = {"job": "other", "of": "items", "cloned": 2, "epoch": 1, "groups": 3}
@@ -148,9 +148,9 @@ def test_what_a_killed_clone_has_pinned_is_let_go_of_and_what_a_living_one_has_i
     home = written.place.home
     (left,) = [each.name for each in savepoints(home) if each.name != "first"]
     mine = "clone-0123456789ab"
-    with pins.held(home, mine):
-        keep_newest(written.place, mine)
-        assert pins.forget_dead(home) == [left]
+    with pins.hold_pin(home, mine):
+        create_savepoint(written.place, mine)
+        assert pins.delete_dead_pins(home) == [left]
         assert {each.name for each in savepoints(home)} == {"first", mine}
     assert [path.name for path in written.place.savepoints.iterdir()] == ["first.json"]
 
@@ -159,11 +159,11 @@ def test_a_pin_whose_maker_cannot_be_asked_is_let_go_of_when_it_is_old(
     written: WrittenTable,
 ) -> None:
     home, name = written.place.home, "clone-0123456789ab"
-    keep_newest(written.place, name)  # as an older retally did, without a lock
-    assert pins.forget_dead(home) == []
+    create_savepoint(written.place, name)  # as an older retally did, without a lock
+    assert pins.delete_dead_pins(home) == []
     lock = written.place.savepoints / f"{name}.lock"
     lock.write_text('{"pid": 1, "host": "elsewhere"}')
-    assert pins.forget_dead(home) == []
+    assert pins.delete_dead_pins(home) == []
     os.utime(lock, (0, 0))
-    assert pins.forget_dead(home) == [name]
+    assert pins.delete_dead_pins(home) == [name]
     assert [path.name for path in written.place.savepoints.iterdir()] == ["first.json"]

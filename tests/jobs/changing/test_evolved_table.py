@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.changing.evolve import CannotEvolve, evolve, take_over
+from jobs.changing.evolve import CannotEvolve, activate_replay, evolve
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
@@ -35,12 +35,12 @@ def changed(written: WrittenTable, query: str) -> JobSpec:
 
 def test_groups_of_other_columns_begin_their_history_with_the_epoch(written: WrittenTable) -> None:
     spec = changed(written, BY_VALUE)
-    with pytest.raises(CannotEvolve, match="GROUP BY is another"):
+    with pytest.raises(CannotEvolve, match="GROUP BY changed"):
         evolve(written.place, spec)
     read_again = WrittenTable(written.place.home / "next", BY_VALUE, COLUMNS)
     read_again.epoch({(1,): (1,), (5,): (5,)})
     read_again.epoch({(1,): (1,), (5,): (5,), (2,): (2,), (9,): (9,)})
-    done = take_over(written.place, spec)
+    done = activate_replay(written.place, spec)
     assert done.row is not None
     assert (done.row.epoch, done.row.begins, done.row.offsets) == (3, True, {"t": {"0": 20}})
     reader = written.reader()
@@ -49,7 +49,7 @@ def test_groups_of_other_columns_begin_their_history_with_the_epoch(written: Wri
     changes = [(change.op, change.key, change.result) for change in reader.changes()]
     assert fold_changelog({}, changes) == results
     for since in (0, 1, 2):
-        with pytest.raises(HistoryGone, match="other columns since epoch 3"):
+        with pytest.raises(HistoryGone, match="columns of groups changed in epoch 3"):
             list(reader.changes(since))
         with pytest.raises(HistoryGone):
             reader.results(since)
@@ -81,5 +81,5 @@ def test_a_topic_that_was_not_read_again_far_enough_takes_nothing_over(
     WrittenTable(written.place.home / "next", BY_VALUE, COLUMNS).epoch({(1,): (1,)})
     before = written.reader().version
     with pytest.raises(CannotEvolve, match="was read again up to 10, and the job is at 20"):
-        take_over(written.place, changed(written, BY_VALUE))
+        activate_replay(written.place, changed(written, BY_VALUE))
     assert written.reader().version == before

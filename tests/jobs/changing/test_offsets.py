@@ -10,17 +10,17 @@ import pytest
 from kafka import KafkaProducer
 
 from jobs.changing.clone import clone
-from jobs.changing.offsets import CannotMove, move
+from jobs.changing.offsets import CannotMove, move_offsets
 from jobs.changing.rewind import rewind
 from jobs.checking.audit import CannotAudit, audit
-from jobs.checking.explain import explained
+from jobs.checking.explain import explain
 from jobs.cli.main import main
-from jobs.core.job.cloning import cloned_spec
+from jobs.core.job.cloning import clone_spec
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.reading import TableReader
-from jobs.edge.table.retention import expired
+from jobs.edge.table.retention import expire_history
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import INT, STRING
@@ -63,7 +63,7 @@ def test_a_move_is_an_epoch_that_changes_offsets_only(
     written: WrittenTable, topic: str, admin: KafkaAdmin
 ) -> None:
     before = written.reader()
-    done = move(written.place, {topic: {"0": 7}}, admin, at=2)
+    done = move_offsets(written.place, {topic: {"0": 7}}, admin, at=2)
     assert done.row is not None
     after = written.reader()
     assert (done.row.epoch, done.row.kind, done.row.moved) == (3, "offsets", 3)
@@ -71,10 +71,10 @@ def test_a_move_is_an_epoch_that_changes_offsets_only(
     assert after.newest.generation == before.newest.generation  # hot state needs nothing
     assert dict(after.results().rows) == dict(before.results().rows)
     assert list(after.changes(2)) == []
-    again = move(written.place, {topic: {"0": 9}}, admin)
+    again = move_offsets(written.place, {topic: {"0": 9}}, admin)
     assert again.row is not None and (again.row.epoch, again.row.moved) == (4, 3)
-    assert move(written.place, {topic: {"0": 9}}, admin).row is None
-    reset = move(written.place, None, admin)
+    assert move_offsets(written.place, {topic: {"0": 9}}, admin).row is None
+    reset = move_offsets(written.place, None, admin)
     assert reset.row is not None and reset.row.offsets == {topic: {"0": 0}}
 
 
@@ -97,9 +97,9 @@ def test_a_move_that_cannot_be_is_refused_with_the_range(
 ) -> None:
     version = written.reader().version
     with pytest.raises(CannotMove, match=reason):
-        move(written.place, {topic: {partition: offset}}, admin, at=at)
+        move_offsets(written.place, {topic: {partition: offset}}, admin, at=at)
     with pytest.raises(CannotMove, match="does not read 'other'"):
-        move(written.place, {"other": {"0": 0}}, admin)
+        move_offsets(written.place, {"other": {"0": 0}}, admin)
     assert written.reader().version == version
 
 
@@ -107,19 +107,19 @@ def test_that_offsets_were_moved_is_told_until_it_is_made_good(
     written: WrittenTable, topic: str, admin: KafkaAdmin, broker: Broker
 ) -> None:
     place = written.place
-    move(place, {topic: {"0": 7}}, admin)
-    connection = load_connections(None, broker.address).named("default")
+    move_offsets(place, {topic: {"0": 7}}, admin)
+    connection = load_connections(None, broker.address).lookup("default")
     with pytest.raises(CannotAudit, match="moved by hand at epoch 3"):
         audit(place, connection, admin, "local[1]")
-    assert explained(written.reader(), ("a",))["moved"] == 3
+    assert explain(written.reader(), ("a",))["moved"] == 3
     other = JobDirectory(place.data, "other")
-    clone(place, other, cloned_spec(load_spec(place.spec), "other"), None)
+    clone(place, other, clone_spec(load_spec(place.spec), "other"), None)
     assert TableReader.open(other).newest.moved == 1
-    old = expired(written.table.open(place.table, written.layout), 10**18, 3, "0" * 32)
+    old = expire_history(written.table.open(place.table, written.layout), 10**18, 3, "0" * 32)
     assert old is not None and old.epoch_max == 2  # the newest row is never history
     assert rewind(place, "2", admin).row is not None
     assert written.reader().newest.moved is None
-    assert explained(written.reader(), ("a",))["moved"] is None
+    assert explain(written.reader(), ("a",))["moved"] is None
 
 
 def test_the_command_shows_and_sets_them(

@@ -18,7 +18,8 @@ from kafka import KafkaProducer
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.record import REPLAY_HEADER
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.epoch_files import QUARANTINE, Reject, file_name, write_file
+from jobs.edge.table.epoch_files import Reject, file_name, write_file
+from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING
 from tests.support.sampling import quick
@@ -88,9 +89,9 @@ def test_a_fixed_message_has_the_key_and_the_partition_of_the_refused_one(
     assert "would refuse that message again" in unfit.stderr
     done = refusing.replay(GOOD)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     (record,) = refusing.sent()
-    assert (record.partition, record.offset, record.key) == (1, told["offset"], b"k")
+    assert (record.partition, record.offset, record.key) == (1, output["offset"], b"k")
     assert record.value.decode() == GOOD
     twice = refusing.replay(GOOD)
     assert twice.returncode == 1

@@ -1,4 +1,4 @@
-"""One job that has run twice, for many quick looks at what it left."""
+"""The lab: one job that has run twice, for many quick tests of its tables and topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def command(broker: Broker) -> Command:
 def lab(
     broker: Broker, command: Command, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
-    """Some 500 changes over 4 partitions in several epochs, a savepoint between two runs."""
+    """Run a job twice over some 500 changes in 4 partitions, with a savepoint in between."""
     home = tmp_path_factory.mktemp("command")
     mark = uuid.uuid4().hex[:8]
     shop = Shop(broker.address, f"shop-{mark}", seed=7)
@@ -47,14 +47,14 @@ def lab(
 
 @pytest.fixture
 def copied(lab: Lab, tmp_path: Path) -> Path:
-    """The data directory once more, for a test that changes it."""
+    """Copy the data directory, for a test that changes it."""
     shutil.copytree(lab.data, tmp_path / "data")
     return tmp_path / "data"
 
 
 @pytest.fixture
 def retally(capsys: pytest.CaptureFixture[str]) -> Retally:
-    """The command called in this process: exit code, output, errors."""
+    """Return a function that calls the command in this process: exit code, output, errors."""
 
     def call(*arguments: str) -> Answer:
         code = main(arguments)

@@ -1,4 +1,4 @@
-"""retally explain: why a MAX went down, in the terminal too."""
+"""retally explain: why MAX decreased, in the terminal too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobs.cli.main import main
-from jobs.edge.table.epoch_files import MULTISETS
+from jobs.table.parts import MULTISETS
 from schemas.types.sql_types import INT, STRING
 from tests.support.tables.written_table import WrittenTable
 
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
-WENT = "top went down from 9 to 7 in epoch 2: the value 9 was taken away"
+WENT = "top decreased from 9 to 7 in epoch 2: the value 9 was retracted"
 
 
 def test_why_a_max_went_down_is_said_as_long_as_it_is_remembered(
@@ -22,12 +22,12 @@ def test_why_a_max_went_down_is_said_as_long_as_it_is_remembered(
     table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
     table.epoch({("a",): (7, 9, 9, 5)})
     table.epoch({("a",): (7, 5)})
-    told = ["explain", "items", "a", "--data", str(tmp_path)]
-    assert main(told) == 0
+    arguments = ["explain", "items", "a", "--data", str(tmp_path)]
+    assert main(arguments) == 0
     once = f"{WENT} twice (read from t/0 [10, 20)); 7 is now the greatest of 2."
     assert once in capsys.readouterr().out
     table.epoch({("a",): (7, 5), ("b",): (1,)})
     table.merge(MULTISETS, 1)
-    assert main([*told, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     (why,) = json.loads(capsys.readouterr().out)["why"]
-    assert why.startswith(f"{WENT}, how often is no longer remembered (read from t/0 [10, 20))")
+    assert why.startswith(f"{WENT}, how often is no longer known (read from t/0 [10, 20))")

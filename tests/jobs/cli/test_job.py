@@ -19,8 +19,9 @@ from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import ACCUMULATORS, file_name, write_file
+from jobs.edge.table.epoch_files import file_name, write_file
 from jobs.edge.table.reading import TableReader
+from jobs.table.parts import ACCUMULATORS
 from schemas.table.epoch import EpochRow
 from tests.support.command.lab import JOB, Command, Lab, Retally, lines
 from tests.support.command.shop import COLUMN_TYPES, COLUMNS, Result, ordered, spec_text
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 
 def folded(changes: Result) -> Result:
-    """What a consumer of the changelog has in the end."""
+    """Return the results that a consumer of the changelog has in the end."""
     rows = ((Op(change["op"]), change["row"]["name"], change["row"]) for change in changes)
     return ordered(list(fold_changelog({}, rows).values()))
 
@@ -151,7 +152,7 @@ def test_the_topic_folds_to_the_results(lab: Lab) -> None:
 
 
 def consumed(brokers: str, topic: str) -> Result:
-    """The changelog topic, read to its end by someone who sees only committed records."""
+    """Fold the committed records of the changelog topic."""
     found = [json.loads(record.value) for record in committed_records(brokers, topic)]
     return folded(sorted(found, key=lambda record: (record["epoch"], record["seq"])))
 
@@ -177,8 +178,8 @@ def test_explain_names_the_epochs_and_their_offsets(lab: Lab, retally: Retally) 
     changes = answer(retally, "changes", JOB, "--data", str(lab.data))
     mine = [change for change in changes if change["row"]["name"] == "pear"]
     assert [epoch["epoch"] for epoch in document["epochs"]] == sorted({c["epoch"] for c in mine})
-    told = [change for epoch in document["epochs"] for change in epoch["changes"]]
-    assert told == [{"op": change["op"], "row": change["row"]} for change in mine]
+    explained = [change for epoch in document["epochs"] for change in epoch["changes"]]
+    assert explained == [{"op": change["op"], "row": change["row"]} for change in mine]
     assert document["history_complete"] is True
     ends: dict[str, int] = {}
     for epoch in document["epochs"]:
@@ -203,7 +204,7 @@ def test_explain_of_what_never_was_fails(lab: Lab, retally: Retally) -> None:
 # --- savepoints and going back ----------------------------------------------------------------
 
 
-def test_a_savepoint_is_named_listed_and_let_go(copied: Path, retally: Retally) -> None:
+def test_a_savepoint_is_named_listed_and_deleted(copied: Path, retally: Retally) -> None:
     data = ("--data", str(copied))
     (kept,) = answer(retally, "savepoint", JOB, *data)
     assert kept["name"] == f"epoch-{kept['epoch']}"
@@ -347,7 +348,7 @@ def test_a_running_job_refuses_a_second_and_ends_at_sigterm(
             "rewind", JOB, "--data", str(copied), "--to", "first", "--brokers", lab.command.brokers
         )
         assert code == 75
-        assert "stop that one first" in err
+        assert "stop it first" in err
         code, _, _ = retally("savepoint", JOB, "--data", str(copied), "--name", "meanwhile")
         assert code == 0
         running.send_signal(signal.SIGTERM)

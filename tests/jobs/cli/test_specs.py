@@ -120,6 +120,7 @@ def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path)
     assert "MiniBatchAssigner(interval=[100ms], mode=[ProcTime]" in out
     assert "def gather(" in out
     assert "acc_sum_cnt" in out
+    assert "decoding: scanned, many messages at once" in out
 
 
 def test_plan_speaks_json(retally: Retally, spec: Path) -> None:
@@ -155,11 +156,9 @@ def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec:
     spec.write_text("\n".join(text))
     _, out, _ = retally("plan", str(spec), "--json")
     plan = json.loads(out)
-    assert [(each["name"], each["cost"].split(",")[0]) for each in plan["costs"]] == [
-        ("n", "a multiset"),
-        ("l", "a multiset"),
-    ]
-    assert "every entry is read" in plan["costs"][1]["cost"]
+    assert [each["name"] for each in plan["costs"]] == ["n", "l"]
+    assert all(each["cost"].startswith(("a multiset,", "a multiset;")) for each in plan["costs"])
+    assert "reads every entry" in plan["costs"][1]["cost"]
     group = next(line for line in plan["topology"] if "GroupAggregate" in line)
     assert "COUNT_RETRACT(DISTINCT cnt) AS n" in group
     assert "STRING_AGG_RETRACT(name, ',' ORDER BY cnt) AS l" in group
@@ -185,7 +184,7 @@ def test_a_missing_spec_is_bad_usage_and_a_missing_job_is_a_failure(
     assert "cannot be read: No such file or directory" in err
     code, _, err = retally("results", "items", "--data", str(tmp_path))
     assert code == 1
-    assert "no job has run there; is --data right?" in err
+    assert "no job has run there; check --data" in err
 
 
 @pytest.mark.parametrize("command", LIGHT)

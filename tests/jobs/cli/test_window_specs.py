@@ -70,7 +70,7 @@ def test_windows_over_the_time_of_messages_are_refused_with_the_reason(
 def test_a_watermark_has_to_follow_the_time_of_the_windows(path: Path) -> None:
     assert "watermark.time: es is the time of a message" in refused(path, TUMBLE, "")[0]
     (problem,) = refused(path, TUMBLE, "watermark: {time: {column: ms}}\n")
-    assert problem.startswith("5:20: watermark.time.column: a watermark of `ms` does not say")
+    assert problem.startswith("5:20: watermark.time.column: a watermark of `ms` does not show")
     path.write_text(SPEC.format(group=TUMBLE) + COLUMN)
     _, plan = load_job(path)
     assert plan.window is not None
@@ -86,7 +86,7 @@ def test_groups_of_windows_that_close_do_not_expire_as_well(path: Path) -> None:
 
 def test_a_mistake_in_a_window_stands_where_it_stands_in_the_file(path: Path) -> None:
     (problem,) = refused(path, ", SESSION(at)", COLUMN)
-    assert problem.startswith("4:53: query: SESSION takes 2 arguments")
+    assert problem.startswith("4:53: query: SESSION has 2 arguments")
 
 
 def test_the_plan_shows_the_window_and_what_becomes_of_it(retally: Retally, path: Path) -> None:
@@ -120,12 +120,12 @@ def test_windows_that_close_do_not_go_with_last_images(path: Path, rest: str) ->
     assert ": dedupe: windows that close" in problem
 
 
-def test_sessions_are_told_as_they_change_or_once(path: Path) -> None:
+def test_sessions_are_emitted_as_they_change_or_once(path: Path) -> None:
     session = ", SESSION(at, INTERVAL '1' MINUTE)"
     event_clock = "minibatch: {clock: event, interval: 10s}\n"
     (problem,) = refused(path, session, COLUMN + event_clock)
-    assert "say emit: final" in problem
+    assert "use emit: final" in problem
     (problem,) = refused(path, session, COLUMN + "state: {ttl: 1h}\n")
-    assert "say allowed_lateness" in problem
+    assert "use allowed_lateness" in problem
     path.write_text(SPEC.format(group=session) + COLUMN)
     load_job(path)

@@ -1,4 +1,4 @@
-"""The demo: its shop tells the truth, and its whole way ends exact and leaves nothing behind."""
+"""The demo: its shop computes the truth, its results are exact, and no process is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Rejected, Skipped
 from jobs.core.values.json_values import render
 from jobs.demo.shop import RARE_GROUPS, Shop, Truth
-from jobs.demo.specs import AGES, ITEMS, ages_of, items_told
+from jobs.demo.specs import AGES, ITEMS, compute_ages, read_items
 from schemas.spec.file import load_spec
 from schemas.types.sql_types import SqlType
 
@@ -34,13 +34,13 @@ Row = tuple[int, str, int, int]
 
 @pytest.fixture(scope="module")
 def shop() -> tuple[Shop, list[tuple[int, Decoded]]]:
-    """A shop after some thousand changes, and what a job reads in each of its messages."""
+    """Return a shop after some thousand changes, and its messages as a job decodes them."""
     kinds = load_spec(ITEMS).columns
     columns = tuple(Column(name, kind) for name, kind in kinds.items())
     used = tuple(Column(name, kinds[name]) for name in COLUMNS)
     decoder = CanalDecoder(columns, used, "shop", "product")
     shop = Shop(seed=3, partitions=4)
-    messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
+    messages = [*shop.insert_stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(CHANGES))]
     return shop, [(partition, decoder.explain(value)) for partition, value in messages]
 
 
@@ -56,7 +56,7 @@ def test_truth_is_the_query_over_the_rows_that_the_messages_leave(
     for row in live.elements():
         groups.setdefault(row[1], []).append(row)
     moment = load_spec(ITEMS).columns["created"]
-    assert shop[0].truth() == {
+    assert shop[0].compute_truth() == {
         name: (
             sum(row[2] for row in rows),
             max(row[2] for row in rows),
@@ -83,7 +83,7 @@ def test_the_shop_makes_every_kind_of_change(
     decoded = [each for _, each in shop[1]]
     kinds = Counter(type(each) for each in decoded)
     assert kinds[Skipped] > 0  # DDL
-    assert kinds[ColumnGone] == 0  # of a column that no job asked for
+    assert kinds[ColumnGone] == 0  # of a column that no job reads
     assert 0 < kinds[Rejected] < CHANGES / 100
     changes = [each.changes for each in decoded if isinstance(each, Changes)]
     assert {1, 2} <= {len(rows) for rows in changes}
@@ -104,19 +104,19 @@ def test_a_products_changes_stay_in_one_partition(
 def test_equal_seeds_give_equal_shops() -> None:
     def made(seed: int) -> tuple[list[tuple[int, bytes]], Truth]:
         shop = Shop(seed=seed, partitions=4)
-        messages = [*shop.stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(500))]
-        return messages, shop.truth()
+        messages = [*shop.insert_stock(NOW_MS), *(shop.change(NOW_MS) for _ in range(500))]
+        return messages, shop.compute_truth()
 
     assert made(7) == made(7)
     assert made(7) != made(8)
 
 
-def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_tells() -> None:
+def test_the_demos_specs_are_jobs_and_the_second_reads_what_the_first_publishes() -> None:
     first, second = load_spec(ITEMS), load_spec(AGES)
-    told = parse_query(first.query, first.columns)
-    assert told.output == ("name", "sum_cnt", "top", "n", "oldest")
+    plan = parse_query(first.query, first.columns)
+    assert plan.output == ("name", "sum_cnt", "top", "n", "oldest")
     assert first.columns["price"] == SqlType.parse("DECIMAL(10, 2)")
-    types = {named.name: named.type for named in told.group} | dict(told.results)
+    types = {named.name: named.type for named in plan.group} | dict(plan.results)
     assert {name: types[name] for name in second.columns} == second.columns
     assert parse_query(second.query, second.columns).window is not None
 
@@ -130,7 +130,7 @@ def test_windows_are_those_of_the_oldest_products() -> None:
             ("c", 9, 3, "2026-01-02 09:00:19.000"),
         ]
     ]
-    assert ages_of(items_told(rows)) == {
+    assert compute_ages(read_items(rows)) == {
         "2026-01-02 09:00:00": (1, 7, 4),
         "2026-01-02 09:00:10": (2, 17, 5),
     }
@@ -186,12 +186,12 @@ def _running(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Broker, service, jobs, JVMs, workers and publishers, once every job has an epoch."""
+    """Return all processes of the demo, once every job has an epoch."""
     assert demo.stdout is not None
     said = []
     for line in demo.stdout:
         said.append(line)
-        if "all green" in line:
+        if "every job has an epoch" in line:
             break
     else:
         raise AssertionError("".join(said) + demo.communicate()[1])
@@ -201,7 +201,7 @@ def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def _curl_lines(demo: subprocess.Popen[str]) -> list[str]:
-    """What the demo says one could try."""
+    """Return the command lines that the demo proposes."""
     assert demo.stdout is not None
     found: list[str] = []
     while len(found) < 5:
@@ -213,7 +213,7 @@ def _curl_lines(demo: subprocess.Popen[str]) -> list[str]:
 
 
 def _tried(line: str) -> str:
-    """What a line answers; a stream within five seconds, for it may have to wait for a core."""
+    """Return the answer of a command line; of a stream what comes within five seconds."""
     words = [*shlex.split(line), "--silent", "--max-time", "5"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode in (0, 28), (line, done)  # 28: the time is over
@@ -223,11 +223,11 @@ def _tried(line: str) -> str:
 def _is_java(process: psutil.Process) -> bool:
     try:
         return process.name() == "java"
-    except psutil.NoSuchProcess:  # one of those that come and go
+    except psutil.NoSuchProcess:  # it has ended meanwhile
         return False
 
 
 def _left(family: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that are still there after some seconds, in which a JVM notices and ends."""
+    """Return the processes that still run after some seconds; a JVM needs these to end."""
     _, alive = psutil.wait_procs(family, timeout=20)
     return alive

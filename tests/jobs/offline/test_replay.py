@@ -1,4 +1,4 @@
-"""Replay keeps to its contract: steps in, objects out, and nobody starts Spark without a need."""
+"""Replay keeps to its contract: steps in, objects out; Spark starts only if it is needed."""
 
 from __future__ import annotations
 
@@ -304,11 +304,11 @@ def test_messages_of_another_job_chain() -> None:
     ("step", "reason"),
     [
         ({}, "step 1: has none of message, op"),
-        ({"flush": True, "clock": 3}, "has .*'clock', 'flush'.* one says what it is"),
-        ({"flush": False}, "flush is true or not there"),
+        ({"flush": True, "clock": 3}, "has .*'clock', 'flush'.* write exactly one of them"),
+        ({"flush": False}, "flush is False; write true, or leave it out"),
         ({"clock": -1}, "clock is -1"),
         ({"watermark": "5"}, "watermark is '5'"),
-        ({"op": "+X", "row": {}}, r"op is '\+X'; known are \+I"),
+        ({"op": "+X", "row": {}}, r"op is '\+X'; write one of \+I"),
         ({"op": "+I"}, "row is missing"),
         ({"op": "+I", "row": {}, "topic": "t"}, "'topic' does not belong"),
         ({"message": {"data": []}}, "message is the raw value"),

@@ -153,17 +153,17 @@ def test_topics_meet_in_a_valve_and_partitions_may_have_names() -> None:
     ("step", "reason"),
     [
         ({}, "step 2: has none of add, remove, event"),
-        ({"add": 0}, "partition 0 is there already"),
-        ({"remove": 1}, "partition 1 is not there; add it first"),
-        ({"event": [1, 5]}, "partition 1 is not there"),
-        ({"event": [0]}, r"event is \[0\]; \[partition, time\] belongs there"),
-        ({"event": [0, "5"]}, "time is '5'; a whole number belongs there"),
+        ({"add": 0}, "partition 0 was added before; remove it first"),
+        ({"remove": 1}, "there is no partition 1; add it first"),
+        ({"event": [1, 5]}, "there is no partition 1"),
+        ({"event": [0]}, r"event is \[0\]; write \[partition, time\]"),
+        ({"event": [0, "5"]}, "time is '5'; write a whole number"),
         ({"event": [True, 5]}, "partition is True"),
-        ({"event": [0, 5], "row": "k"}, "row is an object"),
-        ({"pause": -1}, "partition is -1; a whole number belongs there, 0 or more"),
+        ({"event": [0, 5], "row": "k"}, "row is not an object"),
+        ({"pause": -1}, "partition is -1; write a whole number, 0 or more"),
         ({"clock": -5}, "clock is -5"),
         ({"clock": 5, "row": {}}, "'row' does not belong to a step with 'clock'"),
-        ({"periodic": 1}, "periodic is true or not there"),
+        ({"periodic": 1}, "periodic is 1; write true, or leave it out"),
         ('{"add": ', "step 2: Expecting value"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_step_that_is_none_is_refused_with_its_number(step: Any, reason: str) 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (None, "row is missing; the marker reads columns of it"),
+        (None, "row is missing; the marker reads its columns"),
         ({"k": "a"}, "row has no v, which the marker reads"),
         ({"v": "x"}, r"'x' is not a valid INT at \$\.row\.v"),
     ],
@@ -216,7 +216,7 @@ def test_a_class_that_the_operator_allows_makes_watermarks_and_none_goes_back(
     found = outputs(steps, generator={"class": name})
     assert found == [{"watermark": 30}]
     monkeypatch.setenv("RETALLY_GENERATORS", f"{__name__}:outputs")
-    with pytest.raises(SpecError, match="no subclass"):
+    with pytest.raises(SpecError, match="not a subclass"):
         outputs([], generator={"class": f"{__name__}:outputs"})
     monkeypatch.setenv("RETALLY_GENERATORS", "no.such:Thing")
     with pytest.raises(SpecError, match=r"No module named 'no'; install its package"):

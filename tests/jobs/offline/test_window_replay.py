@@ -1,4 +1,4 @@
-"""Windows in replay: results as they change, or when the watermark has passed, and what is late."""
+"""Windows in replay: results as they change or once the watermark has passed; late rows."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_watermarks_mean_nothing_to_windows_that_do_not_close() -> None:
 # --- emit: final ------------------------------------------------------------------------------
 
 
-def test_a_window_is_told_once_when_the_watermark_reaches_its_last_millisecond() -> None:
+def test_a_window_is_emitted_once_when_the_watermark_reaches_its_last_millisecond() -> None:
     steps = [row("+I", "a", 1, 0), row("+I", "b", 2, 10), at(998), row("+I", "a", 4, 999), at(999)]
     assert lines(outputs(steps, **FINAL)) == [
         "watermark 998",
@@ -146,7 +146,7 @@ def test_a_window_is_told_once_when_the_watermark_reaches_its_last_millisecond()
     ]
 
 
-def test_windows_are_told_in_the_order_of_time_before_their_watermark() -> None:
+def test_windows_are_emitted_in_the_order_of_time_before_their_watermark() -> None:
     steps = [row("+I", "a", 4, 2_000), row("+I", "a", 1, 0), row("+I", "a", 2, 1_000), at(2_500)]
     assert lines(outputs(steps, **FINAL)) == [
         "+I a 1 0",
@@ -156,14 +156,14 @@ def test_windows_are_told_in_the_order_of_time_before_their_watermark() -> None:
     ]
 
 
-def test_what_came_and_went_before_the_end_of_its_window_is_not_told() -> None:
+def test_what_came_and_went_before_the_end_of_its_window_is_not_emitted() -> None:
     steps = [row("+I", "a", 1, 0), {"flush": True}, row("-D", "a", 1, 0), at(5_000)]
     assert lines(outputs(steps, **FINAL)) == ["watermark 5000"]
     steps = [row("+I", "a", 1, 0), at(5), row("-D", "a", 1, 0), at(6), row("+I", "a", 7, 1)]
     assert lines(outputs(steps, **FINAL)) == ["watermark 5", "watermark 6", "+I a 7 0"]
 
 
-def test_a_hopping_window_is_told_when_it_ends() -> None:
+def test_a_hopping_window_is_emitted_when_it_ends() -> None:
     steps = [row("+I", "a", 1, 500), at(999), row("+I", "a", 2, 1_500), at(1_999)]
     assert lines(outputs(steps, HOP, **FINAL)) == [
         "+I a 1 -1000",
@@ -285,8 +285,10 @@ def test_a_spec_whose_watermark_is_not_that_of_its_windows_is_refused() -> None:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("window", [SECOND, HOP])
 def test_final_results_are_the_query_over_the_rows_that_are_left(window: str, seed: int) -> None:
-    """Rows come and go in any order and cutting, none of them late; each window is told once, and
-    what is told is what a reader of the whole input would count."""
+    """The final results are those of a reader of the whole input, each window emitted once.
+
+    Rows come and go in any order and in any bundles; none of them is late.
+    """
     random = Random(f"{window} {seed}")
     live: list[tuple[str, int, int]] = []
     steps: list[dict[str, Any]] = []
@@ -318,9 +320,9 @@ def test_final_results_are_the_query_over_the_rows_that_are_left(window: str, se
         for start in range(t - t % slide + slide - size, t + 1, slide):
             expected[k, start] = expected.get((k, start), 0) + v
     found = outputs(steps, window, minibatch={"size": random.randint(1, 9)}, **FINAL)
-    told = [each["row"] for each in found if each.get("op") == "+I"]
+    emitted = [each["row"] for each in found if each.get("op") == "+I"]
     assert not [each for each in found if "late" in each]
-    assert len(told) == len([each for each in found if "op" in each])
-    assert {(each["k"], each["w"]): each["s"] for each in told} == expected
-    ends = [each["w"] for each in told]
+    assert len(emitted) == len([each for each in found if "op" in each])
+    assert {(each["k"], each["w"]): each["s"] for each in emitted} == expected
+    ends = [each["w"] for each in emitted]
     assert ends == sorted(ends)

@@ -41,7 +41,7 @@ class Lived:
 
     def _begun(self) -> JobClock:
         return JobClock(
-            self.spec, self.topics, self.row, log_ends=lambda: self.log, group=self.group
+            self.spec, self.topics, self.row, read_log_ends=lambda: self.log, group=self.group
         )
 
     def _row(self, watermarks: dict[str, Any]) -> EpochRow:
@@ -64,17 +64,17 @@ class Lived:
             )
         time.sleep(0.015)  # a periodic emission is due
         self.clock.observe(reports, self.offsets)
-        self.row = self._row(self.clock.told())
+        self.row = self._row(self.clock.snapshot())
         return self.row.watermarks
 
     def until(self, seen: Callable[[], bool]) -> dict[str, Any]:
         """Time passes without data until it is true."""
         end = time.monotonic() + 20
         while not seen():
-            assert time.monotonic() < end, self.clock.partitions()
+            assert time.monotonic() < end, self.clock.list_partitions()
             time.sleep(0.005)
             self.clock.tick()
-        return self.clock.told()
+        return self.clock.snapshot()
 
     def restart(self) -> None:
         self.clock = self._begun()
@@ -83,9 +83,9 @@ class Lived:
 def test_a_job_waits_for_the_slower_of_its_topics() -> None:
     job = Lived({"delay": "1s"}, {"left": 1, "right": 2})
     assert "combined" not in job.epoch(("left", 0, NOON), ("right", 0, NOON))
-    told = job.epoch(("right", 1, NOON - MINUTE))
-    assert told["combined"] == NOON - MINUTE - 1_001
-    (held,) = told["held_by"]
+    output = job.epoch(("right", 1, NOON - MINUTE))
+    assert output["combined"] == NOON - MINUTE - 1_001
+    (held,) = output["held_by"]
     assert held.startswith("right partition 1, silent for")
     assert held.endswith("never idle (there is no idle_after)")
 
@@ -98,19 +98,19 @@ def test_silence_is_told_by_time_alone_and_unread_records_are_no_silence() -> No
     job.clock.tick()
     assert job.clock.time.watermark == NOON - 1
     job.log["t"]["1"] -= 1
-    told = job.until(lambda: job.clock.due and job.clock.time.watermark != NOON - 1)
-    assert told["combined"] == NOON + MINUTE - 1
+    output = job.until(lambda: job.clock.due and job.clock.time.watermark != NOON - 1)
+    assert output["combined"] == NOON + MINUTE - 1
     assert not job.clock.due, "it has been told"
 
 
 def test_a_new_process_goes_on_where_the_row_stands_and_blames_nobody_for_the_pause() -> None:
     job = Lived({"idle_after": "200ms"}, {"t": 2})
-    told = job.epoch(("t", 0, NOON + MINUTE), ("t", 1, NOON))
+    output = job.epoch(("t", 0, NOON + MINUTE), ("t", 1, NOON))
     time.sleep(0.4)
     job.restart()
     job.clock.tick()
-    assert job.clock.time.watermark == told["combined"] == NOON - 1
-    assert not any(partition.idle for partition in job.clock.partitions())
+    assert job.clock.time.watermark == output["combined"] == NOON - 1
+    assert not any(partition.idle for partition in job.clock.list_partitions())
     assert job.epoch(("t", 0, NOON - MINUTE))["event_time_max"]["t/0"] == NOON + MINUTE
 
 

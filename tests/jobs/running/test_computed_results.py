@@ -60,8 +60,8 @@ def test_groups_come_and_go_with_having_and_everybody_says_the_same(
         "d": ("5.50", 1),
     }
     assert results(job) == shown
-    told = [(row["op"], row["name"]) for row in job.part("changelog") if row["epoch"] > 1]
-    assert sorted(told) == [("+I", "b"), ("+I", "d"), ("+U", "a"), ("-D", "c"), ("-U", "a")]
+    output = [(row["op"], row["name"]) for row in job.part("changelog") if row["epoch"] > 1]
+    assert sorted(output) == [("+I", "b"), ("+I", "d"), ("+U", "a"), ("-D", "c"), ("-U", "a")]
     (report,) = job.ask("audit", "computed", "--brokers", broker.address)
     assert (report["verdict"], report["groups"]) == ("equal", 3)
     (hidden,) = job.ask("explain", "computed", "c")

@@ -22,8 +22,9 @@ from jobs.core.values.change import Row
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.compaction import BASE_TIER, Merge, merge_files
-from jobs.edge.table.delta_epochs import EpochTable, live_files, opened
-from jobs.edge.table.epoch_files import ROWS
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import ROWS
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic, producer_for
 
@@ -120,7 +121,7 @@ class Deduping:
     def images_must_be(self, table: Table) -> None:
         """The part `rows`, newest row of a key first, as anyone would read it."""
         newest: dict[int, dict[str, Any]] = {}
-        for file in live_files(opened(self.job.root)):
+        for file in live_files(open_table(self.job.root)):
             if file.part == ROWS:
                 for row in pq.read_table(self.job.root / file.path).to_pylist():
                     known = newest.get(row["image_id"])
@@ -139,15 +140,15 @@ def deduping(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) ->
 
 def test_a_source_that_tells_parts_of_its_history_again_is_exact(deduping: Deduping) -> None:
     table = Table(1)
-    told: list[Record] = []
+    output: list[Record] = []
     for _ in range(4):
         fresh = table.changes(30)
-        again = told[-20:]  # it goes back to its last acknowledged place
-        told += fresh
+        again = output[-20:]  # it goes back to its last acknowledged place
+        output += fresh
         counters = deduping.epoch([*again, *fresh])
         assert counters["rows"] >= len(again) + len(fresh)
         deduping.must_be(table)
-    whole = deduping.epoch(told)
+    whole = deduping.epoch(output)
     deduping.must_be(table)
     assert whole["duplicates"] == whole["rows"] and whole["changelog_rows"] == 0
 
@@ -273,9 +274,9 @@ def test_debezium_without_images_before_is_exact(
         records: list[Record] = []
         for _ in range(25):
             before = dict(table.rows)
-            partition, told, _ = table.change()
-            assert told is not None
-            number = int(json.loads(told)["data"][0]["id"])
+            partition, output, _ = table.change()
+            assert output is not None
+            number = int(json.loads(output)["data"][0]["id"])
             after = table.rows.get(number)
             op = "c" if number not in before else "u" if after else "d"
             key = {"id": number, "shop": None, "name": None, "cnt": None}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from jobs.edge.publisher.job_publisher import told_watermark
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
 from tests.support.jobs.timed_job import MINUTE, NOON, await_row, inserted, running, spec_of
 
@@ -71,15 +70,15 @@ def test_withheld_results_come_out_once_after_a_crash_and_without_the_cache(
 
     produce(broker.address, topic, [(0, inserted(NOON, "a")), (0, inserted(NOON + 5, "b"))])
     job.must_die_at("after_commit", "kill@2")  # the start's is the first
-    told = job.epochs()[-1]
-    assert (told.kind, told.watermarks["agenda"]["ending"]) == ("data", True)
-    assert told_watermark(told.watermarks) is None, "results first"
+    output = job.epochs()[-1]
+    assert (output.kind, output.watermarks["agenda"]["ending"]) == ("data", True)
+    assert output.time.published_watermark is None, "results first"
     assert changelog(job) == []
     assert results(job) == {}
     lose_the_cache()
     job.must_run()
     assert sorted(changelog(job)) == [("+I", "a", 1), ("+I", "b", 1)]
-    assert told_watermark(job.epochs()[-1].watermarks) == NOON + 4
+    assert job.epochs()[-1].time.published_watermark == NOON + 4
 
     produce(broker.address, topic, [(0, inserted(NOON + MINUTE // 2, "a"))])
     job.must_run()
@@ -101,7 +100,7 @@ def test_withheld_results_come_out_once_after_a_crash_and_without_the_cache(
     assert results(job) == {"a": 2, "b": 2, "c": 1}
     released = job.epochs()[-1]
     assert released.kind == "time"
-    assert told_watermark(released.watermarks) == NOON + MINUTE - 1
+    assert released.time.published_watermark == NOON + MINUTE - 1
 
 
 @pytest.mark.parametrize("fault", ["after_tasks=kill@2", "after_commit=kill@3"])
@@ -129,5 +128,7 @@ def test_an_epoch_without_data_that_is_killed_is_made_once(
     job.must_die_at(failpoint, action)
     job.must_run()
     assert [row.kind for row in job.epochs()] == ["start", "data", "time"]
-    told = [(row["op"], row["row"]["stop"], row["row"]["n"]) for row in job.ask("changes", "timed")]
-    assert told == [("+I", 1_000, 2), ("+I", 2_000, 1)]
+    output = [
+        (row["op"], row["row"]["stop"], row["row"]["n"]) for row in job.ask("changes", "timed")
+    ]
+    assert output == [("+I", 1_000, 2), ("+I", 2_000, 1)]

@@ -19,31 +19,17 @@ from typing import Any
 
 import pytest
 
-from jobs.changing.savepoint import keep_newest
+from jobs.changing.savepoint import create_savepoint
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import TOP_TIER, Merge, tier_of
-from jobs.edge.table.delta_epochs import (
-    EpochTable,
-    Fenced,
-    epoch_rows,
-    last_checkpoint,
-    opened,
-    start_row,
-)
-from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    EPOCHS,
-    MULTISETS,
-    QUARANTINE,
-    Reject,
-    file_name,
-    now_ms,
-    write_file,
-)
+from jobs.edge.table.delta_epochs import EpochTable, Fenced, last_checkpoint
+from jobs.edge.table.epoch_files import Reject, file_name, now_ms, write_file
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.running import maintenance
 from jobs.running.maintenance import Merger
+from jobs.table.epoch_rows import epoch_rows, start_row
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, EPOCHS, MULTISETS, QUARANTINE
 from schemas import limits
 from tests.support.sampling import quick
 from tests.support.tables.folded_table import (
@@ -131,7 +117,7 @@ def test_a_merge_that_fails_is_tried_again_and_stops_nobody(
     version = job.made.table.version
     monkeypatch.setenv("RETALLY_FAILPOINTS", f"compaction={fault}@1")
     with caplog.at_level(logging.WARNING, "jobs.running.maintenance"):
-        job.work_until(lambda: "merging failed" in caplog.text)
+        job.work_until(lambda: "compaction failed" in caplog.text)
     assert job.made.table.version == version
     monkeypatch.delenv("RETALLY_FAILPOINTS")
     job.epochs(1)
@@ -184,14 +170,14 @@ PARENT = """
     import sys, time
     from pathlib import Path
     from jobs.edge.table.compaction import Merge
-    from jobs.edge.table.delta_epochs import live_files, opened
+    from jobs.table.files import live_files, open_table
     from jobs.running.maintenance import Merger
     from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
         root = Path(sys.argv[1])
-        merger = Merger(a_plan(), root, False)
-        files = tuple(file for file in live_files(opened(root)) if file.part == "epochs")
+        merger = Merger(a_plan(), root, False).start()
+        files = tuple(file for file in live_files(open_table(root)) if file.part == "epochs")
         if sys.argv[2] == "working":
             merger.begin(Merge("epochs", 1, files), "u")
         print(merger.pid, flush=True)
@@ -229,20 +215,20 @@ def test_the_merging_process_ends_with_its_parent(
 
 def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
     job.epochs(3)
-    merger = Merger(job.made.plan, job.place.own_table, False)
+    merger = Merger(job.made.plan, job.place.own_table, False).start()
     try:
         for number in range(2):
             files = tuple(job.live(ACCUMULATORS))
             merger.begin(Merge(ACCUMULATORS, 1, files), f"u{number}")
             end = time.monotonic() + 30
-            while (merged := merger.outcome()) is None:
+            while (merged := merger.read_outcome()) is None:
                 assert time.monotonic() < end
                 time.sleep(0.01)
             assert merged.added[0].rows == 4
             assert merged.seconds > 0
         os.kill(merger.pid or 0, signal.SIGKILL)
         with pytest.raises(maintenance.MergeFailed, match="exit code -9"):
-            wait_until(lambda: merger.outcome() is not None)
+            wait_until(lambda: merger.read_outcome() is not None)
     finally:
         merger.close()
 
@@ -263,7 +249,7 @@ def test_the_log_gets_a_checkpoint_however_often_the_job_starts(
     job.begin()
     job.maintenance.work(None)
     assert last_checkpoint(job.place.own_table) == 13
-    assert opened(job.place.own_table).version() == 13
+    assert open_table(job.place.own_table).version() == 13
 
 
 def test_the_log_is_cleaned_up_to_its_checkpoint(
@@ -279,9 +265,10 @@ def test_the_log_is_cleaned_up_to_its_checkpoint(
     assert len(list(log.glob("*.json"))) < 3
     job.begin()
     job.epochs(1)
-    assert [row.epoch for row in epoch_rows(job.place.own_table, opened(job.place.table))] == [
-        *range(14)
-    ]
+    assert [
+        row.epoch
+        for row in epoch_rows(job.place.own_table, live_files(open_table(job.place.table)))
+    ] == [*range(14)]
 
 
 def test_a_checkpoint_that_fails_stops_nobody(
@@ -330,23 +317,23 @@ def epochs_of(job: MaintainedJob, part: str) -> list[int]:
 
 def test_history_that_is_old_enough_leaves_and_state_stays(aged: MaintainedJob) -> None:
     results, state = aged.results(), aged.live(*STATE)
-    aged.maintenance.retire(None)
+    aged.maintenance.remove_expired(None)
     assert epochs_of(aged, CHANGELOG) == [8, 9, 10]
     assert epochs_of(aged, QUARANTINE) == [7]
-    rows = epoch_rows(aged.place.table, opened(aged.place.table))
+    rows = epoch_rows(aged.place.table, live_files(open_table(aged.place.table)))
     assert [row.epoch for row in rows] == [7, 8, 9, 10]
     assert aged.live(*STATE) == state
     assert aged.results() == results
     version = aged.made.table.version
-    aged.maintenance.retire(None)
+    aged.maintenance.remove_expired(None)
     assert aged.made.table.version == version, "there is nothing more to do"
     aged.epochs(1)
 
 
 def test_the_start_is_kept_with_the_sums_of_what_left(aged: MaintainedJob) -> None:
-    before = start_row(aged.place.table, aged.made.table.handle)
-    aged.maintenance.retire(None)
-    start = start_row(aged.place.table, opened(aged.place.table))
+    before = start_row(aged.place.table, live_files(aged.made.table.handle))
+    aged.maintenance.remove_expired(None)
+    start = start_row(aged.place.table, live_files(open_table(aged.place.table)))
     assert before is not None and start is not None
     assert (start.epoch, start.offsets, start.kind) == (0, before.offsets, "start")
     assert start.counters == {"groups": 0, "read": 3 * 2 + 5 + 2 * 1, "dropped_retractions": 3}
@@ -355,7 +342,7 @@ def test_the_start_is_kept_with_the_sums_of_what_left(aged: MaintainedJob) -> No
 
 
 def test_readers_name_the_oldest_epoch_there_is(aged: MaintainedJob) -> None:
-    aged.maintenance.retire(None)
+    aged.maintenance.remove_expired(None)
     reader = TableReader.open(aged.place)
     assert {change.epoch for change in reader.changes()} == {8, 9, 10}
     for epoch in (0, 3, 6):
@@ -368,9 +355,9 @@ def test_readers_name_the_oldest_epoch_there_is(aged: MaintainedJob) -> None:
 def test_history_that_is_not_yet_published_stays(tmp_path: Path) -> None:
     job = MaintainedJob(tmp_path, sink=True, began_hours_ago=3)
     job.epochs(5, committed_at=hours_ago(3))
-    job.maintenance.retire(None)
+    job.maintenance.remove_expired(None)
     assert len(job.live(CHANGELOG)) == 5
-    job.maintenance.retire(3)
+    job.maintenance.remove_expired(3)
     assert epochs_of(job, CHANGELOG) == [4, 5]
 
 
@@ -379,7 +366,9 @@ def test_the_newest_epoch_is_kept_however_old_it_is(tmp_path: Path) -> None:
     job.epochs(4, committed_at=hours_ago(50))
     job.maintenance._swept = -1e9
     job.maintenance.work(None)
-    assert [r.epoch for r in epoch_rows(job.place.own_table, opened(job.place.table))] == [4]
+    assert [
+        r.epoch for r in epoch_rows(job.place.own_table, live_files(open_table(job.place.table)))
+    ] == [4]
     job.begin()
     job.epochs(1)
     assert epochs_of(job, CHANGELOG) == [4, 5]
@@ -389,7 +378,7 @@ def test_merged_history_leaves_when_all_of_it_is_old(aged: MaintainedJob) -> Non
     """A file that holds younger epochs too stays whole."""
     files = tuple(file for file in aged.live(CHANGELOG) if file.epoch_max >= 6)
     aged.made.merge(Merge(CHANGELOG, 1, files))
-    aged.maintenance.retire(None)
+    aged.maintenance.remove_expired(None)
     [left] = aged.live(CHANGELOG)
     assert (left.epoch_min, left.epoch_max) == (6, 10)
 
@@ -467,7 +456,7 @@ def test_files_of_the_line_are_kept_for_hot_states_that_lag(job: MaintainedJob) 
 
 def test_files_that_a_savepoint_pins_are_kept_until_it_goes(job: MaintainedJob) -> None:
     job.epochs(3)
-    kept = keep_newest(job.place, "before")
+    kept = create_savepoint(job.place, "before")
     pinned = {file.path for file in kept.files}
     for part in STATE:
         job.made.merge(Merge(part, 1, tuple(job.live(part))))

@@ -56,8 +56,8 @@ def test_a_job_with_such_names_is_right_in_table_mirror_audit_and_explain(
     assert sorted(job.ask("results", "odd"), key=lambda row: row["class"]) == shown
     (report,) = job.ask("audit", "odd", "--brokers", broker.address)
     assert (report["verdict"], report["groups"]) == ("equal", 2)
-    (told,) = job.ask("explain", "odd", json.dumps({"class": "a", "last": "x"}))
-    assert told["row"]["def"] == 1
+    (output,) = job.ask("explain", "odd", json.dumps({"class": "a", "last": "x"}))
+    assert output["row"]["def"] == 1
     mirrored = DeltaTable(str(job.table.parent / "results")).to_pyarrow_table().to_pylist()
     assert sorted(mirrored, key=lambda row: row["class"]) == shown
 

@@ -20,10 +20,10 @@ from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process import failpoints
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.failpoints import FailpointError
-from jobs.edge.state.hot_state import ZombieTask
+from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import Fenced
-from jobs.edge.table.epoch_files import ACCUMULATORS, CHANGELOG, MULTISETS, QUARANTINE
 from jobs.running.outcome import InputRefused
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, QUARANTINE
 from schemas.limits import BAD_FRACTION_MESSAGES_MIN, QUARANTINE_BYTES_MAX
 from schemas.table.parquet_file import TableFileGone
 from tests.support.histories.products import COLUMNS, DATABASE, TABLE, Message, history

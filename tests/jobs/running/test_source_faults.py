@@ -178,7 +178,7 @@ def test_changes_that_the_source_lost_are_told_and_not_skipped(life: Life, broke
         again = admin.ensure_topic(TOPIC, 6, {})
     for _ in range(4):
         fill(broker, TOPIC, range(6))
-    must_refuse(job, f"{TOPIC!r} was deleted and made again", before.id, again.id)
+    must_refuse(job, f"{TOPIC!r} was deleted and created again", before.id, again.id)
 
 
 def test_a_topic_that_does_not_exist_is_one_clear_sentence(
@@ -233,5 +233,5 @@ def test_a_topic_that_is_made_again_under_a_running_job_stops_it_before_it_is_re
     finally:
         running.kill()
     assert running.returncode == 1, said
-    assert f"retally: topic {topic!r} was deleted and made again" in said
+    assert f"retally: topic {topic!r} was deleted and created again" in said
     assert read_by(job) == 2 * EACH

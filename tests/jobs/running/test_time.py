@@ -40,8 +40,8 @@ def partition(row: EpochRow, topic: str, number: int) -> dict[str, Any]:
 
 
 def never_backwards(job: RunningJob) -> bool:
-    told = [watermark(row) for row in job.epochs()]
-    return told == sorted(told)
+    output = [watermark(row) for row in job.epochs()]
+    return output == sorted(output)
 
 
 def test_a_silent_partition_is_idle_after_a_while_and_behind_when_it_comes_back(
@@ -178,8 +178,8 @@ def test_a_window_is_told_once_and_late_rows_are_written_down_over_a_crash(
     with running(job) as process:
         # One partition goes on, and the others turn idle: time alone completes the window.
         produce(broker.address, topic, [(0, bought(NOON + MINUTE + 1_500))])
-        told = await_row(job, process, lambda row: row.counters.get("changelog_rows") == 1)
-        assert told.kind == "time"
+        output = await_row(job, process, lambda row: row.counters.get("changelog_rows") == 1)
+        assert output.kind == "time"
         in_time = '{"cnt":"3"}'
         produce(broker.address, topic, [(3, bought(NOON + 3, 9, "UPDATE", in_time))])
         await_row(job, process, lambda row: row.counters.get("changelog_rows") == 2)

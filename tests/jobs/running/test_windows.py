@@ -166,19 +166,19 @@ def test_windows_close_as_in_the_replay(
         if epoch == 2:
             shutil.rmtree(job.cache)
         job.restart()
-    told: list[str] = []
+    output: list[str] = []
     late: list[tuple[int, int, dict[str, Any], int]] = []
     for each in replay({"name": "by-hand", **document}, steps):
         if each == {"watermark": WATERMARK_MAX}:
             break
         if "op" in each:
-            told.append(shown(each["op"], each["row"].values()))
+            output.append(shown(each["op"], each["row"].values()))
         elif "late" in each:
             row = each["late"]
             late.append((row["partition"], row["offset"], row["row"], row["weight"]))
         if each == {"watermark": watermark}:  # at the end of the input all others are told
             break
-    assert per_key(job.lines(), 3) == per_key(told, 3)
+    assert per_key(job.lines(), 3) == per_key(output, 3)
     assert job.results()
     for row in job.epochs():
         if row.kind == "time":  # earlier windows first, whatever the buckets

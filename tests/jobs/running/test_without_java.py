@@ -80,10 +80,10 @@ def test_the_set_up_installs_a_java_and_a_job_on_it_is_exact(no_java: Path, topi
         produce(broker.address, topic, [(0, delete(row("a", 5), row("b", 2)))])
         job.must_run()
         assert [(r["k"], r["s"], r["top"]) for r in job.ask("results", "items")] == [("a", 1, 1)]
-        told = [record["value"] for record in consumed(broker.address, f"{topic}-changes")]
+        output = [record["value"] for record in consumed(broker.address, f"{topic}-changes")]
         folded = {
             each["row"]["k"]: each["row"]
-            for each in sorted(told, key=lambda each: (each["epoch"], each["seq"]))
+            for each in sorted(output, key=lambda each: (each["epoch"], each["seq"]))
         }
-        assert sorted(each["op"] for each in told) == ["+I", "+I", "+U", "-D", "-U"]
+        assert sorted(each["op"] for each in output) == ["+I", "+I", "+U", "-D", "-U"]
         assert folded["a"] == {"k": "a", "s": 1, "top": 1}

@@ -1,4 +1,4 @@
-"""Where clients may be sent on to: companies' own networks yes, this machine and its link no."""
+"""Advertised addresses: private networks are allowed, this machine and its link are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from schemas.spec.broker_address import AddressRefused, refusal, require_allowed
 
 NEVER = [
-    "169.254.169.254",  # where clouds keep credentials
+    "169.254.169.254",  # where clouds serve credentials
     "169.254.0.1",
     "fe80::1",
     "fe80::1%eth0",
@@ -20,8 +20,16 @@ NEVER = [
     "ff02::1",
 ]
 LOOPBACK = ["127.0.0.1", "127.0.0.99", "127.1.2.3", "::1", "::ffff:127.0.0.1"]
-ALLOWED = ["10.0.0.7", "172.16.4.4", "192.168.1.2", "100.64.0.1", "fd00::7", "203.0.113.9",
-           "2001:db8::1", "::ffff:10.0.0.7"]  # fmt: skip
+ALLOWED = [
+    "10.0.0.7",
+    "172.16.4.4",
+    "192.168.1.2",
+    "100.64.0.1",
+    "fd00::7",
+    "203.0.113.9",
+    "2001:db8::1",
+    "::ffff:10.0.0.7",
+]
 
 
 @pytest.mark.parametrize("address", NEVER)
@@ -68,17 +76,17 @@ def resolve(host: str, _port: int) -> list[str]:
     ],
 )
 def test_names_are_what_they_resolve_to(bootstrap: str, advertised: str, allowed: bool) -> None:
-    asked, told = [(bootstrap, 9092)], [("10.0.0.1", 9092), (advertised, 80)]
+    servers, brokers = [(bootstrap, 9092)], [("10.0.0.1", 9092), (advertised, 80)]
     if allowed:
-        require_allowed(asked, told, resolve)
+        require_allowed(servers, brokers, resolve)
         return
-    with pytest.raises(AddressRefused, match=f"{bootstrap}:9092 send clients on to {advertised}"):
-        require_allowed(asked, told, resolve)
+    with pytest.raises(AddressRefused, match=f"{bootstrap}:9092 advertise {advertised}"):
+        require_allowed(servers, brokers, resolve)
 
 
 def test_one_bootstrap_address_on_this_machine_is_enough() -> None:
-    asked = [("kafka.example", 9092), ("localhost", 9092)]
-    require_allowed(asked, [("127.0.0.1", 9093)], resolve)
+    servers = [("kafka.example", 9092), ("localhost", 9092)]
+    require_allowed(servers, [("127.0.0.1", 9093)], resolve)
 
 
 def test_an_address_in_an_old_spelling_is_seen_through() -> None:

@@ -1,7 +1,7 @@
-"""Connections: how they are named, where secrets come from, and what each client is given.
+"""Connections: their names, their secrets, and the options of each client.
 
 The Java side is checked by Java: Kafka's own parser reads the JAAS line, and Kafka's own TLS
-engine loads the PEM texts, where the jars of the set-up are present.
+engine loads the PEM texts, if `make setup` has installed the jars.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ prod:
   sasl: {mechanism: SCRAM-SHA-512, username: retally, password: c4nary-in-the-mine}
 """
 
-# What would end the quotes, the option or the line, or become another character.
+# Characters that end the quotes, the option or the line, or begin an escape.
 AWKWARD = [
     "plain",
     'quote"inside',
@@ -78,7 +78,7 @@ def problems_of(tmp_path: Path, text: str, **environment: str) -> list[tuple[str
 
 
 def test_default_connection_is_on_this_host() -> None:
-    connection = load_connections(environment={}).named("default")
+    connection = load_connections(environment={}).lookup("default")
     assert connection == Connection("default", ("127.0.0.1:9092",))
 
 
@@ -86,16 +86,16 @@ def test_default_connection_comes_from_brokers_then_file_then_environment(tmp_pa
     file = tmp_path / "c.yaml"
     file.write_text("default: {bootstrap: 'file:1'}\n")
     variable = {"RETALLY_BROKERS": "variable:1"}
-    named = load_connections(None, "h:1,[::1]:2", variable).named("default")
+    named = load_connections(None, "h:1,[::1]:2", variable).lookup("default")
     assert named.bootstrap == ("h:1", "[::1]:2")
-    assert load_connections(file, None, variable).named("default").bootstrap == ("file:1",)
-    assert load_connections(None, None, variable).named("default").bootstrap == ("variable:1",)
+    assert load_connections(file, None, variable).lookup("default").bootstrap == ("file:1",)
+    assert load_connections(None, None, variable).lookup("default").bootstrap == ("variable:1",)
 
 
 def test_default_named_by_file_and_brokers_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("default: {bootstrap: 'file:1'}\n")
-    with pytest.raises(SpecError, match="default: is what --brokers names as well"):
+    with pytest.raises(SpecError, match="default: is defined by --brokers as well"):
         load_connections(file, "h:1", {})
 
 
@@ -106,16 +106,16 @@ def test_address_that_is_none_is_refused_without_quoting_it(brokers: str) -> Non
     with pytest.raises(SpecError) as caught:
         load_connections(None, brokers, {})
     assert str(caught.value) == (
-        "--brokers: must be HOST:PORT, or several of them with commas between"
+        "--brokers: must be HOST:PORT, or several of them separated by commas"
     )
 
 
 def test_unknown_connection_suggests_the_nearest(tmp_path: Path) -> None:
     connections = connections_of(tmp_path, "staging: {bootstrap: 'h:1'}\n")
     with pytest.raises(UnknownConnectionError, match="did you mean 'staging'"):
-        connections.named("stagin")
+        connections.lookup("stagin")
     with pytest.raises(UnknownConnectionError, match="--connections"):
-        connections.named("10.0.0.1:9092")
+        connections.lookup("10.0.0.1:9092")
 
 
 def test_password_comes_from_value_environment_or_file(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_password_comes_from_value_environment_or_file(tmp_path: Path) -> None:
         ("password_file: secret", "from file"),
     ]:
         text = SCRAM.replace("password: c4nary-in-the-mine", way)
-        connection = connections_of(tmp_path, text, KAFKA_PW="from environment").named("prod")
+        connection = connections_of(tmp_path, text, KAFKA_PW="from environment").lookup("prod")
         assert connection.sasl is not None
         assert connection.sasl.password.get_secret_value() == password
 
@@ -151,8 +151,8 @@ def test_password_comes_from_value_environment_or_file(tmp_path: Path) -> None:
         ("password:", "password_env: A, password:", "prod.sasl.password_file", "exactly one of"),
         ("password:", "pasword:", "prod.sasl", "did you mean 'password'"),
         ("SCRAM-SHA-512", "GSSAPI", "prod.sasl.mechanism", "must be one of PLAIN, SCRAM-SHA-256"),
-        ("SASL_SSL", "SSL", "prod.sasl", "security: SSL does not use it"),
-        ("  sasl", "  sesl", "prod.sasl", "security: SASL_SSL needs it"),
+        ("SASL_SSL", "SSL", "prod.sasl", "has no effect with security: SSL"),
+        ("  sasl", "  sesl", "prod.sasl", "is required by security: SASL_SSL"),
         ("SASL_SSL", "sasl_ssl", "prod.security", "did you mean"),
         ("bootstrap", "servers", "prod.bootstrap", "is required"),
         ("  sasl:", "  ssl: {ca: nope.pem}\n  sasl:", "prod.ssl.ca", "there is no file"),
@@ -161,10 +161,10 @@ def test_password_comes_from_value_environment_or_file(tmp_path: Path) -> None:
             "  sasl:",
             "  ssl: {key_password: x}\n  sasl:",
             "prod.ssl.key_password_file",
-            "no key",
+            "missing key",
         ),
-        ("prod:", "pr od:", '"pr od"', "is not a connection's name"),
-        ("SASL_SSL", "SASL_PLAINTEXT\n  ssl: {}", "prod.ssl", "does not use it"),
+        ("prod:", "pr od:", '"pr od"', "is not a connection name"),
+        ("SASL_SSL", "SASL_PLAINTEXT\n  ssl: {}", "prod.ssl", "has no effect with"),
         ("retally", "''", "prod.sasl.username", "must not be empty"),
         ("password: c4nary-in-the-mine", 'password: "a\\0b"', "prod.sasl.password", "NUL"),
     ],
@@ -191,7 +191,7 @@ def test_problem_has_line_and_column(tmp_path: Path) -> None:
 def secret_connection(tmp_path: Path) -> Connection:
     (tmp_path / "c.pem").write_text("x")
     tls = "  ssl: {certificate: c.pem, key: c.pem, key_password: c4nary-in-the-mine-too}\n"
-    return connections_of(tmp_path, SCRAM + tls).named("prod")
+    return connections_of(tmp_path, SCRAM + tls).lookup("prod")
 
 
 def test_secret_shows_in_no_text_of_a_connection(tmp_path: Path) -> None:
@@ -234,13 +234,13 @@ def test_secret_shows_in_no_error(tmp_path: Path, old: str, new: str) -> None:
     assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert CANARY not in repr(caught.value)
     link: BaseException | None = caught.value
-    while link is not None:  # neither in what a reporting tool finds behind it
+    while link is not None:  # nor in the chained exceptions, which tools report
         assert CANARY not in f"{link!r} {link.args}"
         link = link.__cause__ or link.__context__
 
 
 def test_each_client_gets_exactly_its_own_keys(tmp_path: Path) -> None:
-    connection = connections_of(tmp_path, SCRAM).named("prod")
+    connection = connections_of(tmp_path, SCRAM).lookup("prod")
     assert librdkafka_options(connection) == {
         "bootstrap.servers": "a.example:9092,b.example:9093",
         "security.protocol": "SASL_SSL",
@@ -276,7 +276,7 @@ def test_plaintext_connection_gives_addresses_only() -> None:
 
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    """A certificate and its key, converted as our own hint says (Java is particular)."""
+    """Return a certificate and its key, converted as the error message says."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed: no certificate to test with")
@@ -293,7 +293,7 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 def test_librdkafka_and_kafka_python_take_their_options(pems: Tls) -> None:
     sasl = Sasl("SCRAM-SHA-256", "u", SecretStr('p"\\'))
     connection = Connection("x", ("127.0.0.1:1",), "SASL_SSL", sasl, pems)
-    # It reads the files and opens the key when it is made, and refuses keys it does not know.
+    # The constructor reads the files, decrypts the key, and refuses unknown options.
     Producer({**librdkafka_options(connection), "log_level": 0})
     assert kafka_python_options(connection).keys() <= KafkaConsumer.DEFAULT_CONFIG.keys()
 
@@ -325,7 +325,7 @@ def test_key_in_a_form_java_cannot_read_says_how_to_convert_it(tmp_path: Path, p
         spark_options(
             Connection("x", ("h:1",), "SSL", None, Tls(pems.ca, pems.certificate, modern))
         )
-    with pytest.raises(UnusableFileError, match="holds no PEM certificate"):
+    with pytest.raises(UnusableFileError, match="contains no PEM certificate"):
         spark_options(Connection("x", ("h:1",), "SSL", None, Tls(old)))
     with pytest.raises(UnusableFileError, match="cannot be read"):
         spark_options(Connection("x", ("h:1",), "SSL", None, Tls(tmp_path / "none")))

@@ -1,4 +1,4 @@
-"""Reading specs: places of problems, the traps of YAML, and its bombs."""
+"""Specs as files: positions of problems, and the traps and bombs of YAML."""
 
 from __future__ import annotations
 
@@ -125,16 +125,16 @@ def test_half_a_type_in_a_flow_mapping_says_to_quote_it() -> None:
     [
         ("", "is empty", (1, 1)),
         ("# nothing\n", "is empty", (2, 1)),
-        ("- a\n", "must be a mapping with keys of name, source", (1, 1)),
-        ("just text", "must be a mapping with keys of name, source", (1, 1)),
-        ("a: 1\nb: 2\na: 3\n", "key 'a' is given twice", (3, 1)),
-        ('{"a": 1, "a": 2}', "key 'a' is given twice", (1, 10)),
+        ("- a\n", "must be a mapping; its keys are name, source", (1, 1)),
+        ("just text", "must be a mapping; its keys are name, source", (1, 1)),
+        ("a: 1\nb: 2\na: 3\n", "key 'a' is written twice", (3, 1)),
+        ('{"a": 1, "a": 2}', "key 'a' is written twice", (1, 10)),
         ("a: 1\n---\nb: 2\n", "a second document begins here", (2, 1)),
-        ("a: !!python/object/apply:os.system [id]\n", "tags (!...) are not taken", (1, 4)),
-        ("a: !!str 5\n", "tags (!...) are not taken", (1, 4)),
-        ("!x {a: 1}\n", "tags (!...) are not taken", (1, 1)),
-        ("a: *b\n", "an alias (*...) without an anchor", (1, 4)),
-        ("a: &a [*a]\n", "an alias (*...) without an anchor", (1, 8)),
+        ("a: !!python/object/apply:os.system [id]\n", "tags (!...) are not allowed", (1, 4)),
+        ("a: !!str 5\n", "tags (!...) are not allowed", (1, 4)),
+        ("!x {a: 1}\n", "tags (!...) are not allowed", (1, 1)),
+        ("a: *b\n", "an alias (*...) needs an anchor", (1, 4)),
+        ("a: &a [*a]\n", "an alias (*...) needs an anchor", (1, 8)),
         ("? [a]\n: 1\n", "a key must be plain text", (1, 3)),
         ("a: [1, 2\n", "is not valid YAML here", (2, 1)),
         ("a: 1\n\tb: 2\n", "is not valid YAML here", (2, 1)),

@@ -1,4 +1,4 @@
-"""The job spec: defaults, every key's bounds, rules between keys, and the way back to YAML."""
+"""The job spec: defaults, limits of each key, rules between keys, and `document()`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALLEST: dict[str, Any] = {
     "query": "SELECT name, SUM(cnt) FROM product GROUP BY name",
 }
 
-# The example of the documentation, word for word.
+# The example of the documentation, verbatim.
 EXAMPLE = """\
 name: items                       # [a-z][a-z0-9-]{0,39}
 source:
@@ -46,7 +46,7 @@ on_error: quarantine              # quarantine | fail; max_bad_fraction: 0.5
 on_schema_change: stop            # stop | continue
 """  # noqa: E501
 
-# Every key, none with its default.
+# Every key, each with a value other than its default.
 FULL = """\
 name: all-of-it
 source:
@@ -86,7 +86,7 @@ durable: true
 
 
 def spec_with(*path: str, value: Any) -> dict[str, Any]:
-    """The smallest spec with one key set to a value."""
+    """Return the smallest spec with one key set to a value."""
     spec: dict[str, Any] = copy.deepcopy(SMALLEST)
     section = spec
     for key in path[:-1]:
@@ -221,21 +221,25 @@ BAD: list[tuple[str, Any, str]] = [
     ("name", "", "is not a job name"),
     ("name", 5, "must be text"),
     ("name", None, "must be text"),
-    ("source", "shop", "must be a mapping with keys of topic,"),
+    ("source", "shop", "must be a mapping; its keys are topic,"),
     ("source.topic", "a b", "is not a topic name"),
     ("source.topic", "a" * 250, "is not a topic name"),
     ("source.topic", ".", "Kafka reserves it"),
     ("source.topic", "..", "Kafka reserves it"),
     ("source.topic", "", "is not a topic name"),
     ("source.topics", "t", "must be a list"),
-    ("source.topics", ["t"], "is given beside topic"),
-    ("source.connection", "10.0.0.1:9092", "is not a connection's name"),
+    ("source.topics", ["t"], "contradicts topic"),
+    ("source.connection", "10.0.0.1:9092", "is not a connection name"),
     ("source.format", "avro", "must be one of canal-json, changelog-json"),
     ("source.database", "(", "is not a regular expression"),
     ("source.database", "a" * 501, "at most 500 characters"),
     ("source.table", "*", "is not a regular expression"),
-    ("source.table", "(?!tmp).*", "invalid perl operator: (?!; look-around and back-references"),
-    ("source.table", r"(a|b)\1", "look-around and back-references are not possible"),
+    (
+        "source.table",
+        "(?!tmp).*",
+        "invalid perl operator: (?!; use RE2 syntax, without look-around",
+    ),
+    ("source.table", r"(a|b)\1", "without look-around and back-references"),
     ("source.database", r"shop\Z", "invalid escape sequence: \\Z"),
     ("source.database", "\ud800", "is not a regular expression"),
     ("source.start", "earlier", "did you mean 'earliest'"),
@@ -255,20 +259,24 @@ BAD: list[tuple[str, Any, str]] = [
     ("columns", ["a"], "must be a mapping, as in {a: b}"),
     ("columns", {f"c{i}": "INT" for i in range(limits.COLUMNS_MAX + 1)}, "at most 1000"),
     ("columns", {"a": "INTT"}, "unknown type 'INTT'"),
-    ("columns", {"a": "DECIMAL(39, 0)"}, "precision is 1 to 38"),
-    ("columns", {"a": "DECIMAL(10"}, "put it in quotes"),
+    ("columns", {"a": "DECIMAL(39, 0)"}, "use a precision from 1 to 38"),
+    ("columns", {"a": "DECIMAL(10"}, "put the type in quotes"),
     ("columns", {"a": None}, "must be a type"),
     ("columns", {"a": "X" * 1_000}, "is not a type"),
     ("columns", {"a-b": "INT"}, "is not a column name"),
-    ("columns", {"__position": "INT"}, "that retally adds to the rows; rename it in the source"),
-    ("columns", {"__Weight": "INT"}, "'__Weight' is the name of a column that retally adds"),
+    (
+        "columns",
+        {"__position": "INT"},
+        "that retally itself adds to the rows; rename it in the source",
+    ),
+    ("columns", {"__Weight": "INT"}, "'__Weight' is a column that retally itself adds"),
     ("columns", {"1a": "INT"}, "is not a column name"),
     ("columns", {"a": "INT", "A": "INT"}, "differs from 'a' only in case"),
     ("timestamp_format", "rfc", "must be one of sql, iso"),
     ("query", "  ", "must not be empty"),
-    ("query", "x" * 20_001, "has 20001 characters; at most 20000"),
+    ("query", "x" * 20_001, "has 20001 characters; use at most 20000"),
     ("query", ["SELECT"], "must be text"),
-    ("minibatch", None, "must be a mapping with keys of clock, interval, size"),
+    ("minibatch", None, "must be a mapping; its keys are clock, interval, size"),
     ("minibatch.size", 0, "must be greater than 0"),
     ("minibatch.size", -1, "must be greater than 0"),
     ("minibatch.size", True, "must be a whole number"),
@@ -276,26 +284,26 @@ BAD: list[tuple[str, Any, str]] = [
     ("minibatch.latency", "0s", "must be greater than 0"),
     ("minibatch.latency", "-1s", "must not be negative"),
     ("minibatch.latency", None, "must be a duration"),
-    ("minibatch.latency", 5, "5 has no unit: write it like 5s, or 5ms"),
+    ("minibatch.latency", 5, "5 has no unit; write it like 5s or 5ms"),
     ("minibatch.latency", 0, "must be greater than 0"),
-    ("watermark.delay", "5", "5 has no unit: write it like 5s, or 5ms"),
+    ("watermark.delay", "5", "5 has no unit; write it like 5s or 5ms"),
     ("retention", 7, "7 has no unit"),
     ("state.ttl", 60_000, "60000 has no unit"),
     ("minibatch.max_rows", 4_999, "must be at least size, which is 5000"),
     ("minibatch.max_rows", 0, "must be greater than 0"),
     ("minibatch.clock", "wall", "must be one of processing, event"),
-    ("minibatch.interval", "10s", "belongs to clock: event"),
+    ("minibatch.interval", "10s", "needs clock: event"),
     ("watermark.time", "now", "or a mapping with column"),
     ("watermark.time", {}, "is required"),
     ("watermark.time.column", "nope", "'nope' is not one of columns (name, cnt)"),
-    ("watermark.time.column", "name", "'name' is STRING; a row's time is one of"),
+    ("watermark.time.column", "name", "'name' is STRING; use a column of one of"),
     ("watermark.generator", "bound", "did you mean 'bounded'"),
-    ("watermark.generator", "punctuated", "generator: punctuated needs it"),
+    ("watermark.generator", "punctuated", "is required by generator: punctuated"),
     ("watermark.generator.class", "os.system", "write it like package.module:ClassName"),
     ("watermark.generator.class", "a:b" + "c" * 500, "at most 500 characters"),
-    ("watermark.generator", "automatic", "belongs to time: ingestion"),
+    ("watermark.generator", "automatic", "automatic needs time: ingestion"),
     ("watermark.delay", "-5s", "must not be negative"),
-    ("watermark.marker", "x = 1", "belongs to generator: punctuated"),
+    ("watermark.marker", "x = 1", "needs generator: punctuated"),
     ("watermark.exact", "yes", "must be true or false"),
     ("watermark.idle_after", 0, "must be greater than 0"),
     ("watermark.align", {}, "is required"),
@@ -308,7 +316,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("state.refresh", 1, "must be true or false"),
     ("state.emit_expired", "on", "must be true or false"),
     ("sink", {}, "is required"),
-    ("sink.topic", "shop.product", "may not read what it writes"),
+    ("sink.topic", "shop.product", "does not read its own output"),
     ("sink.topic", "a" * 241, "at most 240 characters"),
     ("sink.topic", "..", "Kafka reserves it"),
     ("mirror", "0s", "must be greater than 0"),
@@ -348,9 +356,7 @@ def test_required_key_that_is_missing_is_named(key: str) -> None:
 
 def test_source_without_a_topic_is_refused() -> None:
     problems = problems_of({**SMALLEST, "source": {}})
-    assert problems == {
-        "source.topics": "no topic is named; add topic: NAME, or topics: [NAME, ...]"
-    }
+    assert problems == {"source.topics": "names no topic; add topic: NAME, or topics: [NAME, ...]"}
 
 
 def test_topic_named_twice_is_refused() -> None:
@@ -429,7 +435,7 @@ def test_last_images_need_a_job_that_keeps_them() -> None:
 
 def test_event_clock_needs_an_interval_and_goes_without_size() -> None:
     assert problems_of(spec_with("minibatch", "clock", value="event")) == {
-        "minibatch.interval": "the event clock needs it; write it like interval: 10s"
+        "minibatch.interval": "is required by clock: event; write it like interval: 10s"
     }
     spec = load_spec(spec_with("minibatch", value={"clock": "event", "interval": "10s"}))
     assert spec.minibatch.size is None

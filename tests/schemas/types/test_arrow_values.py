@@ -1,4 +1,4 @@
-"""Values out of Arrow: what Arrow's own way gives, of whatever type, cut and in chunks."""
+"""Arrow columns as Python values: the same as `to_pylist`, for every type, slice and chunk."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.types.arrow_values import listed
+from schemas.types.arrow_values import to_list
 from tests.support.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
-PLAIN_TEXTS = st.text("ab\0", max_size=5)  # cut in one piece, which others are not
+PLAIN_TEXTS = st.text("ab\0", max_size=5)  # ASCII, which is decoded in one piece
 KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int8(), st.integers(-128, 127)),
     (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -41,10 +41,10 @@ def test_a_column_is_listed_as_arrow_lists_it(
     start, end = sorted((data.draw(st.integers(0, 12)), data.draw(st.integers(0, 12))))
     array = pa.array(column, kind)
     cut = array.slice(start, end - start)
-    assert repr(listed(cut)) == repr(cut.to_pylist())
+    assert repr(to_list(cut)) == repr(cut.to_pylist())
     chunks = pa.chunked_array([cut, array, array.slice(0, 0)])
-    assert repr(listed(chunks)) == repr(chunks.to_pylist())
+    assert repr(to_list(chunks)) == repr(chunks.to_pylist())
 
 
 def test_a_column_without_chunks_has_no_values() -> None:
-    assert listed(pa.chunked_array([], pa.string())) == []
+    assert to_list(pa.chunked_array([], pa.string())) == []

@@ -1,4 +1,4 @@
-"""Types as text: what users may write, and what we write ourselves."""
+"""Types as text: the texts of users, and the texts that `str` writes."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def test_what_was_written_is_read_back(sql_type: SqlType) -> None:
 
 @pytest.mark.parametrize("text", ["ARRAY", "ROW", "ARRAY<INT>", "ROW<INT, STRING>"])
 def test_no_column_of_a_source_has_the_type_of_a_result(text: str) -> None:
-    with pytest.raises(ValueError, match=r"known: BOOLEAN|is not a type"):
+    with pytest.raises(ValueError, match=r"use one of BOOLEAN|is not a type"):
         SqlType.parse(text)

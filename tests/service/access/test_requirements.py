@@ -42,7 +42,7 @@ def needed(method: str, path: str) -> Role:
         return Role.OPERATOR
     if path in ADMIN and method in ("PUT", "POST", "PATCH", "DELETE"):
         return Role.ADMIN
-    if path in ("/v1/audit-log", "/v1/trail", "/new", "/preview", "/trail"):
+    if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/trail", "/new", "/preview"):
         return Role.ADMIN
     return Role.VIEWER
 
@@ -52,7 +52,7 @@ class Guarded:
 
     def __init__(self, data: Path, host: str = "127.0.0.1", *, tokens: bool = True) -> None:
         self.settings = Settings(data, load_connections(None, "127.0.0.1:9"), host=host)
-        known = Tokens(self.settings.places.tokens)
+        known = Tokens(self.settings.paths.tokens)
         self.tokens = {r: known.add(r.name.lower(), r.name.lower()) for r in Role} if tokens else {}
         self.app, self.gated = app.create(self.settings)
 
@@ -145,9 +145,9 @@ def test_a_token_is_kept_as_a_hash_and_ends_when_it_is_revoked(tmp_path: Path) -
     token = tokens.add("ci", "operator")
     assert token not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    assert other.role_of(token) == ("ci", Role.OPERATOR)
+    assert other.find_role(token) == ("ci", Role.OPERATOR)
     tokens.revoke("ci")
-    assert other.role_of(token) is None
+    assert other.find_role(token) is None
     for name, role in (("../x", "admin"), ("a", "king"), ("", "admin")):
         with pytest.raises(TokenRefused):
             tokens.add(name, role)
@@ -192,11 +192,11 @@ def test_tokens_are_made_and_taken_away_by_the_command(
     assert main([*serve, "--new-token", "me=admin"]) == 0
     token = capsys.readouterr().out.strip()
     known = Tokens(tmp_path / "service" / "tokens.json")
-    assert known.role_of(token) == ("me", Role.ADMIN)
+    assert known.find_role(token) == ("me", Role.ADMIN)
     assert main([*serve, "--new-token", "you=king"]) == 2
     assert main([*serve, "--new-token", "you=viewer"]) == 0
     assert main([*serve, "--revoke-token", "me"]) == 0
-    assert known.role_of(token) is None
+    assert known.find_role(token) is None
 
 
 def test_the_last_token_is_not_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,14 +206,31 @@ def test_the_last_token_is_not_revoked(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*serve, "--revoke-token", "me"]) == 2
     refused = capsys.readouterr().err
     assert "'me' is the last token" in refused and "tokens.json" in refused
-    assert Tokens(tmp_path / "service" / "tokens.json").role_of(token) == ("me", Role.ADMIN)
+    assert Tokens(tmp_path / "service" / "tokens.json").find_role(token) == ("me", Role.ADMIN)
+
+
+def test_a_token_lasts_a_second_or_is_refused_and_an_expired_one_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve = ["serve", "--data", str(tmp_path)]
+    for lasting in ("me=admin:0d", "me=admin:"):
+        assert main([*serve, "--new-token", lasting]) == 2
+        assert "retally:" in capsys.readouterr().err
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.add("boss", "admin")
+    tokens.add("guest", "viewer", 1)
+    later = time.time() + 2
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert [each.name for each in tokens.list_valid()] == ["boss"]
+    tokens.revoke("guest")
+    assert "guest" not in (tmp_path / "tokens.json").read_text()
 
 
 @pytest.mark.parametrize("becomes", [None, b"", b"[]", b"[{", b'[{"name": 1}]'])
 def test_a_service_whose_tokens_are_lost_lets_nobody_in(
     guarded: Guarded, becomes: bytes | None
 ) -> None:
-    file = guarded.settings.places.tokens
+    file = guarded.settings.paths.tokens
     admin = f"Bearer {guarded.tokens[Role.ADMIN]}"
     assert run(guarded.ask("GET", "/v1/jobs", Authorization=admin)).status_code == 200
     if becomes is None:
@@ -228,11 +245,11 @@ def test_a_service_whose_tokens_are_lost_lets_nobody_in(
 
 def test_a_service_that_starts_with_a_damaged_token_file_lets_nobody_in(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
-    guarded.settings.places.tokens.write_bytes(b"")
+    guarded.settings.paths.tokens.write_bytes(b"")
     again = Guarded(tmp_path, tokens=False)
     assert run(again.ask("GET", "/v1/jobs")).status_code == 401
-    with pytest.raises(TokenRefused, match="cannot be read"):
-        Tokens(guarded.settings.places.tokens).add("new", "admin")
+    with pytest.raises(TokenRefused, match="cannot read"):
+        Tokens(guarded.settings.paths.tokens).add("new", "admin")
 
 
 def test_an_open_service_closes_with_its_first_token_for_good(tmp_path: Path) -> None:
@@ -240,12 +257,30 @@ def test_an_open_service_closes_with_its_first_token_for_good(tmp_path: Path) ->
     assert run(guarded.ask("GET", "/v1/jobs")).status_code == 200
     wrong = run(guarded.ask("GET", "/v1/jobs", Authorization="Bearer rt_wrong"))
     assert (wrong.status_code, wrong.json()["code"]) == (401, "unauthorized")
-    file = guarded.settings.places.tokens
+    file = guarded.settings.paths.tokens
     token = f"Bearer {Tokens(file).add('me', 'admin')}"
     assert run(guarded.ask("GET", "/v1/jobs")).status_code == 401
     assert run(guarded.ask("GET", "/v1/jobs", Authorization=token)).status_code == 200
     file.unlink()
     assert run(guarded.ask("GET", "/v1/jobs")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("credential", "status"),
+    [("Bearer", 401), ("Bearer rt_wrong", 401), ("", 200), ("Basic eDp4", 200), ("Digest x", 200)],
+)
+def test_an_open_service_checks_bearer_tokens_and_ignores_other_schemes(
+    credential: str, status: int, tmp_path: Path
+) -> None:
+    guarded = Guarded(tmp_path, tokens=False)
+    for path in ("/v1/jobs", "/v1/session", "/healthz"):
+        answer = run(guarded.ask("GET", path, Authorization=credential))
+        assert answer.status_code == (200 if path == "/healthz" else status), path
+
+
+def test_a_closed_service_refuses_a_proxys_password(guarded: Guarded) -> None:
+    answer = run(guarded.ask("GET", "/v1/jobs", Authorization="Basic eDp4"))
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
 @pytest.mark.anyio
@@ -305,17 +340,17 @@ def test_a_token_ends_in_its_time_and_is_replaced_with_overlap(
     second = made("ci=operator:30d")
     assert main([*serve, "--list-tokens"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert listed[0] == "boss admin, no end"
-    assert [line.partition(", ends ")[0] for line in listed[1:]] == ["ci operator"] * 2
+    assert listed[0] == "boss admin, does not expire"
+    assert [line.partition(", expires ")[0] for line in listed[1:]] == ["ci operator"] * 2
     known, now = Tokens(tmp_path / "service" / "tokens.json"), time.time()
 
     def valid_in(days: float) -> list[str]:
         monkeypatch.setattr(time, "time", lambda: now + days * 86_400)
-        return [each for each in (lasting, first, second) if known.role_of(each)]
+        return [each for each in (lasting, first, second) if known.find_role(each)]
 
     assert valid_in(0.9) == [lasting, first, second]
     assert valid_in(1.1) == [lasting, second]
     assert valid_in(31) == [lasting]
     monkeypatch.undo()
     assert main([*serve, "--revoke-token", "ci"]) == 0
-    assert [known.role_of(each) for each in (first, second)] == [None, None]
+    assert [known.find_role(each) for each in (first, second)] == [None, None]

@@ -1,7 +1,8 @@
-"""Browsers: a session that other pages cannot use, a ticket that opens one stream, a trail."""
+"""Browsers: sessions that other pages cannot use, tickets for one stream, the audit log."""
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from schemas import limits
 from schemas.spec.connections import load_connections
 from service import app
 from service.access import sessions
-from service.access.tokens import Role, Tokens
+from service.access.tokens import Role, Tokens, hash_secret
 from service.settings import Settings
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
@@ -27,7 +28,7 @@ class Console:
 
     def __init__(self, data: Path) -> None:
         settings = Settings(data, load_connections(None, "127.0.0.1:9"))
-        self.tokens = Tokens(settings.places.tokens)
+        self.tokens = Tokens(settings.paths.tokens)
         self.operator = self.tokens.add("op", "operator")
         self.admin = self.tokens.add("boss", "admin")
         self.data = data
@@ -62,9 +63,9 @@ async def test_a_session_looks_with_its_cookie_and_changes_with_its_word(console
         cookie = login.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
         assert console.admin not in cookie
-        told = (await browser.get(SESSION)).json()
-        assert (told["who"], told["role"], told["login"]) == ("boss", "admin", True)
-        word = {"X-CSRF-Token": told["csrf"]}
+        output = (await browser.get(SESSION)).json()
+        assert (output["who"], output["role"], output["login"]) == ("boss", "admin", True)
+        word = {"X-CSRF-Token": output["csrf"]}
         for headers in (
             {},
             {"X-CSRF-Token": ""},
@@ -127,7 +128,7 @@ async def test_login_is_refused_to_pages_of_other_sites(console: Console) -> Non
 
 
 @pytest.mark.anyio
-async def test_the_trail_says_who_asked_for_which_change(console: Console) -> None:
+async def test_the_audit_log_says_who_requested_which_change(console: Console) -> None:
     admin = {"Authorization": f"Bearer {console.admin}"}
     operator = {"Authorization": f"Bearer {console.operator}"}
     async with console.browser() as browser:
@@ -139,21 +140,23 @@ async def test_the_trail_says_who_asked_for_which_change(console: Console) -> No
         lines = (await browser.get("/v1/audit-log?limit=3", headers=admin)).json()["lines"]
         assert (await browser.get("/v1/trail?limit=3", headers=admin)).json()["lines"] == lines
     assert {line["from"] for line in lines} == {"127.0.0.1"}
-    told = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
-    assert told == [
+    output = [(line["who"], line["method"], line["path"], line["status"]) for line in lines]
+    assert output == [
         ("op", "PUT", "/v1/jobs/items", 403),
         ("boss", "PUT", "/v1/jobs/items", 201),
     ]
-    trail = console.data / "service" / "trail.log"
-    assert trail.stat().st_mode & 0o077 == 0
-    assert console.admin not in trail.read_text()
+    file = console.data / "service" / "trail.log"
+    assert file.stat().st_mode & 0o077 == 0
+    assert console.admin not in file.read_text()
 
 
-def test_a_trail_is_bounded_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from service.access import audit_log as trail
+def test_the_audit_log_is_bounded_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.access import audit_log
 
-    monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
-    kept = trail.Trail(tmp_path / "trail.log")
+    monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
+    kept = audit_log.AuditLog(tmp_path / "trail.log")
     for number in range(99):
         kept.note("a", Role.ADMIN, "PUT", f"/{number}", 200)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8 * 450
@@ -163,10 +166,10 @@ def test_a_trail_is_bounded_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_viewer_s_lines_push_no_line_of_an_admin_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.access import audit_log as trail
+    from service.access import audit_log
 
-    monkeypatch.setattr(trail, "TRAIL_BYTES_MAX", 300)
-    kept = trail.Trail(tmp_path / "trail.log")
+    monkeypatch.setattr(audit_log, "AUDIT_LOG_BYTES_MAX", 300)
+    kept = audit_log.AuditLog(tmp_path / "trail.log")
     kept.note("boss", Role.ADMIN, "DELETE", "/v1/jobs/items", 204)
     for number in range(99):
         kept.note("eye", Role.VIEWER, "POST", f"/{number}", 403)
@@ -198,14 +201,20 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
     assert served.stop() == 0
 
 
-def test_a_ticket_opens_one_stream_of_its_job_once(guarded: tuple[Served, str]) -> None:
-    served, token = guarded
-    admin = Tokens(served.data / "service" / "tokens.json").add("made", "admin")
-    served.token = admin
+@pytest.fixture(scope="module")
+def followed(guarded: tuple[Served, str]) -> tuple[Served, str]:
+    """The service with a job of one epoch."""
+    served, _ = guarded
+    served.token = Tokens(served.data / "service" / "tokens.json").add("made", "admin")
     watched = WatchedTable(served)
     watched.write({"a": (1,)})
     watched.seen()
     served.token = None
+    return guarded
+
+
+def test_a_ticket_opens_one_stream_of_its_job_once(followed: tuple[Served, str]) -> None:
+    served, token = followed
     headers = {"Authorization": f"Bearer {token}"}
     changes = "/v1/jobs/items/changes?since=0"
 
@@ -241,10 +250,10 @@ def test_many_logins_of_one_token_end_its_own_sessions_only(tmp_path: Path) -> N
     tokens = Tokens(tmp_path / "tokens.json")
     admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
     known = sessions.Sessions(tmp_path / "sessions.json", tokens)
-    of_admin = known.begin(admin)
-    of_viewer = [known.begin(viewer) for _ in range(limits.SESSIONS_A_TOKEN_MAX + 5)]
-    assert of_admin is not None and known.role_of(of_admin) == ("boss", Role.ADMIN)
-    alive = [each for each in of_viewer if each is not None and known.role_of(each)]
+    of_admin = known.start(admin)
+    of_viewer = [known.start(viewer) for _ in range(limits.SESSIONS_A_TOKEN_MAX + 5)]
+    assert of_admin is not None and known.find_role(of_admin) == ("boss", Role.ADMIN)
+    alive = [each for each in of_viewer if each is not None and known.find_role(each)]
     assert alive == of_viewer[5:]
 
 
@@ -256,29 +265,67 @@ def test_a_session_ends_when_it_is_not_used_and_after_a_day(
     passed = 0.0
     monkeypatch.setattr(time, "time", lambda: now + passed)
     known = sessions.Sessions(tmp_path / "sessions.json", tokens)
-    used, idle = (known.begin(tokens.add(name, "viewer")) for name in ("used", "idle"))
+    used, idle = (known.start(tokens.add(name, "viewer")) for name in ("used", "idle"))
     assert used is not None and idle is not None
     for hours in range(6, 24, 6):
         passed = hours * 3_600.0
         known = sessions.Sessions(tmp_path / "sessions.json", tokens)  # a service that was killed
-        assert known.role_of(used) == ("used", Role.VIEWER)
-    assert known.role_of(idle) is None
+        assert known.find_role(used) == ("used", Role.VIEWER)
+    assert known.find_role(idle) is None
     passed = 24 * 3_600.0 + 1
-    assert known.role_of(used) is None
+    assert known.find_role(used) is None
+
+
+def test_a_session_is_used_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    known = sessions.Sessions(tmp_path / "sessions.json", tokens)
+    session = known.start(tokens.add("a", "viewer"))
+    assert session is not None
+    later = time.time() + limits.SESSION_SAVE_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(sessions, "write_private", refuse)
+    assert known.find_role(session) == ("a", Role.VIEWER)
+
+
+@pytest.mark.slow
+def test_a_stream_ends_soon_after_its_token_is_revoked(followed: tuple[Served, str]) -> None:
+    served, _ = followed
+    tokens = Tokens(served.data / "service" / "tokens.json")
+    accept = {
+        "Accept": "text/event-stream",
+        "Authorization": f"Bearer {tokens.add('reader', 'viewer')}",
+    }
+    with (
+        served.client() as client,
+        client.stream("GET", "/v1/jobs/items/changes?since=0", headers=accept) as stream,
+    ):
+        pieces = stream.iter_bytes()
+        assert next(pieces)
+        tokens.revoke("reader")
+        began = time.monotonic()
+        for _ in pieces:
+            pass
+        assert time.monotonic() - began < 2 * limits.HEARTBEAT_SECONDS
 
 
 def test_tickets_end_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("a", "viewer")
-    tickets = sessions.Tickets(tokens)
+    tickets = sessions.Tickets()
     monkeypatch.setattr(sessions, "TICKETS_A_TOKEN_MAX", 2)
-    given = [tickets.give(sessions.hashed(token), "items") for _ in range(3)]
+    given = [tickets.issue(hash_secret(token), "items") for _ in range(3)]
     assert given[2] is None
-    other = sessions.hashed(tokens.add("b", "viewer"))
-    assert tickets.give(other, "items") is not None
+    other = hash_secret(tokens.add("b", "viewer"))
+    assert tickets.issue(other, "items") is not None
     monkeypatch.setattr(sessions, "TICKET_SECONDS_MAX", -1.0)
-    assert given[0] is not None and tickets.take(given[0], "items") is not None
-    late = tickets.give(sessions.hashed(token), "items")
+    assert given[0] is not None and tickets.redeem(given[0], "items") is not None
+    late = tickets.issue(hash_secret(token), "items")
     assert late is not None
-    assert tickets.take(late, "items") is None
+    assert tickets.redeem(late, "items") is None
     assert limits.TICKET_SECONDS_MAX <= 60

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.types.arrow_types import arrow_type
 from schemas.types.sql_types import DATE, DOUBLE, INT, Kind, SqlType
-from service.answers.arrow import column, result_stream
+from service.answers.arrow import encode_results, make_column
 from service.table.row_shape import safe_renderer
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
@@ -46,8 +46,8 @@ def rows(body: bytes) -> list[dict[str, Any]]:
 )
 def test_a_value_comes_back_from_its_json(kind: str, value: Any, found: Any) -> None:
     sql_type = SqlType.parse(kind)
-    told = msgspec.json.decode(msgspec.json.encode(safe_renderer(sql_type)(value)))
-    array = column([told, None], sql_type)
+    output = msgspec.json.decode(msgspec.json.encode(safe_renderer(sql_type)(value)))
+    array = make_column([output, None], sql_type)
     assert array.type == arrow_type(sql_type)
     assert array[1].as_py() is None
     whole = array.cast(pa.int64()) if pa.types.is_timestamp(array.type) else array
@@ -56,13 +56,13 @@ def test_a_value_comes_back_from_its_json(kind: str, value: Any, found: Any) -> 
 
 def test_lists_keep_their_nulls_and_their_items() -> None:
     of_dates = SqlType(Kind.ARRAY, items=(DATE,))
-    array = column([["2022-01-08", None], None, []], of_dates)
+    array = make_column([["2022-01-08", None], None, []], of_dates)
     assert array.type == arrow_type(of_dates)
     assert array.to_pylist() == [[date(2022, 1, 8), None], None, []]
 
 
 def test_a_page_without_rows_has_its_columns() -> None:
-    table = pa.ipc.open_stream(result_stream({"n": INT, "x": DOUBLE}, [])).read_all()
+    table = pa.ipc.open_stream(encode_results({"n": INT, "x": DOUBLE}, [])).read_all()
     assert table.schema == pa.schema([("n", pa.int32()), ("x", pa.float64())])
     assert table.num_rows == 0
 
@@ -90,9 +90,9 @@ def test_results_and_changes_are_served_as_arrow(served: Served, client: httpx.C
             break
         changes += page_rows
         since = answer.headers["x-next"]
-    told = client.get(
+    output = client.get(
         "/v1/jobs/items/changes?since=0", headers={"Accept": "application/json"}
     ).json()["changes"]
     assert [(c["op"], c["epoch"], c["seq"], c["name"]) for c in changes] == [
-        (c["op"], c["epoch"], c["seq"], c["row"]["name"]) for c in told
+        (c["op"], c["epoch"], c["seq"], c["row"]["name"]) for c in output
     ]

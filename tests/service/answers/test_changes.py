@@ -135,9 +135,9 @@ def test_history_that_is_gone_is_410_and_names_where_to_begin(watched: WatchedTa
             ({}, {"Last-Event-ID": "1:0"}),
         ):
             answer = client.get(CHANGES, params=params, headers=headers)
-            told = problem(answer, 410, "history-gone")
-            assert told["oldest"] == 4
-        oldest = told["oldest_id"]
+            output = problem(answer, 410, "history-gone")
+            assert output["oldest"] == 4
+        oldest = output["oldest_id"]
     with following(watched.served, since=oldest) as stream:
         taken = until_epoch(stream, watched.newest)
     assert folded(taken, watched.live(4)) == watched.live()
@@ -157,16 +157,16 @@ def test_places_that_are_none_are_refused(watched: WatchedTable) -> None:
 def test_json_answers_are_whole_epochs_and_lead_to_the_next(watched: WatchedTable) -> None:
     with watched.served.client(Accept="application/json") as client:
         for limit in (1, 3, 7, 1_000):
-            at, told = "0", []
+            at, output = "0", []
             while True:
                 page = client.get(CHANGES, params={"since": at, "limit": limit}).json()
                 if not page["changes"]:
                     break
-                told += page["changes"]
+                output += page["changes"]
                 at = page["next"]
                 whole = {change["epoch"] for change in page["changes"]}
                 assert page["complete"] or len(whole) == 1
-            taken = [Event("change", None, change) for change in told]
+            taken = [Event("change", None, change) for change in output]
             assert folded(taken) == watched.live()
         began = time.monotonic()
         waiting = threading.Timer(0.3, lambda: watched.write({"late": (1,)}))
@@ -180,7 +180,7 @@ def test_json_answers_are_whole_epochs_and_lead_to_the_next(watched: WatchedTabl
 def test_json_lines_are_the_same_changes(watched: WatchedTable) -> None:
     taken = []
     with (
-        watched.served.client(Accept="application/x-ndjson") as client,
+        watched.served.client(Accept="application/x-encode_ndjson") as client,
         client.stream("GET", CHANGES, params={"since": 0}) as answer,
     ):
         for line in answer.iter_lines():

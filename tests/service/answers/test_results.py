@@ -79,8 +79,8 @@ def test_every_key_has_an_address(client: httpx.Client, watched: WatchedTable, n
 
 
 def test_keys_that_name_no_group_say_so(client: httpx.Client, watched: WatchedTable) -> None:
-    told = problem(client.get(f"{RESULTS}/nobody"), 404, "group-unknown")
-    assert told["epoch"] == watched.newest
+    output = problem(client.get(f"{RESULTS}/nobody"), 404, "group-unknown")
+    assert output["epoch"] == watched.newest
     for bad in ('{"name":1}', '{"nam":"a"}', "{", '{"name":"a","x":1}', "%ff", "[{]"):
         text = bad if bad.startswith("%") else quote(bad, safe="")
         answer = client.get(f"{RESULTS}/{text}")
@@ -168,7 +168,7 @@ def test_what_cannot_be_asked_is_refused_with_its_parameter(
 
 
 def test_rows_come_as_json_lines_and_csv(client: httpx.Client, watched: WatchedTable) -> None:
-    lines = client.get(RESULTS, headers={"Accept": "application/x-ndjson"})
+    lines = client.get(RESULTS, headers={"Accept": "application/x-encode_ndjson"})
     rows = [json.loads(line) for line in lines.text.splitlines()]
     assert {row["name"]: (row["total"], row["top"]) for row in rows} == watched.live()
     table = client.get(RESULTS, headers={"Accept": "text/csv;q=1, application/json;q=0.5"})
@@ -241,8 +241,8 @@ def test_pages_of_a_listing_are_of_one_epoch_while_others_are_committed(tmp_path
                     found = list(pages(client, limit=7, order="-total"))
                     (epoch,) = {page["epoch"] for page in found}
                     rows = [row for page in found for row in page["rows"]]
-                    told = {row["name"]: (row["total"], row["top"]) for row in rows}
-                    assert told == watched.live(epoch)
+                    output = {row["name"]: (row["total"], row["top"]) for row in rows}
+                    assert output == watched.live(epoch)
             finally:
                 ended.set()
                 writer.join()
@@ -365,8 +365,8 @@ def test_an_epoch_is_seen_soon_after_it_is_committed(tmp_path: Path) -> None:
         with served.client() as client:
             for value in range(2, 6):
                 epoch = watched.write({"a": (value,)})
-                told = client.get(f"{RESULTS}/a", params={"min_epoch": epoch, "wait": 2})
-                assert told.json()["row"]["total"] == value
+                output = client.get(f"{RESULTS}/a", params={"min_epoch": epoch, "wait": 2})
+                assert output.json()["row"]["total"] == value
         assert eventually(lambda: served.job("items")["rates"] is not None)
     finally:
         served.stop()

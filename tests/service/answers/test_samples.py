@@ -32,7 +32,7 @@ def test_the_newest_messages_of_all_partitions_come_first(
     make(broker, topic, 2)
     for number in range(30):
         produce(broker.address, topic, [(number % 2, b"%d" % number)])
-    found = samples.newest("default", [topic])
+    found = samples.read_newest("default", [topic])
     assert [each.value for each in found] == [b"%d" % n for n in range(29, 19, -1)]
     assert len(found) == SAMPLE_MESSAGES_MAX
 
@@ -42,17 +42,17 @@ def test_the_same_look_is_answered_from_memory(
 ) -> None:
     make(broker, topic, 1)
     produce(broker.address, topic, [(0, b"first")])
-    assert [each.value for each in samples.newest("default", [topic])] == [b"first"]
+    assert [each.value for each in samples.read_newest("default", [topic])] == [b"first"]
     produce(broker.address, topic, [(0, b"second")])
     began = time.monotonic()
-    assert [each.value for each in samples.newest("default", [topic])] == [b"first"]
+    assert [each.value for each in samples.read_newest("default", [topic])] == [b"first"]
     assert time.monotonic() - began < 0.1
 
 
 def test_large_messages_are_few(broker: Broker, samples: Samples, topic: str) -> None:
     make(broker, topic, 1)
     produce(broker.address, topic, [(0, b"x" * 900_000) for _ in range(8)])
-    found = samples.newest("default", [topic])
+    found = samples.read_newest("default", [topic])
     assert found
     assert sum(len(each.value or b"") for each in found) < SAMPLE_BYTES_MAX + 900_000
 
@@ -61,11 +61,11 @@ def test_an_empty_topic_has_none_and_a_missing_one_is_said_to_be_missing(
     broker: Broker, samples: Samples, topic: str
 ) -> None:
     make(broker, topic, 3)
-    assert samples.newest("default", [topic]) == []
+    assert samples.read_newest("default", [topic]) == []
     with pytest.raises(Problem) as missing:
-        samples.newest("default", [f"{topic}-missing"])
+        samples.read_newest("default", [f"{topic}-missing"])
     assert missing.value.code == "topic-unknown"
-    assert f"known there: {topic}" in missing.value.detail
+    assert f"known topics: {topic}" in missing.value.detail
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_brokers_that_do_not_answer_cost_some_seconds_and_no_more() -> None:
     samples = Samples(load_connections(None, "127.0.0.1:9"))
     began = time.monotonic()
     with pytest.raises(Problem) as silent:
-        samples.newest("default", ["t"])
+        samples.read_newest("default", ["t"])
     assert silent.value.code == "broker-silent"
     assert "127.0.0.1" not in silent.value.detail
     assert time.monotonic() - began < 2 * SAMPLE_SECONDS_MAX

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from service.serving import new_token
+from service.serving import create_token
 from tests.support.console.operations import ask_for_audits
 from tests.support.console.shop import BROKEN, BROKEN_BY, STORY_EPOCHS, Shop, failed, put
 from tests.support.console.visits import Visits
@@ -66,7 +66,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Sho
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
     """A service with tokens, and a token for each role."""
     data = tmp_path_factory.mktemp("guarded")
-    tokens = {role: new_token(data, f"a-{role}", role) for role in ("viewer", "operator", "admin")}
+    tokens = {
+        role: create_token(data, f"a-{role}", role) for role in ("viewer", "operator", "admin")
+    }
     table = Shop(data, epochs_until_now=3)
     table.write({"bolt": (7,)}, {"bolt": (7, 9)})
     served = Served.start(data, token=tokens["admin"])

@@ -23,7 +23,7 @@ def test_an_empty_service_says_what_to_do_next(browser: Browser, tmp_path: Path)
     try:
         page = visits.open("/")
         assert_sound(page, "empty")
-        page.get_by_role("link", name="Make the first job").click()
+        page.get_by_role("link", name="Create the first job").click()
         expect(page.get_by_role("heading", name="New job")).to_be_visible()
         visits.close()
     finally:
@@ -40,11 +40,11 @@ def test_a_job_is_started_at_once_and_stopped_after_a_question(workshop_visits: 
     page.get_by_role("button", name="Stop").click()
     dialog = page.get_by_role("dialog", name="Stop started?")
     expect(dialog).to_be_visible()
-    dialog.get_by_role("button", name="Leave it").click()
+    dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_be_hidden()
     assert own.served.job("started")["desired"] == "RUNNING"
     page.get_by_role("button", name="Stop").click()
-    dialog.get_by_role("button", name="Stop the job").click()
+    dialog.get_by_role("button", name="Stop job").click()
     expect(dialog).to_be_hidden()
     assert own.served.job("started")["desired"] == "STOPPED"
     expect(page.get_by_role("button", name="Start")).to_be_visible()
@@ -58,39 +58,39 @@ def test_a_job_is_deleted_only_by_who_types_its_name(workshop_visits: Visits) ->
     page = own.open("/jobs/deleted")
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog", name="Delete deleted?")
-    dialog.get_by_text("Drop it").click()
-    name = dialog.get_by_label("Type its name")
+    dialog.get_by_text("Drop the table").click()
+    name = dialog.get_by_label("Type the job's name")
     name.fill("delete")
-    dialog.get_by_role("button", name="Delete the job").click()
+    dialog.get_by_role("button", name="Delete job").click()
     expect(dialog).to_be_visible()
     assert state(own, "deleted") == "CREATED"
     name.fill("deleted")
-    dialog.get_by_role("button", name="Delete the job").click()
+    dialog.get_by_role("button", name="Delete job").click()
     page.wait_for_url("**/")
     expect(page.get_by_role("link", name="deleted")).to_have_count(0)
     assert not table.place.table.exists()
 
 
-def test_a_savepoint_is_named_and_let_go(workshop_visits: Visits) -> None:
+def test_a_savepoint_is_created_and_deleted(workshop_visits: Visits) -> None:
     own = workshop_visits
     table = Shop(own.served.data, "kept")
     table.write({"bolt": (7,)})
     put(own.served, table)
     own.expect("status of 4[02][0-9]")
     page = own.open("/jobs/kept")
-    page.get_by_role("button", name="Name this moment").click()
-    dialog = page.get_by_role("dialog", name="Name this moment of kept")
+    page.get_by_role("button", name="Create savepoint").click()
+    dialog = page.get_by_role("dialog", name="Create a savepoint of kept")
     dialog.get_by_label("Name", exact=True).fill("not a name")
-    dialog.get_by_role("button", name="Make the savepoint").click()
+    dialog.get_by_role("button", name="Create savepoint").click()
     expect(dialog.get_by_role("alert")).to_contain_text("letters, digits")
     dialog.get_by_label("Name", exact=True).fill("before-import")
-    dialog.get_by_role("button", name="Make the savepoint").click()
+    dialog.get_by_role("button", name="Create savepoint").click()
     expect(dialog).to_be_hidden(timeout=20_000)
     row = page.get_by_role("row", name="before-import")
     expect(row).to_be_visible()
-    row.get_by_role("button", name="Let go").click()
-    dialog = page.get_by_role("dialog", name="Let go of before-import?")
-    dialog.get_by_role("button", name="Let go of it").click()
+    row.get_by_role("button", name="Delete savepoint").click()
+    dialog = page.get_by_role("dialog", name="Delete savepoint before-import?")
+    dialog.get_by_role("button", name="Delete savepoint").click()
     expect(row).to_be_hidden(timeout=20_000)
 
 
@@ -100,8 +100,8 @@ def test_a_viewer_is_offered_nothing_and_told_why(
     visits, tokens = guarded_visits
     visits.expect("status of 403")
     page = visits.open("/jobs/items", token=tokens["viewer"])
-    expect(page.get_by_text("one needs the role operator")).to_be_visible()
-    for name in ("Start", "Stop", "Delete", "Name this moment"):
+    expect(page.get_by_text("requires the role operator")).to_be_visible()
+    for name in ("Start", "Stop", "Delete", "Create savepoint"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     expect(page.get_by_role("link", name="New job")).to_have_count(0)
     page.goto("/jobs/items/spec")
@@ -135,5 +135,5 @@ def test_a_failed_job_says_why_and_what_helps(workshop_visits: Visits) -> None:
     notice = page.get_by_role("region", name="The job has failed")
     expect(notice).to_contain_text("source-changed")
     expect(notice).to_contain_text(BROKEN_BY)
-    expect(notice).to_contain_text("Bring the topic back")
+    expect(notice).to_contain_text("Restore the topic")
     expect(page.get_by_role("button", name="Start")).to_be_visible()

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from jobs.running import failure
-from service.console.story.advice import advice
+from service.console.explanations.advice import advise
 
-GENERAL = advice(None, retried=False)
+GENERAL = advise(None, retried=False)
 FOR_GOOD = {
-    *failure._FOR_GOOD.values(),
-    *(f"publisher-{each.replace('_', '-')}" for each in failure._PUBLISHER_FOR_GOOD),
+    *failure._PERMANENT.values(),
+    *(f"publisher-{each.replace('_', '-')}" for each in failure._PUBLISHER_PERMANENT),
     "spec-refused",
 } - {"publisher-fenced"}  # which is `fenced`, whoever has noticed it
 
 
 @pytest.mark.parametrize("code", sorted(FOR_GOOD))
 def test_a_failure_for_good_has_advice_of_its_own(code: str) -> None:
-    assert advice(code, retried=False) != GENERAL
+    assert advise(code, retried=False) != GENERAL
 
 
 def test_a_disk_that_is_full_has_advice_too() -> None:
-    assert "Make room" in advice(failure.DISK_REFUSED, retried=True)
+    assert "Free space" in advise(failure.DISK_REFUSED, retried=True)
 
 
 def test_what_is_tried_again_says_so() -> None:
-    assert "starts the job again by itself" in advice("failed", retried=True)
+    assert "starts the job again automatically" in advise("failed", retried=True)
     assert "start the job again" in GENERAL

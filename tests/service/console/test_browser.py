@@ -12,7 +12,7 @@ PAGES = {
     "jobs": "/",
     "job": "/jobs/items",
     "new": "/new",
-    "trail": "/trail",
+    "audit-log": "/audit-log",
     "spec": "/jobs/items/spec",
 }
 
@@ -56,7 +56,7 @@ def test_whoever_has_a_session_is_led_on_from_the_login(
 def test_the_keyboard_reaches_the_content_first(visits: Visits) -> None:
     page = visits.open("/")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
 

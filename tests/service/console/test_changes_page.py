@@ -42,7 +42,7 @@ def test_changes_appear_with_what_they_changed(workshop_visits: Visits) -> None:
     assert found[0] == "-D <b>&amp; 1 1"
     assert found[1] == "-U bolt 16 9"
     assert found[2].startswith("+U bolt 16 → 7") and "9 → 7" in found[2]
-    assert "went down" in page.locator("tr.after").first.inner_html()
+    assert "decreased" in page.locator("tr.after").first.inner_html()
     grown = next(each for each in found[3:] if each.startswith("+U"))
     assert "7 → 16" in grown and "7 → 9" in grown
     assert {"+I <b>&amp; 1 1", "-U bolt 7 7"} <= set(found[3:])
@@ -55,17 +55,17 @@ def test_only_what_fits_is_shown_and_the_rest_is_counted(workshop_visits: Visits
     living(own, "sieved", {"bolt": (7, 9), "nut": (1,)}, {"bolt": (7,), "nut": (2,)})
     page = own.open("/jobs/sieved/changes")
     tally(page, "4 changes shown, 4 received")
-    page.get_by_label("Which changes").select_option("values that went down")
+    page.get_by_label("Type of change").select_option("decreased values")
     tally(page, "1 change shown, 4 received")
     assert [row.split()[1] for row in rows(page)] == ["bolt", "bolt"]
-    page.get_by_label("Which changes").select_option("all changes")
-    page.get_by_label("Text in the row").fill("NUT")
+    page.get_by_label("Type of change").select_option("all changes")
+    page.get_by_label("Text in a row").fill("NUT")
     tally(page, "2 changes shown, 4 received")
-    page.get_by_label("Text in the row").fill("screw")
-    expect(page.get_by_text("None of the changes that are kept here fits.")).to_be_visible()
-    page.get_by_label("Key of a group").fill("bolt")
+    page.get_by_label("Text in a row").fill("screw")
+    expect(page.get_by_text("No matching changes.")).to_be_visible()
+    page.get_by_label("Group key").fill("bolt")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Only bolt")).to_be_visible()
+    expect(page.get_by_text("Group bolt")).to_be_visible()
     tally(page, "2 changes shown, 2 received")
 
 
@@ -76,10 +76,10 @@ def test_a_pause_holds_the_page_still_and_loses_nothing(workshop_visits: Visits)
     tally(page, "1 change shown")
     page.get_by_role("button", name="Pause").click()
     table.write({"bolt": (8,)}, {"bolt": (9,)})
-    expect(page.get_by_role("button", name="Continue (2 new)")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume (2 new)")).to_be_visible()
     assert rows(page) == ["+I bolt 7 7"]
     tally(page, "1 change shown, 3 received")
-    page.get_by_role("button", name="Continue (2 new)").click()
+    page.get_by_role("button", name="Resume (2 new)").click()
     tally(page, "3 changes shown, 3 received")
     assert rows(page)[-1] == "+I bolt 7 7"
 
@@ -90,8 +90,8 @@ def test_what_is_too_much_for_a_page_is_said_not_to_be_shown(workshop_visits: Vi
     page = own.open("/jobs/flooding/changes")
     tally(page, "1 change shown")
     table.write({"bolt": (7,), **{f"g{number}": (1,) for number in range(KEPT_MAX + 100)}})
-    tally(page, f"{SHOWN_MAX} changes shown of 2,000 that fit, 2,101 received.")
-    tally(page, "101 older ones are not kept here any more; the table has them.")
+    tally(page, f"{SHOWN_MAX} changes shown of 2,000 that match, 2,101 received.")
+    tally(page, "This page no longer keeps 101 older ones; the table has them.")
     assert len(rows(page)) == SHOWN_MAX
 
 
@@ -103,7 +103,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(browser: Browser, tmp_path: P
     tally(page, "1 change shown, 1 received")
     port = urlsplit(visits.served.address).port
     assert visits.served.stop() == 0
-    banner = page.get_by_text("Connection lost, trying again.")
+    banner = page.get_by_text("Connection lost, retrying.")
     expect(banner).to_be_visible()
     table.write({"bolt": (8,)}, {"bolt": (9,)})
     visits.served = Served.start(tmp_path, "--port", str(port))
@@ -120,7 +120,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(browser: Browser, tmp_path: P
     visits.expect("status of 410")
     visits.served = Served.start(tmp_path, "--port", str(port))
     expect(page.locator("#gone")).to_contain_text(
-        f"what follows begins after epoch {newest - 1}", timeout=2 * PATIENCE_MS
+        f"The list continues after epoch {newest - 1}", timeout=2 * PATIENCE_MS
     )
     expect(page.locator("#tally")).to_contain_text(
         "4 changes shown, 4 received", timeout=PATIENCE_MS
@@ -153,4 +153,4 @@ def test_a_job_without_an_epoch_says_so(workshop_visits: Visits) -> None:
     table = Shop(own.served.data, "waiting")
     put(own.served, table)
     page = own.open("/jobs/waiting/changes")
-    expect(page.get_by_text("No change to show yet.")).to_be_visible()
+    expect(page.get_by_text("No changes yet.")).to_be_visible()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from service.console import words
-from service.console.pictures.charts import HEIGHT, WIDTH, bar_chart, line_chart, rounded_up
+from service.console.formatting import format_duration, format_instant, render_time
+from service.console.pictures.charts import HEIGHT, WIDTH, draw_bars, draw_lines, round_up
 
 GAP = 20
 
 
 def test_a_line_goes_from_the_first_moment_to_the_last() -> None:
-    chart = line_chart([("lag", [(0, 0.0), (10, 50.0), (20, 100.0)])], 0, 20, GAP)
+    chart = draw_lines([("lag", [(0, 0.0), (10, 50.0), (20, 100.0)])], 0, 20, GAP)
     assert chart.top == 200
     assert chart.lines[0].path == f"M0.0 {HEIGHT}.0L300.0 90.0L{WIDTH}.0 60.0"
     assert (chart.lines[0].now, chart.lines[0].highest) == (100.0, 100.0)
@@ -19,25 +19,25 @@ def test_a_line_goes_from_the_first_moment_to_the_last() -> None:
 
 def test_a_pause_is_a_gap_and_a_lonely_value_a_dot() -> None:
     points = [(0, 1.0), (10, 1.0), (60, 1.0), (95, None), (96, 1.0), (100, 1.0)]
-    path = line_chart([("lag", points)], 0, 100, GAP).lines[0].path
+    path = draw_lines([("lag", points)], 0, 100, GAP).lines[0].path
     assert path.count("M") == 3
     assert "M360.0 60.0h0" in path
 
 
 def test_what_was_long_ago_is_not_so_now() -> None:
-    chart = line_chart([("lag", [(0, 5.0)])], 0, 1_000, GAP)
+    chart = draw_lines([("lag", [(0, 5.0)])], 0, 1_000, GAP)
     assert chart.lines[0].now is None
     assert chart.known
 
 
 def test_without_a_value_nothing_is_known() -> None:
-    chart = line_chart([("lag", [(0, None)]), ("other", [])], 0, 100, GAP)
+    chart = draw_lines([("lag", [(0, None)]), ("other", [])], 0, 100, GAP)
     assert not chart.known
     assert chart.lines[0].path == ""
 
 
 def test_pieces_of_a_bar_stand_on_each_other_up_to_its_whole() -> None:
-    chart = bar_chart([("epoch 1", (2.0, 1.0, 1.0))], ("a", "b", "c"), 10)
+    chart = draw_bars([("epoch 1", (2.0, 1.0, 1.0))], ("a", "b", "c"), 10)
     assert chart.top == 5
     pieces = chart.bars[0].pieces
     assert pieces[0].y + pieces[0].height == HEIGHT
@@ -50,21 +50,21 @@ def test_pieces_of_a_bar_stand_on_each_other_up_to_its_whole() -> None:
     ("value", "top"), [(0, 0), (0.03, 0.05), (1, 1), (1.1, 2), (5, 5), (6, 10), (999, 1000)]
 )
 def test_a_scale_ends_at_a_number_that_one_can_say(value: float, top: float) -> None:
-    assert rounded_up(value) == pytest.approx(top)
+    assert round_up(value) == pytest.approx(top)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0.0031, "3 ms"), (3.21, "3.2 s"), (59.9, "1 min"), (61, "1 min"), (150, "2 min"),
-     (7_500, "2 h 5 min"), (7_200, "2 h"), (100_000, "1 d 3 h"), (None, "\u2013")],
+     (7_500, "2 h 5 min"), (7_200, "2 h"), (100_000, "1 d 3 h"), (None, "\u2013"), (0, "0 s")],
 )  # fmt: skip
-def test_durations_are_said_in_two_units_at_most(seconds: float | None, told: str) -> None:
-    assert words.duration(seconds) == told
+def test_durations_have_two_units_at_most(seconds: float | None, text: str) -> None:
+    assert format_duration(seconds) == text
 
 
-def test_moments_beyond_the_calendar_are_told_as_their_number() -> None:
-    assert words.instant(2**62) == f"{2**62} ms"
-    assert words.instant(0) == "1970-01-01 00:00:00"
-    assert words.moment(1_500) == (
+def test_times_outside_the_calendar_are_numbers() -> None:
+    assert format_instant(2**62) == f"{2**62} ms"
+    assert format_instant(0) == "1970-01-01 00:00:00"
+    assert render_time(1_500) == (
         '<time datetime="1970-01-01T00:00:01.500+00:00">1970-01-01 00:00:01 UTC</time>'
     )

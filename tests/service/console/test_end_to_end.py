@@ -30,22 +30,22 @@ def test_a_job_is_written_tried_started_and_seen_to_run(
     visits = Visits(browser, Served.start(tmp_path, brokers=broker.address))
     try:
         page = visits.open("/new")
-        page.get_by_label("Begin from a topic").fill(shop.topic[:-1])
+        page.get_by_label("Start from a topic").fill(shop.topic[:-1])
         page.get_by_role("button", name="Suggest a spec").click()
-        expect(page.get_by_text(f"known there: {shop.topic}")).to_be_visible()
-        page.get_by_label("Begin from a topic").fill(shop.topic)
+        expect(page.get_by_text(f"known topics: {shop.topic}")).to_be_visible()
+        page.get_by_label("Start from a topic").fill(shop.topic)
         page.get_by_role("button", name="Suggest a spec").click()
         spec = page.get_by_role("textbox", name="Spec")
         expect(spec).to_have_value(re.compile(r"columns:\n  id: INT\n  name: STRING\n  cnt: INT"))
         page.get_by_role("textbox", name="Spec").fill(
             f"name: items\nsource: {{topic: {shop.topic}}}\ncolumns: {COLUMNS}\nquery: {QUERY}\n"
         )
-        page.get_by_role("button", name="Look at them").click()
-        trial = page.get_by_role("region", name="On the newest messages")
-        expect(trial).to_contain_text("refused", timeout=15_000)  # the one that is none
+        page.get_by_role("button", name="Run", exact=True).click()
+        trial = page.get_by_role("region", name="Trial run on the newest messages")
+        expect(trial).to_contain_text("rejected", timeout=15_000)  # the one that is none
         expect(trial.locator(".op").first).to_be_visible()
         assert_sound(page, "trial")
-        page.get_by_label("start it at once").check()
+        page.get_by_label("start the job immediately").check()
         page.get_by_role("button", name="Create the job").click()
         expect(page.locator("#state")).to_contain_text("running", timeout=PATIENCE_MS)
         groups = page.locator(".figure", has=page.get_by_text("Groups", exact=True)).locator("dd")
@@ -54,7 +54,7 @@ def test_a_job_is_written_tried_started_and_seen_to_run(
         expect(page.locator("#lag .plot")).to_be_visible(timeout=20_000)
         assert_sound(page, "running")
         page.get_by_role("button", name="Stop").click()
-        page.get_by_role("dialog").get_by_role("button", name="Stop the job").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop job").click()
         eventually(lambda: visits.served.job("items")["actual"] == "STOPPED", 60)
         visits.close()
     finally:

@@ -40,7 +40,7 @@ def test_a_page_follows_its_job_without_being_loaded_again(workshop_visits: Visi
 def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) -> None:
     visits, table = workshop_visits, living(workshop_visits, "touched")
     page = visits.open("/jobs/touched")
-    page.get_by_role("button", name="Name this moment").click()
+    page.get_by_role("button", name="Create savepoint").click()
     page.get_by_label("Name", exact=True).fill("before-imp")
     newest = table.write({"bolt": (8,)})
     expect(figure(page, "Epoch")).to_contain_text(str(newest))
@@ -49,7 +49,7 @@ def test_what_a_person_does_stays_while_figures_change(workshop_visits: Visits) 
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
-    expect(page.get_by_role("button", name="Name this moment")).to_be_focused()
+    expect(page.get_by_role("button", name="Create savepoint")).to_be_focused()
 
 
 def test_a_lost_connection_is_told_and_comes_back_by_itself(
@@ -71,7 +71,7 @@ def test_a_lost_connection_is_told_and_comes_back_by_itself(
     page.on("requestfailed", lambda request: waiting.discard(str(id(request))))
     port = urlsplit(visits.served.address).port
     assert visits.served.stop() == 0
-    banner = page.get_by_text("Connection lost, trying again.")
+    banner = page.get_by_text("Connection lost, retrying.")
     expect(banner).to_be_visible()
     newest = table.write({"bolt": (9,)})
     page.wait_for_timeout(1_500)

@@ -12,7 +12,7 @@ from tests.support.service.served import CHECKOUT, Served
 
 # Of a job `items`; each page that is added is added here.
 PAGES = [
-    "/", "/login", "/new", "/trail", "/jobs/items", "/jobs/items/spec",
+    "/", "/login", "/new", "/audit-log", "/jobs/items", "/jobs/items/spec",
     "/jobs/items/results",
     "/jobs/items/results?as_of=epoch:9&where=name%5E%3D%3C&order=-top", "/jobs/items/diff?from=0",
     "/jobs/items/results/%3Cb%3E%26amp%3B", "/jobs/items/results/bolt?epoch=59",
@@ -142,7 +142,7 @@ def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(
     client: httpx.Client,
 ) -> None:
     assert 'href="/jobs/items"' in client.get("/?find=TEM").text
-    assert "No such job" in client.get("/?find=other").text
+    assert "No matching jobs" in client.get("/?find=other").text
     assert 'href="/jobs/items"' in client.get("/?state=created").text
     assert 'href="/jobs/items"' not in client.get("/?state=failed").text
     assert HOSTILE not in client.get("/", params={"find": HOSTILE}).text

@@ -1,4 +1,4 @@
-"""Pictures of a job beside its charts: partitions on one scale, and the way of a row."""
+"""Pictures of a job beside its charts: partitions on one scale, and the dataflow."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from jobs.core.job.job_plan import plan_of
 from schemas.limits import CONSOLE_PARTITIONS
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
-from service.console.pictures.dataflow import topology
-from service.console.pictures.partition_strip import partition_strip
+from service.console.pictures.dataflow import draw_dataflow
+from service.console.pictures.partition_strip import draw_partitions
 
 HOUR = 3_600_000
 
 
-def row(partitions: dict[str, dict[str, Any]], combined: int | None, *held: str) -> EpochRow:
-    told = {
+def row(partitions: dict[str, dict[str, Any]], combined: int | None, *holding: int) -> EpochRow:
+    watermarks = {
         "combined": combined,
         "topics": {"t": {"partitions": partitions}},
-        "held_by": list(held),
+        "held_by": [f"t partition {each}, silent for 2.0 s" for each in holding],
+        "holding": [{"topic": "t", "partition": each} for each in holding],
     }
     offsets = {"t": dict.fromkeys(partitions, 7)}
     return EpochRow(
         epoch=1, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets=offsets,
-        watermarks=told,
+        watermarks=watermarks,
     )  # fmt: skip
 
 
 def test_partitions_stand_between_the_hindmost_and_the_foremost() -> None:
     parts = {"0": {"watermark": HOUR}, "10": {"watermark": 3 * HOUR}, "2": {"watermark": 2 * HOUR}}
-    strip = partition_strip(row(parts, HOUR), {"t/2": 5})
+    strip = draw_partitions(row(parts, HOUR), {"t/2": 5})
     assert [each.number for each in strip.partitions] == ["0", "2", "10"]
-    assert [each.place for each in strip.partitions] == [0.0, 50.0, 100.0]
+    assert [each.position for each in strip.partitions] == [0.0, 50.0, 100.0]
     assert [each.behind_ms for each in strip.partitions] == [2 * HOUR, HOUR, 0]
     assert [each.lag for each in strip.partitions] == [None, 5, None]
-    assert strip.combined_place == 0.0
+    assert strip.combined_position == 0.0
 
 
 def test_some_milliseconds_are_no_distance() -> None:
     parts = {"0": {"watermark": HOUR}, "1": {"watermark": HOUR + 10}}
-    assert min(each.place for each in partition_strip(row(parts, HOUR), {}).partitions) == 99.0
+    assert min(each.position for each in draw_partitions(row(parts, HOUR), {}).partitions) == 99.0
 
 
 def test_who_is_waited_for_is_marked_and_who_is_idle_or_paused_too() -> None:
@@ -48,7 +49,7 @@ def test_who_is_waited_for_is_marked_and_who_is_idle_or_paused_too() -> None:
         "11": {"watermark": 9_000, "ahead": True},
         "3": {"idle": True},
     }
-    strip = partition_strip(row(parts, 1, "t partition 1, silent for 2.0 s, idle in 3.0 s"), {})
+    strip = draw_partitions(row(parts, 1, 1), {})
     marks = {each.number: [word for word, _ in each.marks] for each in strip.partitions}
     assert marks == {"1": [], "3": ["idle"], "11": ["paused"]}
     assert [each.number for each in strip.partitions if each.holds] == ["1"]
@@ -56,11 +57,11 @@ def test_who_is_waited_for_is_marked_and_who_is_idle_or_paused_too() -> None:
 
 def test_the_last_of_those_who_are_close_together_holds_nothing_back() -> None:
     parts = {"0": {"watermark": HOUR}, "1": {"watermark": HOUR + 10}}
-    strip = partition_strip(row(parts, HOUR, "t partition 0, silent for 0.0 s, idle in 3.0 s"), {})
+    strip = draw_partitions(row(parts, HOUR, 0), {})
     assert strip.held_by == ()
     assert not any(each.holds for each in strip.partitions)
     parts["1"] = {"watermark": HOUR + 10_000}
-    strip = partition_strip(row(parts, HOUR, "t partition 0, silent for 0.0 s, idle in 3.0 s"), {})
+    strip = draw_partitions(row(parts, HOUR, 0), {})
     assert [each.number for each in strip.partitions if each.holds] == ["0"]
 
 
@@ -69,7 +70,7 @@ def test_without_times_there_are_offsets_and_no_places() -> None:
         epoch=0, uuid="u", generation=1, kind="start", committed_at=0, plan="p",
         offsets={"t": {"0": 3}},
     )  # fmt: skip
-    (only,) = partition_strip(epoch, {}).partitions
+    (only,) = draw_partitions(epoch, {}).partitions
     assert (only.watermark, only.next_offset, only.behind_ms) == (None, 3, None)
 
 
@@ -86,39 +87,39 @@ sink: {topic: items-changes, format: upsert-json}
 """
 
 
-def test_the_way_of_a_row_is_told_in_the_words_of_the_query() -> None:
+def test_the_dataflow_shows_the_sql_of_the_query() -> None:
     spec = load_spec(SPEC)
-    drawn = topology(spec, plan_of(spec), {"read": 1, "changelog_rows": 1_200})
-    assert [step.title for step in drawn.steps] == [
+    drawn = draw_dataflow(spec, plan_of(spec), {"read": 1, "changelog_rows": 1_200})
+    assert [node.title for node in drawn.nodes] == [
         "Topic", "Decode canal-json", "Keep the last image of each row", "Filter", "Fold",
         "Compute", "Table", "Topic",
     ]  # fmt: skip
-    said = {step.title: step.whole for step in drawn.steps[1:]}
-    assert "SUM(cnt + 1) AS total" in said["Fold"]
-    assert "COUNT(DISTINCT cnt) AS kinds (keeps its values)" in said["Fold"]
-    assert said["Filter"] == "cnt > 0"
-    assert "having" in said["Compute"]
-    assert drawn.steps[1].flow == "1 message"
-    assert drawn.steps[-1].flow == "1,200 changelog rows"
+    texts = {node.title: node.text for node in drawn.nodes[1:]}
+    assert "SUM(cnt + 1) AS total" in texts["Fold"]
+    assert "COUNT(DISTINCT cnt) AS kinds (keeps all values)" in texts["Fold"]
+    assert texts["Filter"] == "cnt > 0"
+    assert "having" in texts["Compute"]
+    assert drawn.nodes[1].flow == "1 message"
+    assert drawn.nodes[-1].flow == "1,200 changelog rows"
 
 
 def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
     long = " OR ".join(f"name = 'a rather long value number {n}'" for n in range(50))
     spec = load_spec(SPEC.replace("cnt > 0", long))
-    drawn = topology(spec, plan_of(spec), {})
-    for above, below in zip(drawn.steps, drawn.steps[1:], strict=False):
+    drawn = draw_dataflow(spec, plan_of(spec), {})
+    for above, below in zip(drawn.nodes, drawn.nodes[1:], strict=False):
         assert above.y + above.height == below.arrow
-        assert all(above.y < line.y < above.y + above.height for line in above.said)
-    assert drawn.steps[-1].y + drawn.steps[-1].height == drawn.height
-    condition = next(step for step in drawn.steps if step.title == "Filter")
-    assert len(condition.said) <= 4
-    assert "number 49" in condition.whole
+        assert all(above.y < line.y < above.y + above.height for line in above.lines)
+    assert drawn.nodes[-1].y + drawn.nodes[-1].height == drawn.height
+    condition = next(node for node in drawn.nodes if node.title == "Filter")
+    assert len(condition.lines) <= 4
+    assert "number 49" in condition.text
 
 
 def test_of_very_many_partitions_those_are_shown_that_one_waits_for() -> None:
     parts = {str(number): {"watermark": number * 1_000} for number in range(5_000)}
     parts["4000"] = {"watermark": 1}
-    strip = partition_strip(row(parts, 1, "t partition 4999, silent for 2.0 s, idle in 3.0 s"), {})
+    strip = draw_partitions(row(parts, 1, 4999), {})
     numbers = {each.number for each in strip.partitions}
     assert len(strip.partitions) == CONSOLE_PARTITIONS
     assert strip.known == 5_000

@@ -34,7 +34,7 @@ def test_a_form_adds_a_condition_to_the_address(client: httpx.Client) -> None:
     wanted = f"{JOB}/results?where=total%3E3&where=name%5E%3Dbo&order=-top"
     assert answer.headers["location"] == wanted
     found = text(client, wanted)
-    assert "name begins with bo" in found and "total is greater than 3" in found
+    assert "name starts with bo" in found and "total is greater than 3" in found
     assert "results/bolt" in found and "results/nut" not in found
     answer = client.get(f"{JOB}/results?column=name&op=is+null&value=x")
     assert answer.headers["location"] == f"{JOB}/results?where=name+is+null"
@@ -64,10 +64,10 @@ def test_results_are_those_of_the_epoch_that_is_asked_for(client: httpx.Client) 
 
 def test_what_differs_says_from_what_to_what(client: httpx.Client) -> None:
     found = text(client, f"{JOB}/diff?from=58&to=59")
-    assert "results/bolt" in found and "went down" in found
-    assert "Every group is" in text(client, f"{JOB}/diff?from=5&to=5")
+    assert "results/bolt" in found and "decreased" in found
+    assert "All groups have the same results" in text(client, f"{JOB}/diff?from=5&to=5")
     assert "there is no epoch 999" in text(client, f"{JOB}/diff?from=0&to=999")
-    assert "+ came" in text(client, f"{JOB}/diff?from=0&to=5")
+    assert "+ added" in text(client, f"{JOB}/diff?from=0&to=5")
 
 
 @pytest.mark.parametrize("query", ["", "?order=-top", "?where=name%5E%3Dn&as_of=epoch:9"])
@@ -89,10 +89,10 @@ def test_files_have_all_rows_as_the_routes_have_them(client: httpx.Client, query
 def test_a_group_says_why_its_max_went_down(client: httpx.Client) -> None:
     found = text(client, f"{JOB}/results/bolt")
     assert (
-        "top went down from 65 to 7 in epoch 59: the value 65 was taken away once (read from "
+        "top decreased from 65 to 7 in epoch 59: the value 65 was retracted once (read from "
         "t/0 [580, 590), /1 [406, 413)); 7 is now the greatest of 4."
     ) in found
-    assert "History goes back" not in found
+    assert "oldest available epoch" not in found
 
 
 def test_a_group_that_never_was_is_a_page_too(client: httpx.Client) -> None:
@@ -116,14 +116,17 @@ def test_the_quarantine_tells_what_was_refused_and_marks_what_was_sent_again(
     )  # fmt: skip
     found = text(client, f"{JOB}/quarantine")
     assert found.index(f"message-{identity[:-1]}3") < found.index(f"message-{identity}")
-    assert "sent again, fixed" in found and "not text" in found and "no value" in found
+    assert "resent, corrected" in found and "binary" in found and "no value" in found
     one = text(client, f"{JOB}/quarantine/{identity}")
     assert "&#39;&lt;b&gt;&amp;amp;x&#39; is not a valid INT" in one
-    assert "The results of <code>name = &lt;b&gt;&amp;amp;</code>" in one and "dedupe: pk" in one
-    assert "t/0 @77" in one and "Whatever it says would count twice" in one
+    assert (
+        "The message is missing in the results of <code>name = &lt;b&gt;&amp;amp;</code>" in one
+        and "dedupe: pk" in one
+    )
+    assert "t/0 @77" in one and "Resending it again counts its changes twice" in one
     binary = text(client, f"{JOB}/quarantine/{identity[:-1]}1")
     assert "ff fe 00 62 6f 6c 74" in binary
-    assert "It has no value." in text(client, f"{JOB}/quarantine/{identity[:-1]}3")
+    assert "The message has no value." in text(client, f"{JOB}/quarantine/{identity[:-1]}3")
     text(client, f"{JOB}/quarantine/1-t-0-99", 404)
 
 
@@ -132,20 +135,20 @@ def test_an_audit_says_its_verdict_and_why(client: httpx.Client) -> None:
     for word in ("equal", "different", "undecided", "failed"):
         assert f">{word}</span>" in listed
     equal = text(client, f"{JOB}/audits/audit-equal")
-    assert "Every group is what the topic makes of it." in equal
+    assert "The table equals the recomputation from the topic" in equal
     assert "recomputed from t/0 [0, 410), /1 [0, 287)" in equal
     different = text(client, f"{JOB}/audits/audit-different")
     assert "&lt;b&gt;&amp;amp;" in different and "no such group" in different
     assert "/jobs/items/results/%3Cb%3E%26amp%3B" in different
     undecided = text(client, f"{JOB}/audits/audit-undecided")
-    assert "2 retractions of rows that were never given, dropped" in undecided
+    assert "2 retractions of rows that were never inserted, dropped" in undecided
     assert "1 group could not be compared" in undecided
     assert "has lost records" in text(client, f"{JOB}/audits/audit-failed")
     text(client, f"{JOB}/audits/none", 404)
 
 
 def test_history_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
-    """In the results, in a difference, and in the story of a group: nothing is made up."""
+    """In the results, in a difference, and in the history of a group: nothing is made up."""
     table = Shop(tmp_path)
     table.write(*({"bolt": (7, 10 + epoch)} for epoch in range(8)), {"bolt": (7,)})
     table.forget(6)
@@ -154,13 +157,12 @@ def test_history_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
         put(served, table)
         with served.client() as client:
             now = text(client, f"{JOB}/results")
-            assert "History goes back to epoch 6." in now
+            assert "The oldest available epoch is 6." in now
             gone = text(client, f"{JOB}/results?as_of=epoch:3")
-            assert "That history is gone." in gone and "as_of=epoch:6" in gone
-            assert "That history is gone." in text(client, f"{JOB}/diff?from=2&to=9")
+            assert "This history is no longer available." in gone and "as_of=epoch:6" in gone
+            assert "This history is no longer available." in text(client, f"{JOB}/diff?from=2&to=9")
             story = text(client, f"{JOB}/results/bolt")
-            assert "does not go back to the job's beginning" in story
-            assert "what happened before epoch 7 has been cleaned up" in story
-            assert "top went down from 17 to 7 in epoch 9" in story
+            assert "retention has removed the changes before epoch 7" in story
+            assert "top decreased from 17 to 7 in epoch 9" in story
     finally:
         assert served.stop() == 0

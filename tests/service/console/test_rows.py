@@ -1,4 +1,4 @@
-"""Rows on pages: addresses that lead back to their groups, and which way a value went."""
+"""Rows on pages: addresses that lead back to their groups, and directions of changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from jobs.core.sql.select import parse_query
 from schemas.types.sql_types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, decimal, timestamp
-from service.console.pages.quarantine import hex_dump
-from service.console.pictures.value_chart import course_chart
-from service.console.rows import key_label, key_part, ranges_told, steps
+from service.console.pages.quarantine import dump_hex
+from service.console.pictures.value_chart import draw_value
+from service.console.rows import compare_rows, encode_key, format_ranges, label_key
 from service.table.row_shape import RowShape
 
 COLUMNS = {
@@ -38,27 +38,27 @@ def shape(*group: str) -> RowShape:
 )  # fmt: skip
 def test_an_address_leads_back_to_its_group(column: str, value: Any) -> None:
     of = shape(column)
-    part = key_part(of.key((value,)))
+    part = encode_key(of.key((value,)))
     assert "/" not in part and part not in ("", ".", "..")
     assert of.parse_key(unquote(part)) == (value,)
 
 
 def test_a_group_of_several_columns_has_an_address_too() -> None:
     of = shape("s", "i")
-    assert of.parse_key(unquote(key_part(of.key(("a/b", None))))) == ("a/b", None)
+    assert of.parse_key(unquote(encode_key(of.key(("a/b", None))))) == ("a/b", None)
     windowed = shape("s", "at")
     key = ("bolt", 1_767_344_414_380_000)
-    assert windowed.parse_key(unquote(key_part(windowed.key(key)))) == key
-    assert key_label(of.key(("a/b", None))) == "s=a/b, i=NULL"
+    assert windowed.parse_key(unquote(encode_key(windowed.key(key)))) == key
+    assert label_key(of.key(("a/b", None))) == "s=a/b, i=NULL"
 
 
 def test_a_group_is_named_by_its_value() -> None:
-    named = [key_label({"s": value}) for value in ("bolt", "", None, 7)]
+    named = [label_key({"s": value}) for value in ("bolt", "", None, 7)]
     assert named == ["bolt", "(empty)", "NULL", "7"]
-    assert key_label({}) == "all rows"
+    assert label_key({}) == "all rows"
 
 
-def test_steps_say_which_way_numbers_went_exactly() -> None:
+def test_directions_of_numbers_are_exact() -> None:
     of = RowShape(
         parse_query(
             "SELECT s, MAX(d) AS d, MAX(b) AS b, MIN(i) AS i, MAX(s) AS t FROM t GROUP BY s",
@@ -67,42 +67,41 @@ def test_steps_say_which_way_numbers_went_exactly() -> None:
     )
     before = {"s": "x", "d": "9.00", "b": str(2**60 + 1), "i": 3, "t": "b"}
     after = {"s": "x", "d": "10.00", "b": str(2**60), "i": None, "t": "a"}
-    assert [(each.column, each.way) for each in steps(of, before, after)] == [
+    assert [(each.column, each.direction) for each in compare_rows(of, before, after)] == [
         ("d", "up"), ("b", "down"), ("i", "other"), ("t", "other"),
     ]  # fmt: skip
-    assert steps(of, None, after) == []
+    assert compare_rows(of, None, after) == []
 
 
-def test_source_offsets_are_told_with_what_is_not_known() -> None:
+def test_source_offsets_are_in_the_order_of_partitions() -> None:
     read = {"shop.product": {"10": [1_200, 1_310], "2": [0, 3]}}
-    assert ranges_told(read) == "shop.product/2 [0, 3), /10 [1,200, 1,310)"
-    assert ranges_told({}) == "nothing: time had come"
-    assert ranges_told(None) == "which offsets is no longer known"
+    assert format_ranges(read) == "shop.product/2 [0, 3), /10 [1,200, 1,310)"
+    assert format_ranges({}) == ""
 
 
-def test_a_course_stays_until_an_epoch_changes_it() -> None:
-    chart = course_chart("top", [(0, 998), (10, 991)], 20, falls={10}, here=10)
+def test_a_value_stays_until_an_epoch_changes_it() -> None:
+    chart = draw_value("top", [(0, 998), (10, 991)], 20, extremes={10}, here=10)
     assert chart is not None
     high, low = chart.path[len("M0.0 ") :].partition("H")[0], chart.path.rpartition(" ")[2]
     assert chart.path == f"M0.0 {high}H300.0L300.0 {low.partition('H')[0]}H600.0"
     assert float(high) < float(low.partition("H")[0])
-    assert chart.falls.startswith("M300.0 ") and chart.here == "M300.0 0V120"
+    assert chart.extremes.startswith("M300.0 ") and chart.here == "M300.0 0V120"
     assert (chart.least, chart.greatest, chart.now) == (991, 998, 991)
 
 
 def test_null_is_a_gap_in_a_course() -> None:
-    chart = course_chart("top", [(0, "1.50"), (5, None), (8, "2.50")], 10)
+    chart = draw_value("top", [(0, "1.50"), (5, None), (8, "2.50")], 10)
     assert chart is not None and chart.path.count("M") == 2
-    assert course_chart("top", [(0, None), (5, "NaN")], 10) is None
+    assert draw_value("top", [(0, None), (5, "NaN")], 10) is None
 
 
 def test_a_steady_course_is_a_line_in_the_middle() -> None:
-    chart = course_chart("top", [(3, 7)], 3)
+    chart = draw_value("top", [(3, 7)], 3)
     assert chart is not None and chart.path == "M0.0 60.0H0.0"
 
 
 def test_bytes_are_told_as_people_read_them() -> None:
-    assert hex_dump(b"\xffbolt" + bytes(14)).splitlines() == [
+    assert dump_hex(b"\xffbolt" + bytes(14)).splitlines() == [
         "00000000  ff 62 6f 6c 74 00 00 00 00 00 00 00 00 00 00 00  .bolt...........",
         "00000010  00 00 00                                         ...",
     ]

@@ -35,7 +35,7 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
         "price: INTT"
     )
     page.get_by_role("button", name="Create the job").click()
-    expect(page.get_by_role("alert").filter(has_text="Correct the spec")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Fix the errors")).to_be_visible()
     spec.fill(WRONG.replace("INTT", "INT"))
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     expect(page.get_by_role("region", name="Result columns")).to_contain_text("sum_price")
@@ -48,7 +48,7 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
 def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
     visits.expect("status of 412")
     page = visits.open("/new")
-    verdict = page.get_by_role("status").filter(has_text="there is a job items already")
+    verdict = page.get_by_role("status").filter(has_text="a job named items already exists")
     expect(verdict).to_be_visible()
     page.get_by_role("button", name="Create the job").click()
     expect(page.get_by_role("alert").filter(has_text="job 'items' is there")).to_be_visible()
@@ -56,7 +56,7 @@ def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
 
 def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
     page = visits.open("/new")
-    page.get_by_role("button", name="Look at them").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("did not give any message")).to_be_visible(timeout=15_000)
 
 
@@ -68,8 +68,8 @@ def change_query(page: Page, before: str, after: str) -> None:
     expect(page.get_by_role("img", name=after)).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()
-    page.get_by_role("button", name="Save it to be approved").click()
-    expect(page.get_by_role("heading", name="waits to be approved")).to_be_visible()
+    page.get_by_role("button", name="Save for approval").click()
+    expect(page.get_by_role("heading", name="pending approval")).to_be_visible()
 
 
 def test_a_changed_query_that_the_state_answers_is_taken_with_it(workshop_visits: Visits) -> None:
@@ -80,13 +80,13 @@ def test_a_changed_query_that_the_state_answers_is_taken_with_it(workshop_visits
     own.expect("status of 409")
     page = own.open("/jobs/evolved/spec")
     change_query(page, "MAX(v) AS top", "MIN(v) AS least")
-    notice = page.get_by_role("region", name="A changed spec waits to be approved")
-    expect(notice).to_contain_text("nothing is read again")
+    notice = page.get_by_role("region", name="A changed spec is pending approval")
+    expect(notice).to_contain_text("does not read the topic again")
     expect(notice).to_contain_text("New columns: least")
     assert_sound(page, "pending")
-    notice.get_by_role("button", name="Approve it").click()
-    dialog = page.get_by_role("dialog", name="Take the changed spec of evolved?")
-    dialog.get_by_role("button", name="Take it").click()
+    notice.get_by_role("button", name="Approve").click()
+    dialog = page.get_by_role("dialog", name="Approve the changed spec of evolved?")
+    dialog.get_by_role("button", name="Approve").click()
     expect(notice).to_be_hidden(timeout=30_000)
     with own.served.client() as client:
         row = client.get("/v1/jobs/evolved/results/bolt?min_epoch=2&wait=10").json()["row"]
@@ -101,13 +101,13 @@ def test_a_job_begins_anew_only_for_who_types_its_name(workshop_visits: Visits) 
     own.expect("status of 409")
     page = own.open("/jobs/remade/spec")
     change_query(page, "SUM(v)", "SUM(v + 1)")
-    expect(page.get_by_text("does not answer it")).to_be_visible()
-    page.get_by_role("button", name="Begin anew with it").click()
-    dialog = page.get_by_role("dialog", name="Begin remade anew?")
-    dialog.get_by_role("button", name="Drop the state and begin anew").click()
+    expect(page.get_by_text("cannot answer the new query")).to_be_visible()
+    page.get_by_role("button", name="Drop state and start over").click()
+    dialog = page.get_by_role("dialog", name="Drop the state of remade?")
+    dialog.get_by_role("button", name="Drop state").click()
     expect(dialog).to_be_visible()
-    dialog.get_by_label("Type its name").fill("remade")
-    dialog.get_by_role("button", name="Drop the state and begin anew").click()
-    expect(page.get_by_text("waits to be approved")).to_have_count(0)
+    dialog.get_by_label("Type the job's name").fill("remade")
+    dialog.get_by_role("button", name="Drop state").click()
+    expect(page.get_by_text("pending approval")).to_have_count(0)
     assert not table.place.table.exists()
     assert "SUM(v + 1)" in own.served.job("remade")["spec"]["query"]

@@ -12,8 +12,8 @@ from jobs.core.job.job_plan import plan_of
 from jobs.demo.shop import TABLE_COLUMNS, Shop
 from schemas.spec.file import load_spec
 from service.answers.samples import Sample
-from service.console.editor.suggestion import suggested
-from service.console.editor.trial import tried
+from service.console.editor.suggestion import suggest_spec
+from service.console.editor.trial import run_trial
 
 
 def values(*messages: Any) -> list[bytes | None]:
@@ -22,29 +22,31 @@ def values(*messages: Any) -> list[bytes | None]:
 
 def shop_messages() -> list[bytes]:
     shop = Shop(seed=3, partitions=2)
-    return [value for _, value in [*shop.stock(1_000), *(shop.change(2_000) for _ in range(40))]]
+    return [
+        value for _, value in [*shop.insert_stock(1_000), *(shop.change(2_000) for _ in range(40))]
+    ]
 
 
 def test_canal_tells_the_types_of_its_columns() -> None:
-    text = suggested("shop.product", "default", shop_messages())
+    text = suggest_spec("shop.product", "default", shop_messages())
     assert text is not None
     spec = load_spec(text)
     assert spec.name == "shop-product"
     assert spec.source.format == "canal-json"
-    told = {name: str(kind) for name, kind in spec.columns.items()}
-    told.pop("shelf", None)  # which comes and goes
-    assert told == TABLE_COLUMNS
+    output = {name: str(kind) for name, kind in spec.columns.items()}
+    output.pop("shelf", None)  # which comes and goes
+    assert output == TABLE_COLUMNS
     assert "GROUP BY name" in spec.query
 
 
 def test_what_is_suggested_takes_the_messages_that_it_was_read_off() -> None:
     messages = shop_messages()
-    text = suggested("shop.product", "default", messages)
+    text = suggest_spec("shop.product", "default", messages)
     assert text is not None
     spec = load_spec(text)
     samples = [Sample("t", 0, i, None, None, value) for i, value in enumerate(messages[:50])]
-    found = tried(spec, plan_of(spec), samples)
-    assert found.untold is None
+    found = run_trial(spec, plan_of(spec), samples)
+    assert found.no_changelog is None
     assert found.changelog
     assert sum(each.outcome == "rows" for each in found.messages) > 40
 
@@ -67,7 +69,7 @@ def test_what_is_suggested_takes_the_messages_that_it_was_read_off() -> None:
 )
 def test_types_of_mysql_become_ours(mysql: str, kind: str) -> None:
     message = {"type": "INSERT", "data": [{"v": "1"}], "mysqlType": {"v": mysql}}
-    text = suggested("t", "default", values(message))
+    text = suggest_spec("t", "default", values(message))
     assert text is not None
     assert str(load_spec(text).columns["v"]) == kind
 
@@ -89,8 +91,8 @@ def test_types_of_mysql_become_ours(mysql: str, kind: str) -> None:
     ],
 )
 def test_types_that_nobody_tells_are_read_off_the_values(seen: list[Any], kind: str) -> None:
-    told = values(*({"op": "+I", "row": {"v": value}} for value in seen))
-    text = suggested("t", "default", told)
+    output = values(*({"op": "+I", "row": {"v": value}} for value in seen))
+    text = suggest_spec("t", "default", output)
     assert text is not None
     assert str(load_spec(text).columns["v"]) == kind
 
@@ -104,14 +106,14 @@ def test_the_format_is_that_of_the_envelope() -> None:
         (maxwell, "maxwell-json"),
         ({"op": "+I", "row": {"n": "a"}}, "changelog-json"),
     ):
-        text = suggested("t", "default", values(message))
+        text = suggest_spec("t", "default", values(message))
         assert text is not None
         assert load_spec(text).source.format == format
 
 
 @pytest.mark.parametrize("topic", ["a: b", "'", "no", "0x10", "- x", "#", "ü" * 200, "x\ny: z"])
 def test_no_name_of_a_topic_becomes_something_else(topic: str) -> None:
-    text = suggested(topic, "other", values({"op": "+I", "row": {"n": "a"}}))
+    text = suggest_spec(topic, "other", values({"op": "+I", "row": {"n": "a"}}))
     assert text is not None
     document = yaml.safe_load(text)
     assert document["source"] == {"topic": topic, "connection": "other", "format": "changelog-json"}
@@ -120,12 +122,13 @@ def test_no_name_of_a_topic_becomes_something_else(topic: str) -> None:
 
 def test_names_that_could_not_be_columns_are_left_out() -> None:
     message = {"op": "+I", "row": {"ok": 1, "not ok": 2, "x: y\nz": 3}}
-    text = suggested("t", "default", values(message))
+    text = suggest_spec("t", "default", values(message))
     assert text is not None
     assert list(load_spec(text).columns) == ["ok"]
 
 
 def test_what_is_no_format_suggests_nothing() -> None:
     assert (
-        suggested("t", "default", [None, b"", b"x", b"[]", b"{}", b"\xff", b"[" * 99_999]) is None
+        suggest_spec("t", "default", [None, b"", b"x", b"[]", b"{}", b"\xff", b"[" * 99_999])
+        is None
     )

@@ -8,7 +8,7 @@ from typing import Any
 from jobs.core.job.job_plan import plan_of
 from schemas.spec.file import load_spec
 from service.answers.samples import Sample
-from service.console.editor.trial import Trial, tried
+from service.console.editor.trial import Trial, run_trial
 
 SPEC = """\
 name: items
@@ -19,8 +19,8 @@ query: SELECT name AS n, SUM(v * 2) AS twice, MAX(v) AS top FROM t WHERE v > 0 G
 
 
 def canal(kind: str, *rows: dict[str, Any], old: list[dict[str, Any]] | None = None) -> bytes:
-    told = {"type": kind, "database": "d", "table": "t", "es": 1, "data": list(rows), "old": old}
-    return json.dumps(told).encode()
+    output = {"type": kind, "database": "d", "table": "t", "es": 1, "data": list(rows), "old": old}
+    return json.dumps(output).encode()
 
 
 def trial(*values: bytes | None, spec: str = SPEC) -> Trial:
@@ -28,7 +28,7 @@ def trial(*values: bytes | None, spec: str = SPEC) -> Trial:
     samples = [
         Sample("t", 0, offset, 1_000 + offset, None, value) for offset, value in enumerate(values)
     ]
-    return tried(loaded, plan_of(loaded), samples[::-1])
+    return run_trial(loaded, plan_of(loaded), samples[::-1])
 
 
 def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
@@ -37,7 +37,7 @@ def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
         canal("INSERT", {"name": "bolt", "v": "9"}),
         canal("UPDATE", {"name": "bolt", "v": "4"}, old=[{"v": "9"}]),
     )
-    assert found.untold is None
+    assert found.no_changelog is None
     assert found.changelog == (("+I", '{"n": "bolt", "twice": 14, "top": 4}'),)
     newest, _, oldest = found.messages
     assert newest.rows == (("-", '{"name": "bolt", "v": 9}'), ("+", '{"name": "bolt", "v": 4}'))
@@ -47,9 +47,9 @@ def test_messages_become_the_changelog_that_the_job_would_emit() -> None:
 def test_a_message_that_would_be_refused_says_why_and_where() -> None:
     found = trial(canal("INSERT", {"name": "bolt", "v": "three"}), b"not json", None)
     tombstone, broken, unfit = found.messages
-    assert (tombstone.outcome, broken.outcome, unfit.outcome) == ("skipped", "refused", "refused")
+    assert (tombstone.outcome, broken.outcome, unfit.outcome) == ("skipped", "rejected", "rejected")
     assert unfit.reason is not None and "data[0].v" in unfit.reason
-    assert found.untold == "None of these messages has rows for this job."
+    assert found.no_changelog == "None of these messages has rows for this job."
 
 
 def test_messages_of_other_tables_are_told_apart() -> None:
@@ -61,14 +61,14 @@ def test_messages_of_other_tables_are_told_apart() -> None:
 def test_an_expression_that_fails_is_said_to_fail() -> None:
     spec = SPEC.replace("SUM(v * 2)", "SUM(10 / (v - 1))")
     found = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec)
-    assert found.untold is not None and "fails" in found.untold
+    assert found.no_changelog is not None and "fails" in found.no_changelog
     assert found.messages[0].outcome == "rows"
 
 
 def test_a_function_that_only_a_running_job_evaluates_is_named() -> None:
     spec = SPEC.replace("name AS n", "UPPER(name) AS n").replace("BY name", "BY UPPER(name)")
     found = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec)
-    assert found.untold is not None and "UPPER" in found.untold
+    assert found.no_changelog is not None and "UPPER" in found.no_changelog
 
 
 def test_what_only_time_shows_is_left_to_the_job() -> None:
@@ -82,7 +82,9 @@ query: >
   GROUP BY TUMBLE(at, INTERVAL '1' MINUTE)
 """
     found = trial(canal("INSERT", {"at": "2026-01-31 12:00:00", "v": "1"}), spec=spec)
-    assert found.untold == "What windows make of them shows once the job runs."
+    assert found.no_changelog == (
+        "A trial run does not support windows; start the job to see results."
+    )
     assert found.messages[0].outcome == "rows"
 
 

@@ -29,7 +29,7 @@ from schemas.limits import (
     REQUESTS_UNANSWERED_MAX,
 )
 from service.access.tokens import Tokens
-from service.limits.capacity import capacity_of
+from service.limits.capacity import derive_capacity
 from tests.support.faults.attackers import Health, asset_of, pipelined, place_of, request, statuses
 from tests.support.faults.tally import FaultTally
 from tests.support.service.crowd import GROWTH_BYTES_MAX, PATIENCE_SECONDS, Port, answered, crowd
@@ -51,8 +51,8 @@ def test_with_few_open_files_the_bounds_are_lower_and_nobody_is_kept_out(data: P
     with log.open("wb") as errors:
         served = Served.start(data, files_max=256, errors=errors)
     try:
-        told = log.read_text()
-        assert "only 256 open files are allowed" in told and "72 followers" in told
+        output = log.read_text()
+        assert "the limit of open files (ulimit -n) is 256" in output and "72 streams" in output
         unread = request(asset_of(served)) * REQUESTS_UNANSWERED_MAX
         with Port(served).many(400, b"GET / "), pipelined(place_of(served), 400, 1, unread):
             for _ in range(5):
@@ -67,7 +67,7 @@ def test_who_follows_as_often_as_it_may_leaves_room_for_others(data: Path) -> No
     tokens = Tokens(data / "service" / "tokens.json")
     admin, viewer = tokens.add("boss", "admin"), tokens.add("eye", "viewer")
     served = Served.start(data, token=admin, files_max=256)
-    most = int(capacity_of(256).followers * FOLLOWERS_A_TOKEN_SHARE)
+    most = int(derive_capacity(256).followers * FOLLOWERS_A_TOKEN_SHARE)
     try:
         watched = WatchedTable(served)
         watched.write({"a": (1,)})
@@ -122,10 +122,10 @@ def test_a_low_soft_limit_of_open_files_is_raised(data: Path) -> None:
 def test_a_head_without_an_end_is_refused_by_its_size(served: Served) -> None:
     port, before = Port(served), Port(served).process.memory_info().rss
     for endless in (b"X: " + b"a" * 70_000, b"X: y\r\n" * 20_000):
-        told = port.told(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + endless)
-        assert told.startswith(b"HTTP/1.1 431 "), told[:100]
-    told = port.told(b"GET /" + b"a" * (REQUEST_HEAD_BYTES_MAX + 1_000))
-    assert told.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 ")), told[:100]
+        output = port.exchange(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + endless)
+        assert output.startswith(b"HTTP/1.1 431 "), output[:100]
+    output = port.exchange(b"GET /" + b"a" * (REQUEST_HEAD_BYTES_MAX + 1_000))
+    assert output.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 ")), output[:100]
     for _ in range(20):
         with port.connected() as connection:
             try:
@@ -138,13 +138,13 @@ def test_a_head_without_an_end_is_refused_by_its_size(served: Served) -> None:
 
 
 def test_a_head_above_the_bound_is_refused_even_when_it_comes_at_once(served: Served) -> None:
-    told = Port(served).told(request("/healthz", "X: " + "a" * 100_000))
-    assert told.startswith(b"HTTP/1.1 431 "), told[:100]
+    output = Port(served).exchange(request("/healthz", "X: " + "a" * 100_000))
+    assert output.startswith(b"HTTP/1.1 431 "), output[:100]
 
 
 def test_a_connection_has_few_requests_unanswered(served: Served) -> None:
     """Some are answered, the last of them says that it is the last, and the rest is dropped."""
-    few = Port(served).told(request("/healthz") * REQUESTS_UNANSWERED_MAX)
+    few = Port(served).exchange(request("/healthz") * REQUESTS_UNANSWERED_MAX)
     assert few.count(b"HTTP/1.1 200 ") == REQUESTS_UNANSWERED_MAX
     assert b"connection: close" not in few
     body = "Content-Length: 4"
@@ -152,9 +152,9 @@ def test_a_connection_has_few_requests_unanswered(served: Served) -> None:
         request("/healthz"),
         request("/v1/jobs:validate", body, method="POST") + b"\r\n\r\n",
     ):
-        told = Port(served).told(one * 60)
-        assert told.count(b"HTTP/1.1 ") == REQUESTS_UNANSWERED_MAX, told[:300]
-        assert told.count(b"connection: close") == 1
+        output = Port(served).exchange(one * 60)
+        assert output.count(b"HTTP/1.1 ") == REQUESTS_UNANSWERED_MAX, output[:300]
+        assert output.count(b"connection: close") == 1
 
 
 def test_pipelining_keeps_nobody_waiting(served: Served) -> None:
@@ -172,7 +172,7 @@ def test_pipelining_keeps_nobody_waiting(served: Served) -> None:
 @pytest.mark.parametrize("hosts", [0, 2])
 def test_a_host_is_named_once(served: Served, hosts: int) -> None:
     head = b"GET /healthz HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n"
-    found = Port(served).told(head)
+    found = Port(served).exchange(head)
     assert found.startswith(b"HTTP/1.1 400 ") and b"host-refused" in found
 
 
@@ -198,7 +198,7 @@ def test_bombs_are_refused_before_they_are_unpacked(served: Served) -> None:
     with served.client() as client:
         large = client.post("/v1/jobs:validate", content=b" " * (REQUEST_BYTES_MAX + 1))
         assert large.status_code == 413
-        declared = port.told(
+        declared = port.exchange(
             b"POST /v1/jobs:validate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: "
             b"100000000000\r\n\r\n"
         )
@@ -249,13 +249,13 @@ def test_crooked_names_lead_nowhere(served: Served) -> None:
             ("GET", f"/assets/x/{name}"), ("GET", f"/{name}"),
         ):  # fmt: skip
             body = SPEC.encode() if method == "PUT" else b""
-            told = port.told(
+            output = port.exchange(
                 f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
                 f"Content-Type: application/yaml\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-            assert re.match(rb"HTTP/1.1 4\d\d ", told), (method, path, told[:200])
-            head, _, rest = told.partition(b"\r\n\r\n")
+            assert re.match(rb"HTTP/1.1 4\d\d ", output), (method, path, output[:200])
+            head, _, rest = output.partition(b"\r\n\r\n")
             assert b"\r\nset-cookie" not in head.lower()
             assert b"root:" not in rest and str(served.data).encode() not in rest
     answered(served)
@@ -294,7 +294,7 @@ def test_tokens_are_found_nowhere(data: Path) -> None:
         )  # fmt: skip
     assert process.stdout is not None
     served = Served(data, process, process.stdout.readline().split()[1])
-    told = []
+    output = []
     with served.client() as client:
         for secret in (token, wrong):
             bearer = {"Authorization": f"Bearer {secret}"}
@@ -308,11 +308,11 @@ def test_tokens_are_found_nowhere(data: Path) -> None:
                 client.get("/v1/audit-log", headers=bearer),
                 client.get("/metrics", headers=bearer),
             ):
-                told.append(answer.text + str(answer.headers))
+                output.append(answer.text + str(answer.headers))
     assert served.stop() == 0
     for path in [path for path in data.rglob("*") if path.is_file()]:
         content = path.read_bytes()
         assert token.encode() not in content and wrong.encode() not in content, path
     assert log.stat().st_size > 500  # it was really told what happened
-    for text in told:
+    for text in output:
         assert token not in text and wrong not in text

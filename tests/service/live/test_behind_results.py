@@ -11,9 +11,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from jobs.checking.explain import explained
+from jobs.checking.explain import explain
 from jobs.edge.rows.late_rows import LateRow
-from jobs.edge.table.epoch_files import LATE, QUARANTINE, Reject, file_name, write_file
+from jobs.edge.table.epoch_files import Reject, file_name, write_file
+from jobs.table.parts import LATE, QUARANTINE
 from tests.support.service.followers import Event, folded
 from tests.support.service.served import Served, eventually, problem
 from tests.support.service.tables import WatchedTable
@@ -55,20 +56,20 @@ def test_the_explanation_is_that_of_the_command(
     client: httpx.Client, watched: WatchedTable, name: str
 ) -> None:
     answer = client.get(f"{JOB}/results/{name}/explain")
-    assert answer.json() == explained(watched.table.reader(), (name,))
+    assert answer.json() == explain(watched.table.reader(), (name,))
     assert answer.headers["x-epoch"] == str(watched.newest)
     assert len(answer.json()["late"]) == (name in ("g0", "g1"))
 
 
 def test_an_explanation_shows_what_is_behind_the_values(client: httpx.Client) -> None:
-    told = client.get(f"{JOB}/results/g0/explain").json()
-    assert told["row"] == {"name": "g0", "total": 7, "top": 4}
-    (argument,) = told["arguments"]
+    output = client.get(f"{JOB}/results/g0/explain").json()
+    assert output["row"] == {"name": "g0", "total": 7, "top": 4}
+    (argument,) = output["arguments"]
     assert argument["multiset"] == [
         {"value": -1, "multiplicity": 1},
         {"value": 4, "multiplicity": 2},
     ]
-    assert told["epochs"][-1]["offsets"] == {"t": {"0": [150, 160]}}
+    assert output["epochs"][-1]["offsets"] == {"t": {"0": [150, 160]}}
 
 
 def test_a_group_that_never_was_has_no_explanation(client: httpx.Client) -> None:
@@ -80,13 +81,13 @@ def test_a_group_that_never_was_has_no_explanation(client: httpx.Client) -> None
 def test_the_history_of_a_group_is_its_part_of_the_changelog(
     client: httpx.Client, watched: WatchedTable, name: str
 ) -> None:
-    told = client.get(f"{JOB}/results/{name}/history").json()
-    assert told["complete"]
-    rows = folded([Event("change", None, change) for change in told["changes"]])
+    output = client.get(f"{JOB}/results/{name}/history").json()
+    assert output["complete"]
+    rows = folded([Event("change", None, change) for change in output["changes"]])
     live = watched.live()
     assert rows == ({name: live[name]} if name in live else {})
     newest = client.get(f"{JOB}/results/{name}/history", params={"limit": 2}).json()
-    assert newest["changes"] == told["changes"][-2:]
+    assert newest["changes"] == output["changes"][-2:]
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 16), (3, 9), (9, 3), (5, 5), (15, None)])
@@ -145,7 +146,7 @@ def test_a_rewind_that_cannot_be_is_an_operation_that_failed(
     assert again.json()["id"] == asked.json()["id"]
     place = asked.headers["location"]
     ended = eventually(
-        lambda: (told := client.get(place).json())["state"] in ("DONE", "FAILED") and told, 60
+        lambda: (output := client.get(place).json())["state"] in ("DONE", "FAILED") and output, 60
     )
     assert ended["state"] == "FAILED"
     assert ended["reason"]
@@ -159,9 +160,9 @@ def test_a_rewind_that_cannot_be_is_an_operation_that_failed(
 def test_offsets_and_watermarks_are_those_of_the_newest_epoch(
     client: httpx.Client, watched: WatchedTable
 ) -> None:
-    told = client.get(f"{JOB}/offsets").json()
-    assert told["epoch"] == watched.newest
-    assert told["topics"] == {"t": {"0": {"next": 10 * watched.newest, "end": None, "lag": None}}}
+    output = client.get(f"{JOB}/offsets").json()
+    assert output["epoch"] == watched.newest
+    assert output["topics"] == {"t": {"0": {"next": 10 * watched.newest, "end": None, "lag": None}}}
     marks = client.get(f"{JOB}/watermarks").json()
     assert (marks["epoch"], marks["combined"], marks["topics"]) == (watched.newest, None, {})
 
@@ -218,9 +219,9 @@ def test_the_quarantine_is_listed_with_reasons_and_kept_whole(tmp_path: Path) ->
 
 
 def test_the_description_names_every_route_with_an_example(client: httpx.Client) -> None:
-    told = client.get("/openapi.json").json()
-    assert told["openapi"].startswith("3.")
-    for path, methods in told["paths"].items():
+    output = client.get("/openapi.json").json()
+    assert output["openapi"].startswith("3.")
+    for path, methods in output["paths"].items():
         for method, route in methods.items():
             assert route["summary"], (method, path)
             done = [code for code in route["responses"] if code.startswith("2")]

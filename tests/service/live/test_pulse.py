@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from schemas.limits import PULSE_SHARES
-from service.live.pulse import Pulse, beaten
+from service.live.pulse import Pulse, wait_for_beat
 
 
 def test_everybody_wakes_and_other_work_comes_in_between() -> None:
@@ -13,7 +13,7 @@ def test_everybody_wakes_and_other_work_comes_in_between() -> None:
         pulse, order = Pulse(), []
 
         async def wait() -> None:
-            await beaten(pulse.share(), 10)
+            await wait_for_beat(pulse.share(), 10)
             order.append("woken")
 
         async def other() -> None:
@@ -39,8 +39,8 @@ def test_a_share_taken_before_a_beat_is_set_by_it_and_one_taken_after_it_is_not(
         before = pulse.share()
         pulse.beat(asyncio.get_running_loop())
         after = pulse.share()
-        await beaten(before, 1)
-        await beaten(after, 0.01)
+        await wait_for_beat(before, 1)
+        await wait_for_beat(after, 0.01)
         return before.is_set(), after.is_set()
 
     assert asyncio.run(story()) == (True, False)

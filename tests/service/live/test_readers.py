@@ -43,8 +43,8 @@ def test_a_reader_that_is_killed_is_followed_by_another(running: Served) -> None
         table.seen()
         assert results(client) == table.live()
         assert client.get("/v1/jobs/items").json()["table"] is None
-        told = [line for line in lines_until_progress(lines) if '"op":"+U"' in line]
-        assert [('"name":"a"' in line, '"total":6' in line) for line in told] == [(True, True)]
+        output = [line for line in lines_until_progress(lines) if '"op":"+U"' in line]
+        assert [('"name":"a"' in line, '"total":6' in line) for line in output] == [(True, True)]
     _, (other,) = forked(running)
     assert other.pid != reader.pid
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.table.version import TableVersion
 from schemas.types.sql_types import INT, STRING
 from service.live.index_writer import IndexWriter
-from service.live.recent_changes import epoch_changes
+from service.live.recent_changes import render_epoch
 from service.live.results_index import ResultsIndex
-from service.table.job_table import Table
 from service.table.row_shape import RowShape
 from tests.support.service.tables import QUERY
 from tests.support.tables.written_table import WrittenTable
@@ -26,8 +26,8 @@ def written(tmp_path: Path) -> WrittenTable:
 
 @pytest.fixture
 def writer(written: WrittenTable, tmp_path: Path) -> Iterator[IndexWriter]:
-    writer = IndexWriter(tmp_path / "index", RowShape(written.plan))
-    table = Table(written.place.table)
+    writer = IndexWriter(tmp_path / "index", RowShape(written.plan)).open()
+    table = TableVersion(written.place.table)
     writer.fill(table, table.epochs())
     yield writer
     writer.close()
@@ -56,27 +56,27 @@ def test_lookups_see_an_epoch_before_it_is_written(
     assert seen(index) == [(1, row) for row in (*before, None)]
 
     written.epoch({("a",): (1,), ("b",): (7,), ("d",): (4,)})
-    table = Table(written.place.table)
+    table = TableVersion(written.place.table)
     changelog = table.changelog(1, 2)
     (row,) = table.epochs(1)
-    told = epoch_changes(row, changelog, index.shape)
+    changes = render_epoch(row, changelog, index.shape)
     after = [before[0], b'{"name":"b","total":7,"top":7}', None, b'{"name":"d","total":4,"top":4}']
-    index.announce(told)
-    assert writer.standing is not None
-    assert writer.standing[0] == 1  # listings wait for its rows
+    index.announce(changes)
+    assert writer.position is not None
+    assert writer.position[0] == 1  # listings wait for its rows
     assert seen(index) == [(2, row) for row in after]
-    writer.apply(row, told, changelog)
+    writer.apply(row, changes, changelog)
     assert seen(index) == [(2, row) for row in after]
-    index.written()
+    index.clear_announced()
     assert seen(index) == [(2, row) for row in after]
 
 
-def test_groups_that_go_without_a_word_are_gone_at_once(
+def test_groups_that_expire_without_a_change_are_gone_at_once(
     written: WrittenTable, index: ResultsIndex
 ) -> None:
     written.epoch({("a",): (1,)})
-    buried = Table(written.place.table).buried(2)
-    assert buried is not None
-    (row,) = Table(written.place.table).epochs(1)
-    index.announce(epoch_changes(row, None, index.shape), index.shape.keys(buried))
+    expired = TableVersion(written.place.table).read_tombstones(2)
+    assert expired is not None
+    (row,) = TableVersion(written.place.table).epochs(1)
+    index.announce(render_epoch(row, None, index.shape), index.shape.encode_keys(expired))
     assert [row for _, row in seen(index)] == [b'{"name":"a","total":1,"top":1}', None, None, None]

@@ -111,7 +111,7 @@ def test_the_pending_document_says_what_would_become_of_the_state(served: Served
         assert found is not None
         assert (found.continues, found.replays, found.begins) == (False, True, False)
         assert (found.added, found.dropped) == ([], ["top"])
-        assert found.reasons == ["WHERE is another, and rows that it removed are not kept"]
+        assert found.reasons == ["WHERE changed, and rows that it removed are not kept"]
         assert found.replay_from == ReplayFrom(["t"], "earliest", {"t": {"0": 0}})
         with pytest.raises(Refused) as choose:
             client.approve("items")
@@ -173,7 +173,7 @@ class Starting:
         eventually(lambda: self.client.job("items").actual == "STOPPING")
 
     def holder(self) -> int | None:
-        return job_process.writer(self.watched.table.place.lock)
+        return job_process.find_writer(self.watched.table.place.lock)
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_a_stream_goes_on_where_it_was_when_the_service_was_killed(data: Path) -
 
 
 def test_a_wrong_address_and_a_token(data: Path) -> None:
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         Client("127.0.0.1:8080")
     token = Tokens(data / "service" / "tokens.json").add("eye", "viewer")
     served = Served.start(data)
@@ -151,8 +151,8 @@ def test_the_command_shows_and_steers_jobs(
     monkeypatch.setenv("RETALLY_SERVICE", served.address)
     assert main(["jobs", "pause", "made"]) == 0
     assert main(["jobs", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
-    assert {"items", "made"} <= {job["name"] for job in told}
+    output = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+    assert {"items", "made"} <= {job["name"] for job in output}
     assert main(["jobs", "show", "nobody"]) == 1
     assert "job-unknown" in capsys.readouterr().err
     assert main(["jobs", "delete", "made"]) == 2

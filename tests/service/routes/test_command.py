@@ -1,8 +1,7 @@
-"""The command line: what it says of a job is the same whether it asks a service or the tables."""
+"""The command line over HTTP: jobs are started, stopped and waited for."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -10,63 +9,12 @@ import pytest
 
 from jobs.cli.main import main
 from tests.support.service.served import CHECKOUT, NO_BROKER, SPEC, Served, eventually
-from tests.support.service.tables import WatchedTable
-
-
-@pytest.fixture(scope="module")
-def watched(served: Served) -> WatchedTable:
-    watched = WatchedTable(served)
-    watched.write({"a": (1, 5), "{b": (2,)}, {"a": (1,), None: (4,), "{b": (2,)})
-    watched.seen()
-    return watched
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(arguments)
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "results items --json",
-        "results items",
-        "results items --epoch 1 --json",
-        "results items --key a --json",
-        'results items --key {"name":null} --json',
-        "results items --key nobody",
-        "changes items --json",
-        "changes items",
-        "changes items --since 1 --json",
-        "explain items a --json",
-        "explain items a",
-        "quarantine items --json",
-        "savepoint items --list",
-    ],
-)
-def test_the_service_says_what_the_tables_say(
-    words: str, watched: WatchedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    by_tables = said(capsys, *words.split(), "--data", str(watched.served.data))
-    by_service = said(capsys, *words.split(), "--service", watched.served.address)
-    assert by_service[0] == by_tables[0] == 0
-    if "--json" in words:
-        rows = [[json.loads(line) for line in out.splitlines()] for _, out, _ in
-                (by_tables, by_service)]  # fmt: skip
-        assert rows[0] == rows[1]
-    else:
-        assert by_service[1:] == by_tables[1:]
-
-
-def test_a_savepoint_is_made_listed_and_let_go(
-    watched: WatchedTable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at = ["--service", watched.served.address]
-    assert said(capsys, "savepoint", "items", "--name", "first", *at)[0] == 0
-    assert "first" in said(capsys, "savepoint", "items", "--list", *at)[1]
-    assert said(capsys, "savepoint", "items", "--delete", "first", *at)[0] == 0
-    assert "first" not in said(capsys, "savepoint", "items", "--list", *at)[1]
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 @pytest.mark.slow

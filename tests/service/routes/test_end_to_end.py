@@ -67,12 +67,12 @@ def test_results_changes_and_explanations_over_http_and_a_kill_of_the_service(
             shop.feed(150)
             assert client.post(f"{JOB}/start").status_code == 202
             eventually(lambda: rows(client) == shop.truth(), SECONDS)
-            told = client.get(f"{JOB}/results/pear/explain").json()
-            assert [told["row"]] == [row for row in shop.truth() if row["name"] == "pear"]
+            output = client.get(f"{JOB}/results/pear/explain").json()
+            assert [output["row"]] == [row for row in shop.truth() if row["name"] == "pear"]
             (bad,) = client.get(f"{JOB}/quarantine").json()["messages"]
             assert "JSON" in bad["reason"]
             before = served.job("items")["epoch"]
-        pid = job_process.writer(data / "jobs" / "items" / "lock")
+        pid = job_process.find_writer(data / "jobs" / "items" / "lock")
         served.kill()
 
         # The job went on without its service; the next one finds it, and what it did.
@@ -83,7 +83,7 @@ def test_results_changes_and_explanations_over_http_and_a_kill_of_the_service(
                 eventually(lambda: rows(client) == shop.truth(), SECONDS)
                 epochs = {event.data["epoch"] for event in _until_newest(stream, served)}
             assert epochs == set(range(before + 1, served.job("items")["epoch"] + 1))
-            assert job_process.writer(data / "jobs" / "items" / "lock") == pid
+            assert job_process.find_writer(data / "jobs" / "items" / "lock") == pid
             client.post(f"{JOB}/stop")
             assert state(served, "STOPPED")["desired"] == "STOPPED"
             assert _folded(broker, sink) == shop.truth()
@@ -109,7 +109,7 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
 
             _rests(client, served, shop)
             _changes(client, served, shop)
-            pid = job_process.writer(data / "jobs" / "items" / "lock")
+            pid = job_process.find_writer(data / "jobs" / "items" / "lock")
 
             # The service dies: the job goes on, and the next one finds it, and what it did.
             served.kill()
@@ -118,7 +118,7 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
         with served.client() as client:
             eventually(lambda: rows(client) == truth(shop), SECONDS)
             state(served, "RUNNING")
-            assert job_process.writer(data / "jobs" / "items" / "lock") == pid
+            assert job_process.find_writer(data / "jobs" / "items" / "lock") == pid
             kept = client.post(f"{JOB}/savepoints", json={"name": "kept"}).json()
             then = truth(shop)
 
@@ -134,11 +134,11 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             state(served, "RUNNING")
             eventually(lambda: (served.job("items")["lag"] or {}).get("records") == 0, SECONDS)
             assert any("epoch" in line["message"] for line in _log(client))
-            told = client.get("/metrics").text
+            output = client.get("/metrics").text
             for name in ("partition_lag_records", "partition_watermark_ms"):
-                assert f'retally_{name}{{job="items",topic="' in told
+                assert f'retally_{name}{{job="items",topic="' in output
             for phase in PHASES:
-                assert f'retally_job_phase_seconds{{job="items",phase="{phase}"}}' in told
+                assert f'retally_job_phase_seconds{{job="items",phase="{phase}"}}' in output
 
             _set_back(client, served, then)
             assert not (data / "jobs" / "items").exists()
@@ -168,8 +168,8 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
             unfit = client.post(place, json={"message": '{"type": "INSERT", "data": [{}]}'})
             assert (unfit.status_code, unfit.json()["code"]) == (422, "message-refused")
             as_it_was = client.post(place)
-            assert (told := _ended(client, as_it_was.headers["location"]))["state"] == "FAILED"
-            assert "refuse that message again" in told["reason"]
+            assert (output := _ended(client, as_it_was.headers["location"]))["state"] == "FAILED"
+            assert "refuse that message again" in output["reason"]
             message = _inserted(shop, 1_000_001, "mended", 41)  # in the partition of the bad one
             done = _ended(client, client.post(place, json={"message": message}).headers["location"])
             assert (done["state"], done["result"]["partition"]) == ("DONE", 1), done
@@ -205,9 +205,9 @@ def test_a_message_is_fixed_and_a_clone_goes_on_from_a_savepoint(
             report = _ended(client, client.post("/v1/jobs/other/audit").headers["location"])
             assert (report["state"], report["reason"]) == ("DONE", None)
             assert report["result"]["verdict"] == "equal", report
-            told = client.get("/v1/jobs/other/results/mended/explain").json()
-            assert told["history_complete"]
-            assert told["row"]["sum_cnt"] == 41
+            output = client.get("/v1/jobs/other/results/mended/explain").json()
+            assert output["history_complete"]
+            assert output["row"]["sum_cnt"] == 41
             sink = spec["sink"]["topic"]
             eventually(lambda: _folded(broker, sink) == shop.truth(), SECONDS)
             client.post("/v1/jobs/other/stop")
@@ -250,8 +250,8 @@ def _changes(client: httpx.Client, served: Served, shop: Shop) -> None:
         shop.feed(50)
         eventually(lambda: rows(client) == truth(shop), SECONDS)
         seen = list(_until_newest(stream, served))
-    (told,) = (event.data for event in seen if event.kind == "columns")
-    assert (told["epoch"], told["columns"]["low"]) == (_epoch_of(client, "evolve"), "INT")
+    (output,) = (event.data for event in seen if event.kind == "columns")
+    assert (output["epoch"], output["columns"]["low"]) == (_epoch_of(client, "evolve"), "INT")
 
 
 def _evolved(client: httpx.Client, served: Served, shop: Shop) -> None:
@@ -309,7 +309,7 @@ def _log(client: httpx.Client) -> list[dict[str, Any]]:
 
 
 def _ended(client: httpx.Client, place: str) -> dict[str, Any]:
-    told: dict[str, Any] = eventually(
+    output: dict[str, Any] = eventually(
         lambda: (found := client.get(place).json())["state"] in ("DONE", "FAILED") and found, 200
     )
-    return told
+    return output

@@ -24,7 +24,7 @@ def watched(served: Served) -> WatchedTable:
     return watched
 
 
-def told(text: str, name: str, *labels: str) -> float:
+def read_sample(text: str, name: str, *labels: str) -> float:
     """The value of the one sample with these labels."""
     (line,) = (
         line
@@ -48,12 +48,12 @@ def test_requests_are_counted_by_route_and_nothing_a_client_says_makes_a_series(
         text = client.get("/metrics").text
     requests, seconds = "retally_http_requests_total", "retally_http_request_seconds"
     route = 'route="/v1/jobs/{name}/results/{key}"'
-    assert told(text, requests, route, 'status="200"', 'method="GET"') == 3
-    assert told(text, requests, route, 'status="404"') == 1
-    assert told(text, requests, 'route="/v1/jobs/{name}"', 'status="404"') == 1
-    assert told(text, requests, 'route="other"', 'method="GET"') == 5
+    assert read_sample(text, requests, route, 'status="200"', 'method="GET"') == 3
+    assert read_sample(text, requests, route, 'status="404"') == 1
+    assert read_sample(text, requests, 'route="/v1/jobs/{name}"', 'status="404"') == 1
+    assert read_sample(text, requests, 'route="other"', 'method="GET"') == 5
     assert sum("X1" in line or "nowhere" in line for line in text.splitlines()) == 0
-    assert told(text, f"{seconds}_count", route) == 4
+    assert read_sample(text, f"{seconds}_count", route) == 4
     buckets = [
         float(line.rpartition(" ")[2])
         for line in text.splitlines()
@@ -66,7 +66,7 @@ def test_requests_are_counted_by_route_and_nothing_a_client_says_makes_a_series(
 def test_a_duration_on_a_bound_is_within_it() -> None:
     counts = RequestCounts()
     for seconds in (0.0, 0.001, 0.0011, 10.0, 11.0):
-        counts.note("/x", "GET", 200, seconds)
+        counts.count("/x", "GET", 200, seconds)
     (durations,) = counts.durations.values()
     assert (durations.counts[0], durations.counts[1]) == (2, 1)
     assert (durations.counts[-2], durations.counts[-1]) == (1, 1)
@@ -79,10 +79,10 @@ def test_parts_of_the_table_are_told_with_rows_and_bytes(watched: WatchedTable) 
     for part in ("changelog", "accumulators", "multisets", "epochs"):
         files = [file for file in reader.files if file.part == part]
         labels = ('job="items"', f'part="{part}"')
-        assert told(text, "retally_table_files", *labels) == len(files)
-        assert told(text, "retally_table_rows", *labels) == sum(file.rows for file in files)
-        assert told(text, "retally_table_bytes", *labels) == sum(file.size for file in files)
-    assert told(text, "retally_job_moved", 'job="items"') == 0
+        assert read_sample(text, "retally_table_files", *labels) == len(files)
+        assert read_sample(text, "retally_table_rows", *labels) == sum(file.rows for file in files)
+        assert read_sample(text, "retally_table_bytes", *labels) == sum(file.size for file in files)
+    assert read_sample(text, "retally_job_moved", 'job="items"') == 0
 
 
 def test_what_the_topic_lacks_is_counted_in_epochs() -> None:
@@ -91,7 +91,7 @@ def test_what_the_topic_lacks_is_counted_in_epochs() -> None:
             epoch=epoch, uuid="", generation=0, kind="data", committed_at=0, plan="", offsets={},
             counters=counters,
         )  # fmt: skip
-        return metrics._unpublished(row)
+        return metrics._count_unpublished(row)
 
     assert unpublished(7, published=6) == 0
     assert unpublished(7, published=2) == 4

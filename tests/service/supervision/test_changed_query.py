@@ -52,15 +52,15 @@ def test_an_evolved_table_is_followed_under_its_new_query(served: Served) -> Non
             first = [next(stream) for _ in range(3)]
             assert [event.kind for event in first] == ["change", "change", "progress"]
             changed(watched, LOWEST)
-            told = [next(stream) for _ in range(6)]
+            output = [next(stream) for _ in range(6)]
         finally:
             done.set()
             asking.join()
-        assert [event.kind for event in told] == ["columns", *["change"] * 4, "progress"]
-        assert told[0].data == {
+        assert [event.kind for event in output] == ["columns", *["change"] * 4, "progress"]
+        assert output[0].data == {
             "epoch": 3, "columns": {"name": "STRING", "top": "INT", "low": "INT"},
         }  # fmt: skip
-        rows = [(event.data["op"], event.data["row"]) for event in told[1:5]]
+        rows = [(event.data["op"], event.data["row"]) for event in output[1:5]]
         assert rows[:2] == [
             ("-U", {"name": "a", "top": 5, "low": None}),
             ("+U", {"name": "a", "top": 5, "low": 1}),

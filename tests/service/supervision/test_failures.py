@@ -10,16 +10,17 @@ import pytest
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.publish.protocol import Fatal
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
-from jobs.edge.kafka.range import RangeSilent
+from jobs.edge.kafka.range import RangeTimedOut
 from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.disk import DiskRefused
 from jobs.edge.publisher.handle import PublisherFailed
-from jobs.edge.state.hot_state import ZombieTask
-from jobs.edge.table.delta_epochs import CommitFailed, CommitUnknown, Fenced, FormatTooNew
-from jobs.running.failure import SpecMisfit, kind_of, leave_word
+from jobs.edge.state.catch_up import ZombieTask
+from jobs.edge.table.delta_epochs import CommitFailed, CommitUnknown, Fenced
+from jobs.running.failure import SpecMisfit, classify, report_failure
 from jobs.running.job import JobFailed
 from jobs.running.outcome import InputRefused
+from jobs.table.files import FormatTooNew
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.file import load_spec
 from schemas.table.epoch import FORMAT_VERSION
@@ -34,7 +35,7 @@ from tests.support.service.tables import WatchedTable
     [
         (SourceChanged("the topic was made again"), "source-changed", False),
         (InputRefused("cnt is gone"), "input-refused", False),
-        (RangeSilent("nothing came for 60 s"), "failed", True),
+        (RangeTimedOut("nothing came for 60 s"), "failed", True),
         (SpecMisfit("another query"), "spec-misfit", False),
         (FormatTooNew("format 99"), "format-too-new", False),
         (Fenced("another writer"), "fenced", False),
@@ -58,8 +59,8 @@ from tests.support.service.tables import WatchedTable
 def test_a_failure_says_whether_another_start_may_heal_it(
     error: Exception, code: str, retryable: bool, tmp_path: Path
 ) -> None:
-    assert kind_of(error) == (code, retryable)
-    leave_word(tmp_path / "failure.json", error)
+    assert classify(error) == (code, retryable)
+    report_failure(tmp_path / "failure.json", error)
     left = read_failure(tmp_path / "failure.json")
     assert left is not None
     assert (left.code, left.retryable, left.reason) == (code, retryable, str(error))
@@ -112,11 +113,11 @@ def test_a_register_of_before_gets_the_columns_that_are_new(tmp_path: Path) -> N
         old.execute("INSERT INTO jobs VALUES ('a', 1, '{}', 'STOPPED', 'FAILED', 5, 'x', 1)")
     register = Register(tmp_path / "register.sqlite")
     register.change_job("a", failure="died")
-    found = register.job("a")
+    found = register.find_job("a")
     assert found is not None
     assert (found.failure, found.pid, found.since) == ("died", None, 5)
-    register.tell("a", Actual.STOPPED)
-    assert (known := register.job("a")) is not None
+    register.report("a", Actual.STOPPED)
+    assert (known := register.find_job("a")) is not None
     assert known.failure is None
     register.close()
 

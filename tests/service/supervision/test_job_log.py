@@ -15,23 +15,23 @@ def test_a_log_is_read_from_its_end_by_level(tmp_path: Path) -> None:
     lines.insert(4_000, "2026-01-31 12:00:01,000 WARNING something")
     lines += ["a line of a JVM", "retally: the topic is gone; make it again"]
     log.write_text("\n".join(lines) + "\n")
-    assert job_log.tail(tmp_path / "absent", 5) == []
-    told = job_log.tail(log, 3)
-    assert [line["level"] for line in told] == ["INFO", "INFO", "ERROR"]
-    assert told[0]["time"] == "2026-01-31 12:00:00.999"
-    assert len(job_log.tail(log, 4_999)) == 4_999
-    warned = job_log.tail(log, 10, "WARNING")
+    assert job_log.read_tail(tmp_path / "absent", 5) == []
+    output = job_log.read_tail(log, 3)
+    assert [line["level"] for line in output] == ["INFO", "INFO", "ERROR"]
+    assert output[0]["time"] == "2026-01-31 12:00:00.999"
+    assert len(job_log.read_tail(log, 4_999)) == 4_999
+    warned = job_log.read_tail(log, 10, "WARNING")
     assert warned[0]["message"] == "something"
-    assert job_log.reason(log) == "the topic is gone; make it again"
-    job_log.mark(log, "revision 2 starts")
-    assert job_log.reason(log) is None
+    assert job_log.read_reason(log) == "the topic is gone; make it again"
+    job_log.write_mark(log, "revision 2 starts")
+    assert job_log.read_reason(log) is None
 
 
 def test_a_log_of_one_endless_line_is_read_in_bounded_memory(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"first\n" + b"x" * 5_000_000 + b"\nlast\n")
-    assert job_log.tail(log, 1)[0]["message"] == "last"
-    assert job_log.tail(log, 3)[-1]["message"] == "last"
+    assert job_log.read_tail(log, 1)[0]["message"] == "last"
+    assert job_log.read_tail(log, 3)[-1]["message"] == "last"
 
 
 def test_a_log_that_has_grown_is_moved_aside(
@@ -41,7 +41,7 @@ def test_a_log_that_has_grown_is_moved_aside(
     log = tmp_path / "log"
     log.write_text("old\n" * 50)
     with log.open("a") as writer:  # the job's own, which goes on
-        job_log.cut(log)
+        job_log.rotate(log)
         writer.write("new\n")
     assert log.read_text() == "new\n"
     assert log.with_name("log.1").read_text() == "old\n" * 50

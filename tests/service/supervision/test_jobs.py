@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.table.job_table import Table
+from jobs.table.version import TableVersion
 from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
 
@@ -56,23 +56,23 @@ def test_conditions_are_held_against_the_revision(client: httpx.Client) -> None:
 
 def test_every_mistake_of_a_spec_is_told_with_its_place(client: httpx.Client) -> None:
     body = "source: {topic: t, conection: x}\ncolumns: {v: INTT}\nquery: SELECT nope FROM t\n"
-    told = problem(client.put("/v1/jobs/bad", content=body), 422, "spec-invalid")
-    places = {(error["path"], error["line"]) for error in told["errors"]}
+    output = problem(client.put("/v1/jobs/bad", content=body), 422, "spec-invalid")
+    places = {(error["path"], error["line"]) for error in output["errors"]}
     assert ("source", 1) in places
     assert ("columns.v", 2) in places
     query = SPEC.replace("SUM(v)", "SUM(w)")
-    told = problem(
+    output = problem(
         client.post("/v1/jobs:validate", content="name: x\n" + query), 422, "spec-invalid"
     )
-    assert told["errors"][0]["path"] == "query"
-    assert told["errors"][0]["line"] == 4
+    assert output["errors"][0]["path"] == "query"
+    assert output["errors"][0]["line"] == 4
     assert client.get("/v1/jobs/bad").status_code == 404
 
 
 def test_a_valid_spec_is_described_and_not_kept(client: httpx.Client) -> None:
-    told = client.post("/v1/jobs:validate", content="name: dry\n" + SPEC)
-    assert told.status_code == 200
-    assert told.json()["columns"][1] == {"name": "total", "type": "INT"}
+    output = client.post("/v1/jobs:validate", content="name: dry\n" + SPEC)
+    assert output.status_code == 200
+    assert output.json()["columns"][1] == {"name": "total", "type": "INT"}
     assert client.get("/v1/jobs/dry").status_code == 404
 
 
@@ -84,27 +84,27 @@ def test_names_that_are_none_are_refused(client: httpx.Client, name: str) -> Non
 
 
 def test_a_body_with_another_name_is_refused(client: httpx.Client) -> None:
-    told = problem(client.put("/v1/jobs/a", content="name: b\n" + SPEC), 422, "spec-invalid")
-    assert (told["errors"][0]["path"], told["errors"][0]["line"]) == ("name", 1)
+    output = problem(client.put("/v1/jobs/a", content="name: b\n" + SPEC), 422, "spec-invalid")
+    assert (output["errors"][0]["path"], output["errors"][0]["line"]) == ("name", 1)
 
 
 def test_what_belongs_to_windows_is_refused_without_them(client: httpx.Client) -> None:
-    told = problem(client.put("/v1/jobs/a", content=SPEC + "emit: final\n"), 422, "spec-invalid")
-    assert told["errors"][0]["path"] == "emit"
+    output = problem(client.put("/v1/jobs/a", content=SPEC + "emit: final\n"), 422, "spec-invalid")
+    assert output["errors"][0]["path"] == "emit"
 
 
 def test_an_address_of_a_broker_is_no_connection(client: httpx.Client) -> None:
     body = SPEC.replace("{topic: t}", "{topic: t, connection: evil}")
-    told = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
-    assert told["errors"][0]["path"] == "source.connection"
+    output = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
+    assert output["errors"][0]["path"] == "source.connection"
 
 
 @pytest.mark.parametrize(
     "body", ["", "[", "x" * 300_000, "{" * 5_000, "a: &a [*a]", "!!python/x 1"]
 )
 def test_bodies_that_are_no_spec_are_refused_with_a_reason(client: httpx.Client, body: str) -> None:
-    told = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
-    assert told["errors"]
+    output = problem(client.put("/v1/jobs/a", content=body), 422, "spec-invalid")
+    assert output["errors"]
 
 
 def test_a_body_beyond_all_bounds_is_not_read(client: httpx.Client) -> None:
@@ -147,7 +147,9 @@ def test_a_deleted_job_leaves_the_hot_states_of_other_tables_alone(
     try:
         watched = WatchedTable(served)
         place = watched.table.place
-        own, other = (place.hot_state(i) for i in (Table(place.table).id, "of another table"))
+        own, other = (
+            place.hot_state(i) for i in (TableVersion(place.table).id, "of another table")
+        )
         for directory in (own, other):
             directory.mkdir(parents=True)
         with served.client() as client:

@@ -28,7 +28,7 @@ def ended(client: httpx.Client, accepted: httpx.Response) -> dict[str, Any]:
     assert accepted.status_code == 202, accepted.text
     place = accepted.headers["location"]
     found: dict[str, Any] = eventually(
-        lambda: (told := client.get(place).json())["state"] in ("DONE", "FAILED") and told
+        lambda: (output := client.get(place).json())["state"] in ("DONE", "FAILED") and output
     )
     return found
 
@@ -114,9 +114,9 @@ def test_what_a_clone_needs_lies_in_no_place_of_others(served: Served, data: Pat
 def test_offsets_are_moved_at_their_epoch_of_a_stopped_job_only(
     watched: WatchedTable, client: httpx.Client
 ) -> None:
-    told = client.get(f"{JOB}/offsets")
-    assert told.headers["etag"] == f'"{watched.newest}"'
-    assert (told.json()["topics"]["t"]["0"]["next"], told.json()["moved"]) == (20, None)
+    output = client.get(f"{JOB}/offsets")
+    assert output.headers["etag"] == f'"{watched.newest}"'
+    assert (output.json()["topics"]["t"]["0"]["next"], output.json()["moved"]) == (20, None)
     body = {"offsets": {"t": {"0": 7}}}
     stale = client.patch(f"{JOB}/offsets", json=body, headers={"If-Match": '"1"'})
     assert (stale.status_code, stale.json()["code"]) == (412, "epoch-moved")

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.slow
 def started(served: Served, name: str) -> dict[str, Any]:
     with served.client() as client:
         assert client.put(f"/v1/jobs/{name}", content=SPEC).status_code == 201
-        told = client.post(f"/v1/jobs/{name}/start")
-        assert (told.status_code, told.json()["desired"]) == (202, "RUNNING")
-    return told.json()  # type: ignore[no-any-return]
+        output = client.post(f"/v1/jobs/{name}/start")
+        assert (output.status_code, output.json()["desired"]) == (202, "RUNNING")
+    return output.json()  # type: ignore[no-any-return]
 
 
 def holder(data: Path, name: str) -> int | None:
-    return job_process.writer(data / "jobs" / name / "lock")
+    return job_process.find_writer(data / "jobs" / name / "lock")
 
 
 def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path
     pid = eventually(lambda: holder(data, "items"))
     assert os.getsid(pid) == pid
     first.kill()
-    assert job_process.alive(pid, None)
+    assert job_process.is_alive(pid, None)
     second = Served.start(data)
     try:
         eventually(lambda: second.job("items")["actual"] in ("STARTING", "RUNNING"))
@@ -89,7 +89,7 @@ def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
     )
     served = Served.start(data, "--connections", str(file), "--verbose")
     spec = SPEC.replace("{topic: t}", "{topic: t, connection: main}")
-    told = ""
+    output = ""
     try:
         with served.client() as client:
             assert client.put("/v1/jobs/items", content=spec).status_code == 201
@@ -98,17 +98,17 @@ def test_a_changed_spec_waits_for_the_next_start_and_no_secret_shows(
             changed = client.put("/v1/jobs/items", content=spec + "retention: 1d\n").json()
             assert (changed["revision"], changed["restart_needed"]) == (2, True)
             for path in ("/v1/jobs/items", "/v1/jobs/items/logs", "/openapi.json", "/metrics"):
-                told += client.get(path).text
-            told += Path(f"/proc/{pid}/cmdline").read_text()
-            told += Path(f"/proc/{served.process.pid}/cmdline").read_text()
+                output += client.get(path).text
+            output += Path(f"/proc/{pid}/cmdline").read_text()
+            output += Path(f"/proc/{served.process.pid}/cmdline").read_text()
     finally:
         served.stop()
     for left in (data / "service").rglob("*"):
         if left.is_file():
             assert left.stat().st_mode & 0o077 == 0, left
-            told += left.read_bytes().decode("latin-1")
-    assert canary not in told
-    assert "connections.yaml" in told
+            output += left.read_bytes().decode("latin-1")
+    assert canary not in output
+    assert "connections.yaml" in output
 
 
 def test_a_spec_that_a_job_refuses_fails_for_good_and_says_where(data: Path) -> None:

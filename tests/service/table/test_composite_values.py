@@ -55,10 +55,10 @@ def test_results_are_ordered_by_them_element_by_element() -> None:
             "ps": to_arrow([None] * len(lists), prices),
         }
     )
-    keys = [columns[1] for columns in SHAPE.ordered(table)]
+    keys = [columns[1] for columns in SHAPE.encode_sortable(table)]
     assert keys == sorted(keys)
 
 
 def test_a_condition_over_them_is_refused() -> None:
-    with pytest.raises(Problem, match="type of a result"):
-        SHAPE.value_bytes("vs", "[1]")
+    with pytest.raises(Problem, match="is a type of results"):
+        SHAPE.encode_value("vs", "[1]")

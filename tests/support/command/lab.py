@@ -1,4 +1,4 @@
-"""What the tests of the command share: the command as a process, and what it left."""
+"""Helpers of the command's tests: the command as a process, and a job's data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`retally` as its users call it: a process of its own."""
+    """Calls `retally` as its users do: as a process."""
 
     brokers: str
 
@@ -44,7 +44,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What two runs of a job left, with the truth after each."""
+    """The data directory and topics of a job that has run twice, with the truth after each run."""
 
     command: Command
     data: Path
@@ -60,5 +60,5 @@ Retally = Callable[..., Answer]
 
 
 def lines(text: str) -> Result:
-    """The rows of a command's JSON lines."""
+    """Return the documents of a command's JSON lines."""
     return [json.loads(line) for line in text.splitlines()]

@@ -23,7 +23,7 @@ Result = list[dict[str, Any]]
 
 
 class Shop:
-    """Rows live in one partition each, so that their changes stay in order."""
+    """A table. All changes of a row are in one partition, so that they stay in order."""
 
     def __init__(self, address: str, topic: str, seed: int) -> None:
         self.topic = topic
@@ -36,7 +36,7 @@ class Shop:
         self._producer = KafkaProducer(bootstrap_servers=address)
 
     def feed(self, changes: int) -> None:
-        """Send so many messages, and one that is none."""
+        """Send so many messages, and an invalid one."""
         for _ in range(changes):
             self._change()
         self._producer.send(self.topic, b"{not canal", partition=1)
@@ -45,7 +45,7 @@ class Shop:
 
     @contextmanager
     def feeding(self, changes: int, every_seconds: float) -> Iterator[None]:
-        """Meanwhile so many changes, again and again."""
+        """Send so many changes again and again until the block ends."""
         ended = threading.Event()
 
         def feed() -> None:
@@ -64,7 +64,7 @@ class Shop:
         self._producer.close()
 
     def truth(self) -> Result:
-        """What the query says over the rows that live now."""
+        """Compute the results of the query over the live rows."""
         with duckdb.connect() as database:
             database.execute("CREATE TABLE product (id BIGINT, name VARCHAR, cnt INT)")
             if self.rows:

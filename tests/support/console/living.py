@@ -7,11 +7,11 @@ from tests.support.console.visits import Visits
 
 
 def living(visits: Visits, name: str, *lives: dict[str, tuple[int, ...]]) -> Shop:
-    """A job of the test's own."""
+    """Create a job that only this test uses."""
     table = Shop(visits.served.data, name, epochs_until_now=len(lives) + 1)
     table.write(*lives)
     put(visits.served, table)
     return table
 
 
-PATIENCE_MS = 15_000  # longer than the longest pause between two tries
+PATIENCE_MS = 15_000  # more than the longest pause between two retries

@@ -1,4 +1,4 @@
-"""Operations of a job as a register has them when they have ended: audits of every verdict."""
+"""Ended operations of a job, written to a register: audits with every verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOB = "items"
 
 
 def report(verdict: str, *differing: str, **further: Any) -> dict[str, Any]:
-    """What `retally audit --json` prints."""
+    """Return a document as `retally audit --json` prints it."""
     differences = [
         {
             "group": {"name": name},
@@ -40,7 +40,7 @@ ENDED: dict[str, tuple[str, dict[str, Any] | None, str | None]] = {
 
 
 def ask_for_audits(data: Path) -> None:
-    """Before the service begins; their ids are `audit-equal` and so on."""
+    """Add audits `audit-equal` and so on to the register; call before the service starts."""
     home = data / "service"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     register = Register(home / "register.sqlite")

@@ -1,5 +1,4 @@
-"""A job that the tests' browser looks at: a table of a shop, written epoch by epoch without Spark,
-with times of now and with what a running job would have counted."""
+"""A job for browser tests: a table written without Spark, with current times and real counters."""
 
 from __future__ import annotations
 
@@ -11,7 +10,8 @@ from uuid import uuid4
 
 import msgspec
 
-from jobs.edge.table.epoch_files import QUARANTINE, AddedFile, Reject, file_name, write_file
+from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, write_file
+from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
@@ -23,7 +23,7 @@ from tests.support.tables.written_table import WrittenTable
 TOPIC = "t"
 QUERY = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
 COLUMNS: Mapping[str, object] = {"name": STRING, "v": INT}
-EPOCH_SECONDS = 2  # between two epochs of the story that the table begins with
+EPOCH_SECONDS = 2  # between two of the table's first epochs
 Lives = Mapping[Any, tuple[int, ...]]
 
 
@@ -35,13 +35,13 @@ class Shop(WrittenTable):
         super().__init__(data, QUERY, COLUMNS, name)
 
     def write(self, *lives: Lives) -> int:
-        """One epoch for each; the number of the last one."""
+        """Commit an epoch for each; return the number of the last one."""
         for live in lives:
             self.epoch({(name,): values for name, values in live.items()})
         return len(self.history) - 1
 
     def refuse(self, *messages: tuple[bytes | None, str]) -> int:
-        """One epoch that took none of these: what was kept of each, and the reason."""
+        """Commit an epoch that quarantines these messages, each with its reason."""
         number = len(self.history)
         rejects = [
             Reject(TOPIC, 0, 10 * number + at, 1_000_000, why, "$.data[0].v", raw, len(raw or b""))
@@ -75,7 +75,7 @@ class Shop(WrittenTable):
         )  # fmt: skip
 
     def _time(self, now: int) -> dict[str, Any]:
-        """Two partitions: one that goes on, and one that is idle since a while."""
+        """Return the time of two partitions: an active one and an idle one."""
         going = {"watermark": now - 5_000, "heard_ms": 200}
         idle = {"watermark": now - 60_000, "heard_ms": 55_000, "idle": True}
         return {
@@ -83,11 +83,12 @@ class Shop(WrittenTable):
             "topics": {TOPIC: {"partitions": {"0": going, "1": idle}}},
             "event_time_max": {f"{TOPIC}/0": now - 4_000},
             "held_by": [f"{TOPIC} partition 0, silent for 0.2 s, idle in 29 s"],
+            "holding": [{"topic": TOPIC, "partition": 0}],
         }  # fmt: skip
 
 
 def put(served: Served, table: Shop) -> None:
-    """Make it a job of the service, and wait until the service has seen all of it."""
+    """Create a job for the table, and wait until the service has read all of it."""
     spec = load_spec(table.place.spec)
     newest, name = len(table.history) - 1, spec.name
     with served.client() as client:
@@ -95,12 +96,12 @@ def put(served: Served, table: Shop) -> None:
     eventually(lambda: served.job(name)["epoch"] == newest)
 
 
-BROKEN = "broken"  # a job of the workshop, which has failed before its service began
+BROKEN = "broken"  # a job that failed before its service started
 BROKEN_BY = "topic <i>shop</i> was made again: its id is another"
 
 
 def failed(data: Path, name: str, **fields: object) -> None:
-    """A job in the register of a service that is to begin, as a failure has left it."""
+    """Add a failed job to the register, before the service starts."""
     spec = load_spec(f"name: {name}\n{SPEC}")
     register = Register(data / "service" / "register.sqlite")
     register.add_job(

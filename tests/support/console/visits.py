@@ -1,5 +1,4 @@
-"""How a page is looked at: in light and dark, wide and narrow, by eye and by axe; and what went
-wrong in its scripts meanwhile."""
+"""Open and check pages: light and dark, wide and narrow, with axe, and without script errors."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from tests.support.service.served import Served
 WIDE, NARROW = 1280, 360
 _HEIGHT = 800
 _SETTLE_MS = 10_000
-# SCREENSHOTS=DIR keeps a picture of each page that is checked; README's are made so.
+# SCREENSHOTS=DIR keeps a screenshot of each checked page; docs/pictures has some of them.
 _PICTURES = os.environ.get("SCREENSHOTS")
 
 
 @dataclass(slots=True)
 class Visits:
-    """A browser before one service, for one test."""
+    """A browser with pages of one service, for one test."""
 
     browser: Browser
     served: Served
@@ -40,7 +39,7 @@ class Visits:
         width: int = WIDE,
         token: str | None = None,
     ) -> Page:
-        """A page in a browser of its own; with a token, logged in by the form."""
+        """Open a page in its own browser context; with a token, log in by the form."""
         context = self.browser.new_context(
             base_url=self.served.address,
             color_scheme=scheme,
@@ -50,7 +49,7 @@ class Visits:
         context.set_default_timeout(_SETTLE_MS)
         self.contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: self._said(said.type, said.text))
+        page.on("console", lambda message: self._record(message.type, message.text))
         page.on("pageerror", lambda error: self.wrong.append(f"page error: {error}"))
         if token is not None:
             page.goto("/login")
@@ -61,7 +60,7 @@ class Visits:
         return page
 
     def expect(self, pattern: str) -> None:
-        """What the browser's console is going to say in this test, as a regular expression."""
+        """Expect messages in the browser's console that match a regular expression."""
         self.expected.append(pattern)
 
     def close(self) -> None:
@@ -72,20 +71,20 @@ class Visits:
         ]
         assert not unexpected, "\n".join(unexpected)
 
-    def _said(self, kind: str, text: str) -> None:
+    def _record(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.wrong.append(f"console {kind}: {text}")
 
 
 def assert_sound(page: Page, name: str = "") -> None:
-    """Usable by everybody, as far as a program can tell, and nothing beside the screen."""
+    """Check a page with axe, and that it is not wider than the screen."""
     found = Axe().run(page, options={"resultTypes": ["violations"]})
     violations: Sequence[dict[str, Any]] = found.response["violations"]
-    told = [
+    found_violations = [
         f"{each['id']}: {each['help']}\n  " + "\n  ".join(node["html"] for node in each["nodes"])
         for each in violations
     ]
-    assert not told, "\n".join(["", page.url, *told])
+    assert not found_violations, "\n".join(["", page.url, *found_violations])
     size = page.evaluate(
         "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )
@@ -96,8 +95,7 @@ def assert_sound(page: Page, name: str = "") -> None:
 
 
 def assert_sound_everywhere(visits: Visits, path: str, name: str, token: str | None = None) -> None:
-    """In light on a wide screen, and in dark on a telephone: between them every colour and every
-    width is seen once."""
+    """Check a page in light on a wide screen, and in dark on a phone."""
     assert_sound(visits.open(path, token=token), f"{name}-light")
     narrow = visits.open(path, scheme="dark", width=NARROW, token=token)
     assert_sound(narrow, f"{name}-dark-narrow")

@@ -1,7 +1,7 @@
-"""Attackers of a service's port, and somebody who asks /healthz meanwhile.
+"""Attackers of a service's port, and a client that requests /healthz at the same time.
 
-with Health(place) as health:        asks on a new connection each time, all the time
-    with pipelined(place, 100, 60):  so many connections with so many requests at once
+with Health(place) as health:        requests /healthz all the time, each on a new connection
+    with pipelined(place, 100, 60):  100 connections with 60 requests each, all at once
         ...
 health.worst, health.median
 """
@@ -34,7 +34,7 @@ def place_of(served: Served) -> Place:
 
 
 def asset_of(served: Served) -> str:
-    """Return the path of a file of some kilobytes that everybody may have."""
+    """Return the path of a public file of some kilobytes."""
     with served.client() as client:
         found = _ASSET.search(client.get("/login").text)
         assert found is not None or served.token is None
@@ -49,7 +49,7 @@ def asset_of_page(page: str) -> str:
 
 @dataclass
 class Health:
-    """Somebody else: asks /healthz again and again, and keeps how long each answer took."""
+    """Another client: requests /healthz again and again, and records the response times."""
 
     place: Place
     seconds: list[float] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Health:
         self.seconds.append(time.monotonic() - began)
 
     def wait_for(self, count: int) -> None:
-        """Until it has asked so many times more."""
+        """Wait until it has sent `count` more requests."""
         wanted = len(self.seconds) + count
         while len(self.seconds) < wanted:
             time.sleep(PAUSE_SECONDS)
@@ -109,19 +109,19 @@ def request(path: str, *lines: str, method: str = "GET") -> bytes:
 def pipelined(
     place: Place, connections: int, requests: int, one: bytes
 ) -> Iterator[list[socket.socket]]:
-    """So many connections, each with so many requests in its first bytes; nothing is read yet."""
+    """Open connections, and send many requests at once on each; read no response."""
     with ExitStack() as stack:
         opened = []
         for _ in range(connections):
             connection = stack.enter_context(socket.create_connection(place, timeout=30))
-            with suppress(OSError):  # closed already: then it is refused
+            with suppress(OSError):  # the service has refused and closed it
                 connection.sendall(one * requests)
             opened.append(connection)
         yield opened
 
 
 def statuses(connections: list[socket.socket]) -> Counter[int]:
-    """The statuses of all answers on these connections, each read to its end."""
+    """Read the connections to their ends, and count the responses by status."""
     found: Counter[int] = Counter()
     for connection in connections:
         connection.settimeout(5)

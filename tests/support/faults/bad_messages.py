@@ -1,9 +1,9 @@
-"""Two hundred kinds of messages that nobody may take, each made from a good one.
+"""Two hundred kinds of invalid messages, each made from a valid one.
 
-    good message ──► a kind: cut, other bytes, another shape, a value that does not fit ──► bytes
+    valid message ──► a kind: truncated, other bytes, other shape, unfitting value ──► bytes
 
-A kind is a name and a function of the good bytes; the same good message and kind give the same bad
-one. None of them may be half taken: the rows before the bad one are good.
+A kind is a name and a function of the valid bytes; it is deterministic. No message may be applied
+in part, although the rows before the invalid one are valid.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 def kinds() -> Iterator[tuple[str, Kind]]:
-    """All of them, by name."""
+    """Yield all kinds with their names."""
     for share in range(1, 20):
         yield f"cut after {5 * share} %", _cut(share / 20)
     for bad in NOT_UTF8:
@@ -118,7 +118,7 @@ def _last_row(column: str) -> Callable[[dict[str, Any], Any], object]:
 
 
 def _nested(opened: bytes, closed: bytes, depth: int) -> Kind:
-    """In a member that nobody reads, and long enough that its depth is looked at."""
+    """Nest values in an unused member, long enough that the decoder checks the depth."""
 
     def spoilt(good: bytes) -> bytes:
         inner = opened * depth + b"1" + closed * depth
@@ -129,7 +129,7 @@ def _nested(opened: bytes, closed: bytes, depth: int) -> Kind:
 
 
 def good_message(number: int, rows: int = 2) -> bytes:
-    """An INSERT of some rows whose values follow from its number."""
+    """Return an INSERT of some rows; their values depend on the number only."""
     data = [
         {
             "id": str(number * 10 + place), "name": f"group {number % 17}", "small": "7",

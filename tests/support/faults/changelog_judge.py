@@ -1,7 +1,7 @@
-"""A changelog, folded as it is read: the table that it comes to, and every change that is wrong.
+"""Fold a changelog into its table, and collect every wrong change.
 
-+I  where nothing is          -U  of the row that is there, +U of another one after it
-                              -D  of the row that is there
++I  if the key has no row     -U  of the current row, then +U of another one
+                              -D  of the current row
 """
 
 from __future__ import annotations
@@ -22,40 +22,43 @@ class Folded:
     wrong: list[str] = field(default_factory=list)
 
     def against(self, truth: set[Values]) -> list[str]:
-        """The first things that are not as they should be, for people."""
-        said = [*self.wrong]
-        said += [f"missing: {row}" for row in sorted(truth - self.table, key=str)]
-        said += [f"beyond the truth: {row}" for row in sorted(self.table - truth, key=str)]
-        return said[:SHOWN_MAX]
+        """Return the first wrong changes and wrong rows, as lines for people."""
+        lines = [*self.wrong]
+        lines += [f"missing: {row}" for row in sorted(truth - self.table, key=str)]
+        lines += [f"unexpected: {row}" for row in sorted(self.table - truth, key=str)]
+        return lines[:SHOWN_MAX]
 
 
 def folded(changes: Iterable[Change], keys: int, *, by_row: bool = False) -> Folded:
-    """`keys` columns of a row are its key. `by_row`: a filter has looked at each change by itself,
-    so that what comes may be a +U and what goes a -U."""
+    """Fold changes whose first `keys` columns are the key.
+
+    `by_row`: a filter was applied to each change by itself, so a key may start with +U and end
+    with -U.
+    """
     outcome = Folded()
-    there: dict[Values, Values] = {}
-    updating: dict[Values, Values] = {}  # taken back by -U, and no +U after it yet
+    current: dict[Values, Values] = {}
+    updating: dict[Values, Values] = {}  # retracted by -U, without their +U so far
     for op, row in changes:
         outcome.changes += 1
         key = row[:keys]
-        now, before = there.pop(key, None), updating.pop(key, None)
+        now, before = current.pop(key, None), updating.pop(key, None)
         wrong = ""
         if op in ("-U", "-D"):
             if now != row:
-                wrong = f"takes back what is not there, but {now}"
+                wrong = f"does not retract the current row, which is {now}"
             if op == "-U":
                 updating[key] = row
         else:
             if now is not None:
-                wrong = f"comes where {now} is"
+                wrong = f"is inserted although {now} exists"
             elif not by_row and (op == "+U") != (before is not None):
-                wrong = "comes as the other kind"
+                wrong = "has the wrong kind, +I or +U"
             elif not by_row and before == row:
                 wrong = "changes nothing"
-            there[key] = row
+            current[key] = row
         if wrong:
             outcome.wrong.append(f"{op} {row} {wrong}")
     if not by_row:
         outcome.wrong += [f"-U {row} has no +U" for row in updating.values()]
-    outcome.table = set(there.values())
+    outcome.table = set(current.values())
     return outcome

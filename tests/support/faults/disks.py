@@ -1,10 +1,10 @@
-"""Disks that can be filled, made read-only and broken, for as long as a test lasts.
+"""Disks that a test can fill, make read-only and break.
 
-    small_disk     a tmpfs of so many MiB; Ballast takes all of its room, and gives it back
-    failing_disk   ext4 in a file, which becomes read-only as the kernel makes it on an error
-    refusing       a program to run a job under: the kernel refuses some of its calls
+    small_disk     a tmpfs of some MiB; Ballast takes all of its space, and returns it
+    failing_disk   ext4 in a file, which the kernel makes read-only after an error
+    refusing       a command prefix: the kernel refuses some system calls of the command
 
-Mounting takes rights, and strace has to be there: what cannot be tried is skipped with the reason.
+Mounting needs root, and `refusing` needs strace. Otherwise tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _mounted(*command: str) -> None:
 
 
 def _unmounted(place: Path) -> None:
-    """Lazily: a process that is being killed may still be in there."""
+    """Unmount lazily, because a dying process may still use the disk."""
     subprocess.run(["umount", "--lazy", str(place)], check=True, capture_output=True)
 
 
@@ -49,7 +49,7 @@ def small_disk(place: Path, mebibytes: int) -> Iterator[None]:
 
 
 class Ballast:
-    """All room of a file system, and what becomes free meanwhile too."""
+    """Takes all space of a file system, also space that becomes free later."""
 
     def __init__(self, place: Path) -> None:
         self._path = place / "ballast"
@@ -90,18 +90,18 @@ class FailingDisk:
             file.truncate(mebibytes * MIB)
         _mounted("mkfs.ext4", "-q", "-F", str(image))
         _mounted("losetup", "--find", str(image))
-        told = subprocess.run(
+        found = subprocess.run(
             ["losetup", "--noheadings", "--output", "NAME", "--associated", str(image)],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-        self._device = told.stdout.strip()
+        self._device = found.stdout.strip()
         self._mount()
 
     def _mount(self) -> None:
         _mounted("mount", "-o", "errors=remount-ro", self._device, str(self.place))
 
     def fail(self) -> None:
-        """What the kernel does when it finds damage, or a write of its own fails."""
+        """Cause the kernel's reaction to damage or to a failed write of metadata."""
         name = Path(self._device).name
         (Path("/sys/fs/ext4") / name / "trigger_fs_error").write_text("1")
 
@@ -126,19 +126,22 @@ def failing_disk(place: Path, image: Path, mebibytes: int) -> Iterator[FailingDi
 
 
 def refusing(
-    calls: str, error: str, told: Path, *, since: int = 1, file: Path | None = None
+    calls: str, error: str, trace: Path, *, since: int = 1, file: Path | None = None
 ) -> Sequence[str]:
-    """The start of a command under which the kernel refuses these calls, from the so manieth of
-    each thread on, or those about one file; `told` then has a line for each."""
+    """Return a command prefix that makes the kernel refuse system calls.
+
+    It refuses each thread's calls from number `since` on, or only those about one file. The file
+    `trace` gets a line for each.
+    """
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("NOT TRIED: there is no strace")
     only = [] if file is None else ["--trace-path", str(file)]
     return [
-        strace, "--follow-forks", "--seccomp-bpf", "--quiet=all", "--output", str(told), *only,
+        strace, "--follow-forks", "--seccomp-bpf", "--quiet=all", "--output", str(trace), *only,
         "--trace", calls, "--inject", f"{calls}:error={error}:when={since}+",
     ]  # fmt: skip
 
 
-def refused(told: Path) -> int:
-    return told.read_text().count("(INJECTED)") if told.exists() else 0
+def refused(trace: Path) -> int:
+    return trace.read_text().count("(INJECTED)") if trace.exists() else 0

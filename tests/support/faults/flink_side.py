@@ -1,4 +1,4 @@
-"""Flink's answers: all queries in one job, over one topic, as its print sinks write them.
+"""Flink's results: all queries in one job over one topic, from the output of its print sinks.
 
 topic ──► canal-json ──► each query ──► print ──► "sums:2> -U[1, ant, 3]" ──► changes
 """
@@ -19,7 +19,7 @@ from tests.support.histories.products import DATABASE, TABLE
 CHECKOUT = Path(__file__).resolve().parents[3]
 OUT = CHECKOUT / "bench" / "out"  # where the benchmarks keep Flink's jars too
 
-# The ways in which Flink folds.
+# The ways in which Flink can aggregate.
 WAYS = {
     "row by row": {"table.exec.mini-batch.enabled": "false"},
     "bundles, two phases": {"table.exec.mini-batch.size": "50"},
@@ -38,7 +38,7 @@ _CHANGE = re.compile(r"(\w+)(?::\d+)?> ([+-][IUD])\[(.*)\]")
 
 
 def answers(way: str, brokers: str, topic: str, directory: Path) -> dict[str, list[Change]]:
-    """The changes of each query, over the topic as it is now."""
+    """Return the changes of each query, over the topic up to its current end."""
     run = FlinkProcess(script(brokers, topic), _COMMON | WAYS[way], _JVM, OUT, directory)
     with run.started() as process:
         run.follow(process)
@@ -55,7 +55,7 @@ def script(brokers: str, topic: str) -> str:
 
 
 def changes(printed: Iterable[str]) -> dict[str, list[Change]]:
-    """No text of the histories has a comma in it, or is `null`."""
+    """Parse printed changes by query; no text of the histories has a comma or is `null`."""
     read = {query.name: query.reader for query in QUERIES}
     found: dict[str, list[Change]] = {query.name: [] for query in QUERIES}
     for line in printed:

@@ -1,7 +1,7 @@
-"""What suites with a real job under load share: the job, the load, and what is told at the end.
+"""A real job under constant load: the job, the load, and the checks at the end.
 
-changes, all the time ─► topic ─► job ─► its table, its results, its changelog topic
-                                          └────── all the same, and the truth ──────┘
+constant changes ─► topic ─► job ─► its table, its results, its changelog topic
+                                     └──── all equal, and equal to the truth ────┘
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def spec(topic: str) -> dict[str, Any]:
 
 
 def under_load(shop: Shop) -> AbstractContextManager[None]:
-    """Changes all the time, one message in thirty none."""
+    """Send changes until the block ends; one message in thirty is invalid."""
     return shop.feeding(30, every_seconds=0.2)
 
 
 @contextmanager
 def served_job(job: RunningJob) -> Iterator[Client]:
-    """The job, run by a service; stopped at the end."""
+    """Run the job by a service until the block ends; yield a client."""
     served = Served.start(job.data, brokers=job.brokers)
     client = Client(served.address)
     try:
@@ -53,17 +53,17 @@ def served_job(job: RunningJob) -> Iterator[Client]:
         end_jobs(job.data)
 
 
-def tell(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
-    """Held against each other: the topic, the table's changelog, its results, and the truth."""
-    tell_of_topic(job, tally)
+def check_job(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
+    """Compare the topic, the table's changelog, its results and the truth."""
+    check_topic(job, tally)
     kept = job.part("quarantine")
     assert len({(row["partition"], row["offset"]) for row in kept}) == len(kept) == shop.rejected
     assert ordered(job.ask("results", "items")) == shop.truth()
     assert job.ask("audit", "items", "--brokers", job.brokers)[0]["verdict"] == "equal"
 
 
-def tell_of_topic(job: RunningJob, tally: FaultTally) -> None:
-    """Held against each other: the topic and the table's changelog."""
+def check_topic(job: RunningJob, tally: FaultTally) -> None:
+    """Compare the topic with the table's changelog."""
     records = consumed(job.brokers, job.spec["sink"]["topic"])
     stored = {place(change) for change in job.ask("changes", "items")}
     published = [place(record["value"]) for record in records]
@@ -86,8 +86,7 @@ def place(change: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def disordered(records: Sequence[Mapping[str, Any]]) -> int:
-    """Records that come before an earlier one in their partition, or that take back what is not
-    there."""
+    """Count records out of order in their partition, and retractions of no current row."""
     wrong = 0
     last: dict[str, Any] = {}
     before: dict[int, tuple[int, int]] = {}

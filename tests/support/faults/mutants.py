@@ -1,7 +1,7 @@
-"""Deliberate breaks of the core, each a line of it, with the fast tests that must notice.
+"""Mutants of the core: deliberate errors of one line, with the fast tests that must fail.
 
-A mutant is a file below jobs/core, what stands there, what stands there instead, and the tests that
-it concerns. They are the measure of the tests: a mutant that lives shows what nobody looks at.
+A mutant is a file below jobs/core, a text in it, the replacement, and the tests of this code. They
+measure the tests: a mutant that survives shows code that no test checks.
 """
 
 from __future__ import annotations
@@ -62,18 +62,23 @@ MUTANTS = [
     Mutant("fold/fold.py", "if position < delta[FIRST_PLUS]:", "if False:", HISTORIES),
     Mutant(
         "fold/fold.py",
-        "results.see(argument, changed, largest, smallest, lost)",
-        "results.see(argument, changed, smallest, largest, lost)",
+        "change = update_multiset(delta, counts, *extremes)",
+        "change = update_multiset(delta, counts, *extremes[::-1])",
         FOLD,
     ),
     Mutant(
         "fold/fold.py",
-        "self.upserts.multisets += emptied(self.program, self.state, key)",
+        "self.upserts.multisets += empty_multisets(self.program, self.state, key)",
         "pass",
         FOLD,
     ),
     Mutant("fold/fold.py", "if due > self.now_ms:", "if due >= self.now_ms:", TIME),
-    Mutant("fold/fold.py", "held = UNSHOWN if unshown else WITHHELD", "held = WITHHELD", TIME),
+    Mutant(
+        "fold/visibility.py",
+        "(None, Action.WITHHOLD): Visibility.UNSHOWN",
+        "(None, Action.WITHHOLD): Visibility.WITHHELD",
+        TIME,
+    ),
     Mutant("fold/fold.py", "if timer is None or timer > due:", "if timer is None:", TIME),
     Mutant(
         "rows/consolidate.py",
@@ -84,38 +89,40 @@ MUTANTS = [
     Mutant("rows/consolidate.py", "~(start + before)", "(start + before)", HISTORIES),
     Mutant(
         "rows/consolidate.py",
-        "told[np.unique(groups[places], return_index=True)[1]] = True",
+        "kept[np.unique(groups[indexes], return_index=True)[1]] = True",
         "pass",
         HISTORIES,
     ),
     Mutant("aggregates/sum.py", 'f"if {count} == 0:"', 'f"if {count} < 0:"', JUDGED),
     Mutant("aggregates/sum.py", "{value} * {weight}", "{value}", FOLD),
-    Mutant("aggregates/sum.py", "exact_float({value}) * {weight}", "exact_float({value})", JUDGED),
+    Mutant(
+        "aggregates/sum.py", "float_to_units({value}) * {weight}", "float_to_units({value})", JUDGED
+    ),
     Mutant("aggregates/sum.py", "<= {high}:", "< {high}:", FOLD),
     Mutant("aggregates/sum.py", 'f"elif {value} > 0:"', 'f"elif {value} < 0:"', JUDGED),
     Mutant("aggregates/count.py", "+= {weight}", "+= 1", FOLD),
     Mutant(
-        "aggregates/multiset.py",
+        "aggregates/extremes.py",
         '"ANY_VALUE",\n        "smallest"',
         '"ANY_VALUE",\n        "largest"',
         (*FOLD, "core/aggregates/test_aggregate_histories.py"),
     ),
     Mutant(
-        "values/rounding.py",
-        "(2 * abs(numerator) + abs(denominator))",
-        "(2 * abs(numerator))",
+        "values/exact_numbers.py",
+        "(2 * abs(total) + abs(count))",
+        "(2 * abs(total))",
         ("core/values/test_rounding.py",),
     ),
     Mutant(
         "aggregates/present_values.py",
-        "if times > 0 and place not in changed:",
-        "if place not in changed:",
+        "if times > 0 and key not in changed:",
+        "if key not in changed:",
         HISTORIES,
     ),
     Mutant(
         "aggregates/present_values.py",
-        "coming[-1] > place if descending else coming[-1] < place",
-        "coming[-1] < place if descending else coming[-1] > place",
+        "coming[-1] > key if descending else coming[-1] < key",
+        "coming[-1] < key if descending else coming[-1] > key",
         (*STATE, "core/aggregates/test_aggregate_histories.py"),
     ),
     Mutant(
@@ -131,7 +138,7 @@ MUTANTS = [
         "v.encode() + END",
         STATE,
     ),
-    Mutant("plan/bucket.py", 'crc32(b"\\x00", hashed)', 'crc32(b"\\x01", hashed)', STATE),
+    Mutant("plan/bucket.py", 'crc32(b"\\x00", crc)', 'crc32(b"\\x01", crc)', STATE),
     Mutant(
         "publish/kafka_partition.py",
         "(murmur2(key) & _POSITIVE)",
@@ -142,8 +149,8 @@ MUTANTS = [
     Mutant("formats/canal.py", "if len(old) < len(data):", "if False:", DECODE),
     Mutant(
         "formats/canal.py",
-        "((-1, {self._fields.tuple_code('before')}))",
-        "((-1, {self._fields.tuple_code('after')}))",
+        "changes.append((-1, {before}))",
+        "changes.append((-1, {after}))",
         DECODE,
     ),
     Mutant(

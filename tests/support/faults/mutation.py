@@ -1,4 +1,4 @@
-"""A copy of the checkout in which the core is broken, and what its tests say of that."""
+"""Run tests in a copy of the checkout with a mutant of the core."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def copy_of_the_checkout(into: Path) -> Path:
 
 
 def passes(checkout: Path, tests: Sequence[str]) -> bool:
-    """Whether these tests pass there. A test run that did not run is neither."""
+    """Return whether these tests pass there; raise if pytest itself failed."""
     command = [
         sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", NEEDED,
         *(f"tests/{name}" for name in tests),
@@ -43,11 +43,11 @@ def passes(checkout: Path, tests: Sequence[str]) -> bool:
 
 
 def lives(mutant: Mutant, checkout: Path) -> bool:
-    """Whether the tests let a mutant pass; the checkout is whole again afterwards."""
+    """Return whether a mutant survives its tests; restore the file afterwards."""
     path = checkout / "jobs" / "core" / mutant.file
     whole = path.read_text()
     found = whole.count(mutant.before)
-    assert found == 1, f"{mutant.file} has {mutant.before!r} {found} times: mend the table"
+    assert found == 1, f"{mutant.file} has {mutant.before!r} {found} times; correct mutants.py"
     path.write_text(whole.replace(mutant.before, mutant.after))
     try:
         return passes(checkout, mutant.tests)

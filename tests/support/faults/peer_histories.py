@@ -1,13 +1,13 @@
-"""Histories as Flink can read them too, many of them in one topic.
+"""Random histories that Flink can read too, many of them in one topic.
 
-    tests/histories ──► without what is refused ──► ids used again ──► now and then the table is
+    histories.products ──► without refused messages ──► ids reused ──► sometimes the table is
         emptied and filled again ──► `old` names the same columns in every row of a message
-            └─► 200 of them, each row with the number of its history, shuffled into each other
+            └─► 200 of them, each row with the number of its history, interleaved
                     ├─► canal-json in four partitions
-                    └─► the rows that live in the end
+                    └─► the live rows at the end
 
-A message that is refused would end Flink's job; an UPDATE whose rows changed different columns
-would be read wrong by it (README, "Where we differ from Flink").
+A refused message would end Flink's job, and Flink misreads an UPDATE whose rows changed different
+columns (docs/flink.md, "Where we differ from Flink").
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ PEER_COLUMNS = {"history": "INT", **COLUMNS, "sold_on": "DATE"}
 
 _SOLD_ON = {"x": "2026-01-31", "y": "1969-12-31", "é": "2026-02-01", "zz": "2024-02-29"}
 _ROWS_A_MESSAGE_MAX = 3
-_RUN_MAX = 4  # messages of one history that follow each other
-_USED_AGAIN = 0.5  # of new rows, where an id is free
+_RUN_MAX = 4  # consecutive messages of one history
+_USED_AGAIN = 0.5  # of new rows, if an id is free
 _EMPTIED_SHARE = 0.04  # of messages after which the table is emptied and filled again
 _LEFT_EMPTY_SHARE = 0.15  # of histories
 _NAMED_UNCHANGED_SHARE = 0.1
 
-Told = dict[str, str | None]  # a row as canal writes it
+CanalRow = dict[str, str | None]  # a row as canal writes it
 Record = tuple[int, bytes | None]  # partition and value
 
 
 class PeerHistory:
-    """One history, told again."""
+    """One history, written again for both engines."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.records: list[Record] = []
         self.live: dict[int, Row] = {}  # by id
-        self._ids: dict[int, int] = {}  # of the source, as they are told
+        self._ids: dict[int, int] = {}  # id in the history -> id in the messages
         self._free: list[int] = []
         self._rng = random.Random(f"peer {number}")
         for message in history(number, MESSAGES).messages:
@@ -66,12 +66,12 @@ class PeerHistory:
         if self._rng.random() < _LEFT_EMPTY_SHARE:
             self._empty(fill_again=False)
 
-    def rows(self) -> list[Told]:
-        """Those that live in the end."""
+    def rows(self) -> list[CanalRow]:
+        """Return the live rows at the end."""
         return [self._row(row) for row in self.live.values()]
 
     def _renamed(self, message: Message) -> list[tuple[int, Row]]:
-        """The changes, new rows under an id that may have been another's before."""
+        """Return the changes of a message; a new row may reuse the id of a deleted one."""
         kind = _kind(message.changes)
         changes = []
         for weight, row in message.changes:
@@ -92,7 +92,7 @@ class PeerHistory:
         return chosen
 
     def _empty(self, *, fill_again: bool) -> None:
-        """All rows are deleted, and inserted again: groups go, and come back."""
+        """Delete all rows, and perhaps insert them again, so that groups end and return."""
         rows = list(self.live.values())
         for weight in (-1, 1) if fill_again else (-1,):
             self._rng.shuffle(rows)
@@ -102,7 +102,7 @@ class PeerHistory:
                     self._tell([(weight, row) for row in several])
 
     def _tell(self, changes: list[tuple[int, Row]]) -> None:
-        """One message, from signed rows of one kind in one partition."""
+        """Write one message from signed rows of one kind in one partition."""
         kind = _kind(changes)
         for weight, row in changes:
             if weight > 0:
@@ -110,13 +110,13 @@ class PeerHistory:
                 self.live[_id(row)] = row
             else:
                 assert self.live.pop(_id(row)) == row
-        told = [self._row(row) for _, row in changes]
+        rows = [self._row(row) for _, row in changes]
         message: dict[str, object] = {
-            "data": told[1::2] if kind == "UPDATE" else told,
+            "data": rows[1::2] if kind == "UPDATE" else rows,
             "database": DATABASE,
             "es": 1_700_000_000_000 + len(self.records),
             "isDdl": False,
-            "old": self._old(told[::2], told[1::2]) if kind == "UPDATE" else None,
+            "old": self._old(rows[::2], rows[1::2]) if kind == "UPDATE" else None,
             "pkNames": ["history", "id"],
             "table": TABLE,
             "ts": 1_700_000_000_007 + len(self.records),
@@ -125,13 +125,13 @@ class PeerHistory:
         partition = _id(changes[0][1]) % PARTITIONS
         self.records.append((partition, json.dumps(message).encode()))
 
-    def _row(self, row: Row) -> Told:
+    def _row(self, row: Row) -> CanalRow:
         values = {name: text(place, row[place]) for place, name in enumerate(COLUMNS)}
         sold_on = _SOLD_ON.get(str(row[NOTE]))
         return {"history": str(self.number), **values, "sold_on": sold_on}
 
-    def _old(self, before: Sequence[Told], after: Sequence[Told]) -> list[Told]:
-        """What any of the rows changed is named for all of them."""
+    def _old(self, before: Sequence[CanalRow], after: Sequence[CanalRow]) -> list[CanalRow]:
+        """Return the old values; a column that one row changed is named for all rows."""
         named = [
             name
             for name in PEER_COLUMNS
@@ -142,7 +142,7 @@ class PeerHistory:
 
 
 def shuffled(histories: Iterable[PeerHistory]) -> Iterator[Record]:
-    """All records; those of one history stay in order, a few of one at a time."""
+    """Yield the records of all histories, interleaved; each history stays in order."""
     rng = random.Random("shuffled")
     left = [iter(each.records) for each in histories]
     while left:

@@ -1,8 +1,8 @@
-"""The queries that Flink and retally both answer, and what DuckDB says of them.
+"""The queries that both Flink and retally run, and their correct results by DuckDB.
 
-All three are given the same text, but for AVG, which DuckDB gives as a DOUBLE. HAVING is the one
-thing in which both changelogs are right and different: a filter of Flink's looks at each row of
-the changelog by itself, so that a group may come with +U and go with -U.
+All three run the same text, except AVG, which is a DOUBLE in DuckDB. With HAVING the changelogs may
+differ, and both are correct: Flink filters each changelog row by itself, so that a group may start
+with +U and end with -U.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from schemas.types.sql_types import Kind, SqlType
-from tests.support.faults.peer_histories import PEER_COLUMNS, Told
+from tests.support.faults.peer_histories import PEER_COLUMNS, CanalRow
 
 Value = int | float | Decimal | str | None
 Values = tuple[Value, ...]
@@ -42,19 +42,19 @@ class PeerQuery:
 
     @property
     def keys(self) -> int:
-        """How many columns of a result are its key; they come first."""
+        """The number of key columns; they are the first columns of a result."""
         return len(self.plan.group)
 
     @property
     def results(self) -> dict[str, SqlType]:
-        """Columns of a result in the order of the query."""
+        """The columns of a result with their types, in query order."""
         plan = self.plan
         types = {each.name: each.type for each in plan.group} | dict(plan.results)
         return {name: types[name] for name in plan.output}
 
     @property
     def reader(self) -> Callable[[Iterable[object]], Values]:
-        """Makes of a row's values, as numbers or as text, what can be compared."""
+        """A function that makes the values of a row comparable, from numbers or from text."""
         readers = [_reader(kind) for kind in self.results.values()]
         return lambda row: tuple(read(each) for read, each in zip(readers, row, strict=True))
 
@@ -138,9 +138,9 @@ QUERIES = (
 
 
 class Truth:
-    """What the queries say of the rows that live in the end, by DuckDB."""
+    """The correct results over the live rows at the end, by DuckDB."""
 
-    def __init__(self, live: Iterable[Told]) -> None:
+    def __init__(self, live: Iterable[CanalRow]) -> None:
         rows = list(live)
         columns = {name: [row[name] for row in rows] for name in PEER_COLUMNS}
         declared = ", ".join(
@@ -154,7 +154,7 @@ class Truth:
         self._database.execute("INSERT INTO product SELECT * FROM live")
 
     def table(self, query: PeerQuery) -> set[Values]:
-        """All rows of its result."""
+        """Return all rows of a query's result."""
         sql = query.sql
         for ours, theirs in _AVERAGES.items():
             sql = sql.replace(ours, theirs)

@@ -1,6 +1,6 @@
 """Single faults: one part of a running job is killed, paused or loses its files.
 
-fault ──► the job goes on, or its service starts it again ──► two more epochs are committed
+fault ──► the job continues, or its service restarts it ──► it commits two more epochs
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
-# Parts of a job, each with the words of its command.
+# Parts of a job, each with a text of its command line.
 DRIVER, WORKER, PUBLISHER, JVM = (
     "jobs.cli.main",
     "python_daemon",
@@ -40,14 +40,14 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a fault may strike."""
+    """The processes and files that faults affect."""
 
     driver: int
     job: RunningJob
     broker: Broker
 
     def pid(self, part: str) -> int:
-        """The newest process of a part."""
+        """Return the newest process of a part."""
         if part == BROKER:
             return self.broker.java_pid
         if part == DRIVER:
@@ -90,7 +90,7 @@ def lose_hot_state() -> Fault:
 
 
 def lose_shared_memory() -> Fault:
-    """The query's throw-away checkpoint, which lies in memory."""
+    """Return a fault that deletes the query's temporary checkpoint, which is in memory."""
 
     def lost(running: Running) -> None:
         mine = f"retally-{zlib.crc32(str(running.job.table).encode()):08x}-*"
@@ -105,7 +105,7 @@ def lose_shared_memory() -> Fault:
 def strike(
     client: Client, job: RunningJob, fault: Fault, broker: Broker, tally: FaultTally
 ) -> None:
-    """One fault, and how long it takes until the job commits again."""
+    """Cause one fault, and measure the time until the job commits again."""
     tally.plan(fault.name)
     driver = eventually(lambda: driver_of(job), BACK_SECONDS_MAX)
     fault.does(Running(driver, job, broker))
@@ -116,4 +116,4 @@ def strike(
 
 
 def driver_of(job: RunningJob) -> int | None:
-    return job_process.writer(job.table.parent / "lock")
+    return job_process.find_writer(job.table.parent / "lock")

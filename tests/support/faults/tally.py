@@ -1,10 +1,10 @@
-"""The result of a fault suite: what went in, what came out, which faults were meant and happened.
+"""The result of a fault suite: inputs, outputs, and the planned and fired faults.
 
     suite ──► plan, fire, recovered, counts ──► close ──► one line, printed and kept as JSON
                                                   └─► fails if anything was lost, or a planned
                                                       fault did not happen
 
-The lines are in build/faults.jsonl, the newest last, or where RETALLY_FAULT_RESULTS says.
+The lines are in build/faults.jsonl, or in the file that RETALLY_FAULT_RESULTS names; newest last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESULTS = Path(os.environ.get("RETALLY_FAULT_RESULTS", CHECKOUT / "build" / "fau
 
 @dataclass(slots=True)
 class FaultTally:
-    """One suite's figures; `close` says them and decides."""
+    """The figures of one suite; `close` prints them and decides."""
 
     suite: str
     inputs: int = 0
@@ -33,9 +33,9 @@ class FaultTally:
     out_of_order: int = 0
     planned: Counter[str] = field(default_factory=Counter)
     fired: Counter[str] = field(default_factory=Counter)
-    recoveries: list[float] = field(default_factory=list)  # seconds, or what `unit` says
+    recoveries: list[float] = field(default_factory=list)  # in `unit`
     unit: str = "s"
-    further: dict[str, object] = field(default_factory=dict)  # figures of this suite alone
+    further: dict[str, object] = field(default_factory=dict)  # figures that only this suite has
     began: float = field(default_factory=time.monotonic)
 
     def plan(self, fault: str) -> None:
@@ -46,7 +46,7 @@ class FaultTally:
 
     @property
     def missed(self) -> list[str]:
-        """Planned faults that did not happen: then nothing was tried."""
+        """The planned faults that did not happen, so that nothing was tested."""
         return sorted((self.planned - self.fired).elements())
 
     def line(self) -> dict[str, object]:
@@ -80,7 +80,7 @@ class FaultTally:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that so many are not above."""
+    """Return the smallest value that this share of the values does not exceed."""
     if not values:
         return None
     return round(sorted(values)[max(0, -(-int(share * 100) * len(values) // 100) - 1)], 4)

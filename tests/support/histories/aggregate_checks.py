@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from jobs.checking.recomputation import recomputed
+from jobs.checking.recomputation import recompute
 from jobs.core.fold.state import Key
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
@@ -38,7 +38,7 @@ def defined(plan: Plan, live: list[Any]) -> dict[Key, Row]:
         assert each.argument is not None
         kind = plan.arguments[each.argument].type
         values = histories.multisets(plan, each.argument, live)
-        columns.append([recomputed(each, kind, values.get(key, [])) for key in groups])
+        columns.append([recompute(each, kind, values.get(key, [])) for key in groups])
     return dict(zip(groups, zip(*columns, strict=True), strict=True))
 
 
@@ -100,7 +100,7 @@ CLOSE = ("STDDEV", "VAR", "MEDIAN", "PERCENTILE_CONT")
 
 
 def check_duckdb(type_name: str, seeds: range) -> None:
-    """All histories of a type in one question."""
+    """Compare all histories of a type with DuckDB, in one query."""
     sql_type = SqlType.parse(type_name)
     calls = [call for call in histories.calls_of(sql_type) if call in DUCKDB]
     seen: list[tuple[list[str], Plan, dict[Key, Row]]] = []

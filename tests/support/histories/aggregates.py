@@ -1,10 +1,10 @@
-"""Random histories for the aggregates, and two judges that know nothing of the fold.
+"""Random histories for the aggregates, and two checks that share no code with the fold.
 
-    seed ──► rows that come, change and go, in bundles ──► Tally ──► results after every bundle
+    seed ──► inserts, updates, deletes, in bundles ──► MemoryFold ──► results after every bundle
                      └─► live rows ──► jobs.checking.recomputation, or DuckDB ──► the same results
 
-A history is of one type of value; its query has some of the calls of that type, so that each call
-is seen alone and in any company, sharing multisets or not.
+A history has values of one type; its query has some of the calls for that type. So each call is
+tested alone and with others, with shared multisets and without.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.fold.in_memory import Bundle, Tally
+from jobs.core.fold.in_memory import Bundle, MemoryFold
 from jobs.core.fold.state import Key, rank
 from jobs.core.plan.tree import Case, Column, Composite, Expression, Plan
 from jobs.core.sql.select import parse_query
@@ -111,7 +111,7 @@ def plan_of(sql_type: SqlType, calls: Sequence[str]) -> Plan:
 
 
 def value_of(expression: Expression, row: dict[str, Value]) -> Value:
-    """What an argument is in a row: a column, a ROW of columns, or one of them under a FILTER."""
+    """Return an argument's value in a row: a column or a ROW of columns, perhaps with a FILTER."""
     if isinstance(expression, Column):
         return row[expression.name]
     if isinstance(expression, Composite):
@@ -135,14 +135,14 @@ def projection_of(plan: Plan) -> Callable[[Row], tuple[Key, Row]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a consumer has after a bundle, and the rows (k, v, o, f) that are live then."""
+    """A consumer's table after a bundle, and the rows (k, v, o, f) that are live then."""
 
     table: dict[Key, Row]
     live: list[tuple[Value, ...]]
 
 
 def run(plan: Plan, pool: Sequence[Value], rng: random.Random, bundles: int) -> Iterator[Seen]:
-    tally = Tally(plan, projection_of(plan))
+    memory_fold = MemoryFold(plan, projection_of(plan))
     table: dict[Key, Row] = {}
     live: dict[int, tuple[Value, ...]] = {}
     used = ["kvof".index(column.name) for column in plan.used]
@@ -154,7 +154,7 @@ def run(plan: Plan, pool: Sequence[Value], rng: random.Random, bundles: int) -> 
             projected = [(weight, tuple(row[at] for at in used)) for weight, row in changes]
             bundle.add(0, offset, projected)
             offset += 1
-        folded = tally.fold(bundle.ranges())
+        folded = memory_fold.fold(bundle.consolidate())
         assert folded.counters.unmatched_retractions == 0
         table = fold_changelog(dict(table), folded.changelog)
         yield Seen(table, list(live.values()))
@@ -163,7 +163,7 @@ def run(plan: Plan, pool: Sequence[Value], rng: random.Random, bundles: int) -> 
 def _change(
     live: dict[int, tuple[Value, ...]], pool: Sequence[Value], rng: random.Random, number: int
 ) -> list[tuple[int, tuple[Value, ...]]]:
-    """A row that comes, changes (its group too), or goes."""
+    """Insert, update (perhaps with another group) or delete a row."""
 
     def row() -> tuple[Value, ...]:
         truth = rng.choice((True, False, None))
@@ -184,7 +184,7 @@ def _change(
 def multisets(
     plan: Plan, argument: int, live: Iterable[tuple[Value, ...]]
 ) -> dict[Key, list[tuple[Value, int]]]:
-    """Of each group the values of an argument that are there, and how often."""
+    """Return each group's values of an argument, with their multiplicities."""
     expression = plan.arguments[argument].expression
     found: dict[Key, dict[Any, tuple[Value, int]]] = defaultdict(dict)
     for row in live:

@@ -1,4 +1,4 @@
-"""Change scripts: changes written as changes, and what must come out, in tests/vectors/*.changes.
+"""Change scripts: changes and their expected changelog, in tests/vectors/*.changes.
 
     # Why this must be so.
     query
@@ -10,14 +10,14 @@
     -D b 1 @2                                         word @N is the partition, 0 otherwise
     ----
     +I a 5                                            the changelog of the bundle
-    dropped 1                                         what the counters say beyond it
+    dropped 1                                         expected counters
 
-`query ttl=1h` sets the state's TTL, `emit_expired=false` lets groups expire without a word; between
-bundles `clock 500` lets so many milliseconds pass. With `query clock=event` bundles are epochs
-whose results are withheld until `release`. Both are followed by what must come out.
+`query ttl=1h` sets the state's TTL. `emit_expired=false` lets groups expire silently. Between
+bundles, `clock 500` lets 500 ms pass. With `query clock=event`, bundles are epochs whose results
+are withheld until `release`. The expected changelog follows both.
 
-The same scripts are for every way of running a job: the core, a simulation, Spark with a broker.
-Only the order of different keys is free: compare `per_key`.
+Core, simulation and Spark with a broker all run the same scripts. Only the order of different keys
+may differ: compare `per_key`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class ScriptedChange:
 
 @dataclass(slots=True)
 class ScriptedBundle:
-    """Changes that end up in one bundle, and the lines that they must give."""
+    """The changes of one bundle, and the expected lines."""
 
     changes: list[ScriptedChange]
     expected: list[str]
     lines: tuple[int, int]  # where the expected lines stand in the file
-    clock_ms: int = 0  # without changes: so much time passes
-    release: bool = False  # without changes: what was withheld is due
+    clock_ms: int = 0  # without changes: time that passes
+    release: bool = False  # without changes: withheld results are due
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Script:
         return records
 
     def rewrite(self, outcomes: Sequence[Sequence[str]]) -> None:
-        """Put what came out where it was expected."""
+        """Replace the expected lines by the actual ones."""
         lines = self.path.read_text(encoding="utf-8").splitlines()
         for bundle, outcome in reversed(list(zip(self.bundles, outcomes, strict=True))):
             start, end = bundle.lines
@@ -151,7 +151,7 @@ def shown(op: str, values: Iterable[Any]) -> str:
 
 
 def per_key(lines: Iterable[str], key_columns: int) -> dict[tuple[str, ...], list[str]]:
-    """Lines by the key that their first values are, those of one key in their order."""
+    """Group lines by their key, which is their first values; keep the order of each key."""
     by_key: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         op, *words = _WORDS.findall(line)

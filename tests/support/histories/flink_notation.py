@@ -15,7 +15,7 @@ def rows(outputs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def per_key(lines: Iterable[str], key_columns: int) -> dict[tuple[str, ...], list[str]]:
-    """Lines by the key that their first columns are. (The vectors have no commas in keys.)"""
+    """Group lines by their key, which is their first columns; keys have no commas."""
     by_key: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         key = tuple(line[3:-1].split(", ")[:key_columns])
@@ -24,7 +24,7 @@ def per_key(lines: Iterable[str], key_columns: int) -> dict[tuple[str, ...], lis
 
 
 def table(lines: Iterable[str], key_columns: int) -> dict[tuple[str, ...], str]:
-    """What a consumer has in the end: the last row of each key that is still there."""
+    """Return a consumer's table at the end: the last row of each live key."""
     last = {key: own[-1] for key, own in per_key(lines, key_columns).items()}
     return {key: line[3:-1] for key, line in last.items() if line[:2] in ("+I", "+U")}
 

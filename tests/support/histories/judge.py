@@ -91,7 +91,7 @@ class Judge:
         self.rows += [(run, bundle, *row) for row in live]
 
     def decide(self, connection: duckdb.DuckDBPyConnection) -> int:
-        """Compare; returns how many bundles were looked at."""
+        """Compare all results; return the number of compared bundles."""
         _, group, results, *having = QUERIES[self.query]
         key_columns = len(PLANS[self.query].group)
         columns = list(zip(*self.rows, strict=True))

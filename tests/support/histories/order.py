@@ -9,7 +9,7 @@ from jobs.core.values.change import Value
 
 
 def sql_rank(value: Value) -> tuple[int, Any]:
-    """The order that the keys must have, said in Python."""
+    """Return a sort key with the order that encoded keys must have."""
     if value is None:
         return (0, 0)
     if isinstance(value, tuple):

@@ -1,12 +1,12 @@
-"""Random histories of a product table, as canal sends them, with what they mean.
+"""Random histories of a product table as canal messages, with their rows.
 
     seed ──► inserts, updates that move groups, deletes, NULLs, several rows a message, noise
                  ├─► canal-json bytes in four partitions
                  └─► the signed rows of each message, and so the live rows after any prefix
 
 A row's partition follows from its id, so a partition's messages are in the order of their rows.
-Small domains on purpose: rows must repeat and cancel, or nothing is tested. The same seed gives
-the same history on every machine.
+Domains are small, so that rows repeat and cancel. The same seed gives the same history on every
+machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Outcome = Literal["changes", "rejected", "skipped", "filtered"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record: its bytes, what becomes of it, and the signed rows that it carries."""
+    """One record: its bytes, its outcome, and its signed rows."""
 
     partition: int
     value: bytes | None
@@ -65,7 +65,7 @@ class History:
     messages: list[Message] = field(default_factory=list)  # in the order of their writing
 
     def cut(self, seed: int, mean: float) -> list[list[Message]]:
-        """The messages in bundles of about `mean`; partitions are read at their own pace."""
+        """Cut the messages into bundles of about `mean`; each partition has its own pace."""
         rng = random.Random(f"cut {self.seed} {seed}")
         queues = [
             [message for message in self.messages if message.partition == partition]
@@ -83,7 +83,7 @@ class History:
 
 
 def live_rows(live: dict[int, Row], messages: Iterable[Message]) -> dict[int, Row]:
-    """`live` (by id) after some more messages; changed in place."""
+    """Apply messages to `live` (rows by id), in place, and return it."""
     for message in messages:
         for weight, row in message.changes:
             key = row[ID]
@@ -97,12 +97,12 @@ def live_rows(live: dict[int, Row], messages: Iterable[Message]) -> dict[int, Ro
 
 
 def history(seed: int, messages: int) -> History:
-    """A history of so many messages, noise included."""
+    """Return a history with this number of messages, including noise."""
     return History(seed, list(islice(endless(seed), messages)))
 
 
 def endless(seed: int) -> Iterator[Message]:
-    """The same history, for as long as anybody asks."""
+    """Yield the same history without end."""
     source = _Source(random.Random(f"history {seed}"))
     for number in count():
         yield source.message(number)
@@ -156,8 +156,7 @@ class _Source:
         return (key, *(self.rng.choice(_DOMAINS[place]) for place in range(1, len(COLUMNS))))
 
     def _changed(self, before: Row) -> tuple[Row, dict[str, object]]:
-        """A row after an update, and the columns that `old` names: those that changed, and now
-        and then one that did not."""
+        """Return an updated row and its `old`: changed columns, sometimes also unchanged ones."""
         after = list(before)
         for place in self.rng.sample(range(1, len(COLUMNS)), self.rng.randint(1, 3)):
             after[place] = self.rng.choice(_DOMAINS[place])
@@ -170,7 +169,7 @@ class _Source:
         return tuple(after), named
 
     def _noise(self, partition: int, number: int) -> Message:
-        """A message that changes nothing: malformed, or none of ours, or without rows."""
+        """Return a message without effect: malformed, of another table, or without rows."""
         good = [self._fresh(partition) for _ in range(2)]
         outcome, value = self.rng.choice(list(_noises(good, _FIRST_ES + number)))
         return Message(partition, value, outcome)
@@ -202,7 +201,7 @@ def _noises(good: list[Row], es: int) -> Iterator[tuple[Outcome, bytes | None]]:
 
 
 def canal(kind: str, data: list[Row], old: list[dict[str, object]] | None, *, es: int) -> bytes:
-    """A message as canal writes it: values are text or null."""
+    """Return a message as canal writes it: values are text or null."""
     rows = [{name: text(place, row[place]) for place, name in enumerate(COLUMNS)} for row in data]
     message = {
         "data": rows,

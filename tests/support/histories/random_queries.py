@@ -190,7 +190,7 @@ def aggregate(random: Random) -> str:
 
 
 def query(random: Random) -> str:
-    """A query whose GROUP BY, aggregates, FILTERs and WHERE are random."""
+    """Return a query with random GROUP BY, aggregates, FILTERs and WHERE."""
     keys = [expression(random, 1) for _ in range(random.randint(0, 2))]
     keys = [f"COALESCE({key}, NULL)" if key.lstrip("-").isdigit() else key for key in keys]
     items = [f"{key} AS k{index}" for index, key in enumerate(keys) if random.random() < 0.8]

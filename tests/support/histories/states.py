@@ -1,4 +1,4 @@
-"""Random histories of a State, and a state too simple to be wrong."""
+"""Random histories of a State, and a state simple enough to be correct."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from jobs.core.aggregates.present_values import PresentValues
 from jobs.core.fold.state import (
-    SHOWN,
-    UNSHOWN,
-    WITHHELD,
     Counts,
     Group,
     GroupTimer,
     Key,
     State,
     Upserts,
-    gathered,
+    gather_multisets,
 )
 from jobs.core.fold.timers import Clock
+from jobs.core.fold.visibility import Visibility
 from jobs.core.values.change import Value
 from schemas.types.sql_types import BINARY, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal, row_of
 from tests.support.histories.order import sql_rank
@@ -68,7 +66,9 @@ CELLS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     st.binary(max_size=5),
 )
-HELD = st.sampled_from([SHOWN, SHOWN, WITHHELD, UNSHOWN])
+VISIBILITIES = st.sampled_from(
+    [Visibility.SHOWN, Visibility.SHOWN, Visibility.WITHHELD, Visibility.UNSHOWN]
+)
 TIMES = st.integers(-5, 5) | st.sampled_from([-(2**63), 2**63 - 1, 1_551_169_050_000])
 NAMESPACES = st.sampled_from(["ttl", "emit", "a window: 0 to 10"])
 MULTIPLICITIES = st.integers(-2, 3) | st.sampled_from([127, 128, -(2**40), 2**62])
@@ -76,7 +76,7 @@ MULTIPLICITIES = st.integers(-2, 3) | st.sampled_from([127, 128, -(2**40), 2**62
 
 @dataclass(frozen=True)
 class History:
-    """Epochs of upserts, and overlays to ask for extremes with."""
+    """Epochs of upserts, and overlays for queries of extremes."""
 
     group_types: tuple[SqlType, ...]
     epochs: list[Upserts]
@@ -92,7 +92,7 @@ def histories(draw: st.DrawFn) -> History:
     group_types = draw(st.sampled_from(GROUP_TYPES))
     keys = st.tuples(*map(pool, group_types))
     cells = st.lists(CELLS, max_size=4).map(tuple)
-    groups = st.tuples(keys, st.none() | st.builds(Group, cells, cells, HELD, TIMES, TIMES))
+    groups = st.tuples(keys, st.none() | st.builds(Group, cells, cells, VISIBILITIES, TIMES, TIMES))
     timer = st.builds(GroupTimer, st.sampled_from(Clock), TIMES, NAMESPACES, keys)
     arguments = st.integers(0, len(ARGUMENT_TYPES) - 1)
     entries = arguments.flatmap(
@@ -108,7 +108,7 @@ def histories(draw: st.DrawFn) -> History:
     upserts = st.builds(
         Upserts,
         st.lists(groups, max_size=6),
-        st.lists(entries, min_size=5, max_size=30).map(gathered),
+        st.lists(entries, min_size=5, max_size=30).map(gather_multisets),
         st.lists(st.tuples(timer, st.booleans()), max_size=8),
     )
     epochs = draw(st.lists(upserts, min_size=1, max_size=4))
@@ -116,7 +116,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 class NaiveState:
-    """Everything in flat dicts under ranks; order and extremes by sorting all there is."""
+    """Flat dicts by rank; order and extremes come from sorting everything."""
 
     def __init__(self) -> None:
         self.group_of: dict[tuple[Any, ...], Group] = {}
@@ -130,7 +130,7 @@ class NaiveState:
             self.held.pop(ranks(key), None)
             if group is not None:
                 self.group_of[ranks(key)] = group
-                if group.held:
+                if group.visibility:
                     self.held[ranks(key)] = key
         for timer, is_set in upserts.timers:
             place = timer_rank(timer)
@@ -190,7 +190,7 @@ def timer_rank(timer: GroupTimer) -> tuple[Any, ...]:
 
 
 def require_equal(state: State, naive: NaiveState, history: History) -> None:
-    """Ask both states everything that the history could make differ."""
+    """Compare all answers of both states that the history may change."""
     keys = [key for epoch in history.epochs for key, _ in epoch.groups]
     keys += [key for epoch in history.epochs for _, key, _ in epoch.multisets]
     assert state.groups(keys) == naive.groups(keys)
@@ -224,7 +224,7 @@ def require_equal_present(
 
 
 def require_present(found: PresentValues[Any], wanted: list[tuple[Value, int]]) -> None:
-    """All questions that aggregates ask of present values."""
+    """Check all operations that aggregates use on present values."""
     least, greatest = (wanted[0][0], wanted[-1][0]) if wanted else (None, None)
     for answer, right in (
         (found.first(), least),
@@ -242,7 +242,7 @@ def require_present(found: PresentValues[Any], wanted: list[tuple[Value, int]]) 
 def require_ranks(
     found: PresentValues[Any], wanted: list[tuple[Value, int]], distinct: bool
 ) -> None:
-    """Where a value begins, where it ends, and what is behind each."""
+    """Check the first and last rank of each value, and the value after it."""
     count = sum(times for _, times in wanted)
     before = 0
     for at, (value, times) in enumerate(wanted):

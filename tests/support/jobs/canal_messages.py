@@ -9,7 +9,7 @@ Rows = list[dict[str, Any]]
 
 
 def message(kind: str, rows: Rows, old: Rows | None = None, **fields: Any) -> bytes:
-    """A message as canal writes it."""
+    """Return a message as canal writes it."""
     head = {"database": "shop", "table": "product", "isDdl": False, "es": 1_000, "ts": 1_001}
     return json.dumps({**head, "type": kind, "data": rows, "old": old, **fields}).encode()
 

@@ -29,14 +29,17 @@ from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import render
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.ranges import ranges_between
-from jobs.edge.kafka.source import first_offsets, topic_identities
+from jobs.edge.kafka.source import find_topics, first_offsets
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
-from jobs.edge.table.delta_epochs import EpochTable, epoch_rows, live_files, opened
-from jobs.edge.table.epoch_files import CHANGELOG, LATE, QUARANTINE, TableLayout, now_ms
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.pipeline import Pipeline
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
+from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
@@ -77,7 +80,7 @@ class EpochsByHand:
 
     @property
     def cache(self) -> Path:
-        return hot_state_of(self.place, opened(self.root))
+        return hot_state_of(self.place, open_table(self.root))
 
     # --- running ------------------------------------------------------------------------------
 
@@ -92,7 +95,7 @@ class EpochsByHand:
         self.pipeline = Pipeline(
             self.spec, self.plan, table, newest,
             spark=self.spark, connection={"bootstrap.servers": self.brokers},
-            cache=self.cache, cores=2, committed=lambda _row, _files: None,
+            cache=self.cache, cores=2, on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest),
         )  # fmt: skip
         return self.pipeline
@@ -107,7 +110,7 @@ class EpochsByHand:
                 committed_at=now_ms() * 1_000,
                 plan=self.plan.fingerprint,
                 offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
-                topics=topic_identities(admin, self.spec.source.topics),
+                topics=find_topics(admin, self.spec.source.topics),
                 counters={"groups": 0},
             )
         EpochTable.create(self.root, self.layout).commit_epoch(start, ())
@@ -142,13 +145,13 @@ class EpochsByHand:
 
     def release(self) -> EpochRow:
         """End the bundle of the event clock, wherever its boundary is."""
-        self.pipeline.agenda._ending = True
+        self.pipeline.due_work._ending = True
         return self.time_epoch()
 
     # --- looking ------------------------------------------------------------------------------
 
     def epochs(self) -> list[EpochRow]:
-        return epoch_rows(self.root, opened(self.root))
+        return epoch_rows(self.root, live_files(open_table(self.root)))
 
     def changelog(self, epoch: int | None = None) -> list[tuple[Op, Key, Row]]:
         """The changelog in the table, in its order; values as retally holds them in memory."""
@@ -201,7 +204,7 @@ class EpochsByHand:
         assert len(self.quarantine()) == quarantined
 
     def _tables(self, part: str) -> list[pa.Table]:
-        files = [file.path for file in live_files(opened(self.root)) if file.part == part]
+        files = [file.path for file in live_files(open_table(self.root)) if file.part == part]
         return [pq.ParquetFile(self.root / name).read() for name in files]
 
     def _output(self, key: Key, row: Row) -> Sequence[object]:
@@ -220,7 +223,7 @@ class ClockByHand(JobClock):
     def __init__(self, job: EpochsByHand, newest: EpochRow) -> None:
         self._job = job
         partitions = {topic: newest.topics[topic].partitions for topic in job.spec.source.topics}
-        super().__init__(job.spec, partitions, newest, log_ends=job.ends)
+        super().__init__(job.spec, partitions, newest, read_log_ends=job.ends)
 
     @property
     def now(self) -> int:

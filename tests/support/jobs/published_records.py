@@ -1,4 +1,4 @@
-"""The published changelog of a test's job, read and judged."""
+"""Check the published changelog of a test's job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ def place(change: dict[str, Any]) -> tuple[int, int]:
 
 
 def must_be_in_order(records: list[Any]) -> None:
-    """Per key: one partition, epochs and seqs grow, -U directly before its +U, and each
-    retraction repeats the last row."""
+    """Check each key: one partition, growing epochs and seqs, retractions of the last row."""
     last: dict[str, Any] = {}
     home: dict[str, int] = {}
     before: tuple[int, int] = (-1, -1)

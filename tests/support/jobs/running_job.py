@@ -1,4 +1,4 @@
-"""A job as users run it, for tests: a process, its exit code, and what it left behind."""
+"""A job as users run it: a process, its exit code, and its files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from jobs.core.fold.program import Program
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.table.delta_epochs import epoch_rows, live_files, opened
 from jobs.edge.table.epoch_files import TableLayout
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import live_files, open_table
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType
 from tests.support.topics import committed_records
@@ -68,7 +69,7 @@ class RunningJob:
     def start(
         self, failpoints: str = "", *, caught_up: bool = True, under: Sequence[str] = ()
     ) -> subprocess.Popen[str]:
-        """The job as a process; `under` another one, such as a tracer, which takes its command."""
+        """Start the job as a process; `under` is a command prefix, such as a tracer."""
         environment = {
             **os.environ,
             "RETALLY_FAILPOINTS": failpoints,
@@ -84,32 +85,32 @@ class RunningJob:
         )
 
     def run(self, failpoints: str = "") -> tuple[int, str]:
-        """To the end; the exit code (negative: the signal that killed it) and what it said."""
+        """Run to the end; return the exit code (negative: the signal that killed it) and output."""
         process = self.start(failpoints)
-        said, _ = process.communicate(timeout=RUN_SECONDS_MAX)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
+        return process.returncode, output
 
     def must_run(self) -> None:
-        """To the end, in the warm driver: for what a run does, not for what its process does."""
+        """Run to the end in the warm driver, to test the effects of a run."""
         ran = self._ran(*self._run_words(caught_up=True))
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
     def must_run_by_itself(self) -> None:
-        """To the end, in a process of its own, as after a crash."""
-        code, said = self.run()
-        assert code == 0, said
+        """Run to the end in its own process, as after a crash."""
+        code, output = self.run()
+        assert code == 0, output
 
     def must_die_at(self, failpoint: str, action: str) -> None:
-        """Killed by the failpoint, and by nothing else: a fault that did not fire is a failure."""
-        code, said = self.run(f"{failpoint}={action}")
-        assert code == -signal.SIGKILL, said
-        assert self.fired(failpoint), said
+        """Run until the failpoint kills it; fail if the failpoint did not fire."""
+        code, output = self.run(f"{failpoint}={action}")
+        assert code == -signal.SIGKILL, output
+        assert self.fired(failpoint), output
 
     def fired(self, failpoint: str) -> bool:
         return any(self.marks.glob(f"{failpoint}-*"))
 
     def ask(self, *words: str) -> list[dict[str, Any]]:
-        """A command about this job; its JSON lines."""
+        """Run a command about this job; return its JSON lines."""
         done = self._ran(*words, "--data", str(self.data), "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -135,13 +136,13 @@ class RunningJob:
         return TableLayout(Program(self.plan))
 
     def epochs(self) -> list[EpochRow]:
-        return epoch_rows(self.table, opened(self.table))
+        return epoch_rows(self.table, live_files(open_table(self.table)))
 
     def part(self, part: str) -> list[dict[str, Any]]:
-        """All rows of a part of the table, as Parquet has them."""
+        """Return all rows of a part of the table, as in Parquet."""
         import pyarrow.parquet as pq
 
-        names = [file.path for file in live_files(opened(self.table)) if file.part == part]
+        names = [file.path for file in live_files(open_table(self.table)) if file.part == part]
         return [row for name in names for row in pq.read_table(self.table / name).to_pylist()]
 
 
@@ -151,7 +152,7 @@ def create_topic(brokers: str, topic: str, partitions: int) -> None:
 
 
 def produce(brokers: str, topic: str, messages: Iterable[tuple[int, bytes | None]]) -> None:
-    """Write messages, each to its partition, and wait until they are there."""
+    """Write messages, each to its partition, and wait for their acknowledgements."""
     producer = producer_for(brokers)
     for partition, value in messages:
         producer.produce(topic, value, partition=partition)
@@ -160,14 +161,14 @@ def produce(brokers: str, topic: str, messages: Iterable[tuple[int, bytes | None
 
 @lru_cache(maxsize=1)
 def producer_for(brokers: str) -> Producer:
-    """Kept from test to test: a new one takes half a second until it has its id."""
-    # Idempotent, for otherwise a batch that is sent again comes behind the next ones.
+    """Return a producer shared by all tests: a new one needs half a second to get its id."""
+    # Idempotent: otherwise a batch that is sent again could follow later ones.
     settings = {"bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True}
     return Producer({**settings, "log_level": 0})  # a broker may end before the producer
 
 
 def consumed(brokers: str, topic: str) -> list[Mapping[str, Any]]:
-    """What a read_committed consumer sees of a changelog-json topic, partition by partition."""
+    """Return the committed records of a changelog-json topic, partition by partition."""
     return [
         {
             "partition": record.partition,

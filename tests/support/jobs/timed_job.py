@@ -44,19 +44,19 @@ def running(job: RunningJob) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=WAIT_SECONDS)
-        assert process.returncode in (0, -signal.SIGKILL), said
+        output, _ = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode in (0, -signal.SIGKILL), output
 
 
 def await_row(
     job: RunningJob, process: subprocess.Popen[str], seen: Callable[[EpochRow], bool]
 ) -> EpochRow:
-    """The first epoch row of which it is true."""
+    """Wait for the first epoch row for which `seen` is true, and return it."""
     end = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
-            said, _ = process.communicate()
-            pytest.fail(f"the job ended: {said}")
+            output, _ = process.communicate()
+            pytest.fail(f"the job ended: {output}")
         if (job.table / "_delta_log").exists():
             for row in job.epochs():
                 if seen(row):

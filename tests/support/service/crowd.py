@@ -33,8 +33,8 @@ class Port:
         connection.settimeout(10)
         return connection
 
-    def told(self, sent: bytes) -> bytes:
-        """What comes back until the other end closes, or says no more."""
+    def exchange(self, sent: bytes) -> bytes:
+        """Send bytes, and return the response until the connection closes or is silent."""
         with self.connected() as connection:
             connection.settimeout(2)
             found = b""
@@ -48,19 +48,19 @@ class Port:
 
     @contextmanager
     def many(self, count: int, first: bytes) -> Iterator[list[socket.socket]]:
-        """So many connections, each with these first bytes sent."""
+        """Open connections, and send these first bytes on each."""
         with ExitStack() as stack:
             made = []
             for _ in range(count):
                 connection = stack.enter_context(self.connected())
-                with suppress(ConnectionError):  # closed already: those that wait longest are
+                with suppress(ConnectionError):  # the service closes those that wait longest
                     connection.sendall(first)
                 made.append(connection)
             yield made
 
 
 def answered(served: Served) -> float:
-    """How long somebody else waits for an answer."""
+    """Return the seconds that another client waits for two responses."""
     began = time.monotonic()
     with served.client() as client:
         assert client.get("/healthz").status_code == 200
@@ -69,7 +69,7 @@ def answered(served: Served) -> float:
 
 
 def crowd(served: Served, count: int, tally: FaultTally) -> None:
-    """Connections that say nothing, half a head, half a body, or one word and then nothing."""
+    """Open idle connections: silent, after half a head, half a body, or a whole request."""
     port, before = Port(served), Port(served).process.memory_info().rss
     beginnings = {
         "silent": b"",

@@ -21,7 +21,7 @@ class Event:
 
 
 def events(lines: Iterator[str]) -> Iterator[Event]:
-    """Server-sent events as the standard has them parsed."""
+    """Parse server-sent events as the standard describes."""
     kind, identity, data = "message", None, ""
     for line in lines:
         name, _, value = line.partition(":")
@@ -49,7 +49,7 @@ def following(served: Served, headers: dict[str, str] | None = None, **params: A
 
 
 def folded(taken: list[Event], rows: dict[Any, Any] | None = None) -> dict[Any, tuple[int, int]]:
-    """The changes applied one by one, each of them checked against what was there."""
+    """Apply changes one by one, each checked against the current row."""
     found = {} if rows is None else dict(rows)
     for event in taken:
         if event.kind != "change":

@@ -1,4 +1,4 @@
-"""What jobs answer, without the moments in it."""
+"""Published messages of jobs, without their timestamps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 
 
 def without_moments(messages: list[tuple[int, bytes]]) -> list[tuple[int, object]]:
-    """Without the moments at which they were made."""
+    """Return messages without the fields `es` and `ts`, which differ between runs."""
     found: list[tuple[int, object]] = []
     for partition, value in messages:
         try:
-            told = json.loads(value)
+            message = json.loads(value)
         except ValueError:
             found.append((partition, value[:40]))
             continue
-        found.append((partition, {k: v for k, v in told.items() if k not in ("es", "ts")}))
+        found.append((partition, {k: v for k, v in message.items() if k not in ("es", "ts")}))
     return found

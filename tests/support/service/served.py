@@ -1,4 +1,4 @@
-"""What the tests of the service share: the service as a process of its own, and a client of it."""
+"""The service as a process, and clients of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import httpx
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 START_SECONDS_MAX = 30
-# Nobody listens there: a job that is started waits for its broker, and holds its lock meanwhile.
+# No broker listens there: a started job waits for its broker, and holds its lock.
 NO_BROKER = "127.0.0.1:9"
 SPEC = """\
 source: {topic: t}
@@ -29,8 +29,10 @@ state: {buckets: 4}
 
 
 def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `look` gives once it is true; the last it gave is in the failure. Looks become rarer,
-    for what is waited for needs the processor too."""
+    """Call `look` until its result is true, and return it; fail with its last result.
+
+    Pauses grow, because the awaited work needs the processor too.
+    """
     deadline = time.monotonic() + seconds
     pause = 0.02
     while True:
@@ -62,7 +64,7 @@ class Served:
         files_max: int | None = None,
         errors: IO[bytes] | None = None,
     ) -> Served:
-        """With at most `files_max` open files, and its log in `errors`."""
+        """Start a service with at most `files_max` open files; `errors` gets its log."""
         bounded = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', ""]
         command = [*bounded, sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
         process = subprocess.Popen(
@@ -98,7 +100,7 @@ class Served:
 
 
 def end_jobs(data: Path) -> None:
-    """Whatever the register says is running; by its number, each a session of its own."""
+    """Kill all processes that the register has; each job is its own process group."""
     register = data / "service" / "register.sqlite"
     if not register.exists():
         return

@@ -1,4 +1,4 @@
-"""Jobs whose tables the tests write themselves, epoch by epoch; the service reads them."""
+"""Jobs whose tables a test writes itself, epoch by epoch, for the service to read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WatchedTable:
         return len(self.table.history) - 1
 
     def live(self, epoch: int = -1) -> dict[Any, tuple[int, int]]:
-        """Group -> total and top, as the table's writer knows them."""
+        """Return total and top by group, as written."""
         history = self.table.history[epoch]
         return {key[0]: (sum(values), max(values)) for key, values in history.items()}
 
@@ -42,7 +42,7 @@ class WatchedTable:
         return self.newest
 
     def seen(self) -> None:
-        """Until the service has seen all that is written."""
+        """Wait until the service has read all epochs."""
         eventually(lambda: self.served.job("items")["epoch"] == self.newest)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from textwrap import wrap
+from typing import Any, TypedDict
 
-from jobs.core.aggregates import FUNCTIONS, Distinction, Function, Reading
+from jobs.core.aggregates import FUNCTIONS, Distinction, Function, ReadCost
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.sql.aggregate_calls import BY_ARRIVAL, REFUSED
 from jobs.core.values.change import Row
@@ -22,28 +23,38 @@ ROWS: tuple[Row, ...] = (
     ("cow", None, 4, None),
     ("bee", 8, 5, True),
 )
+_COLUMNS_MAX = 100
+
+
+class _Words(TypedDict):
+    break_long_words: bool
+    break_on_hyphens: bool
+
+
+_WHOLE_WORDS: _Words = {"break_long_words": False, "break_on_hyphens": False}
 _SHOWN_TYPES = (INT, DOUBLE, decimal(10, 2), STRING, BOOLEAN, DATE)
 
 _HEAD = """\
 ## Aggregates
 
-Every aggregate is exact after every insert, update and delete, and the same however the stream was
-cut into bundles. Those of one argument share what is remembered of it: numbers (cells), and where
-it says so the multiset of its values, each with the number of times it is there.
+Every aggregate is exact after every insert, update and delete, however the stream was cut into
+bundles. Aggregates of one argument share its state: numbers (cells), and, where *Cost* says so, the
+multiset of its values with their counts.
 
-- `AGG(x) FILTER (WHERE c)` takes the rows for which `c` is true, with every aggregate.
-- `AGG(DISTINCT x)` takes each value once, where it says so. The cells of distinct values move when
-  a value comes or goes, so that reading them costs nothing.
-- NULL is left out, but by `COUNT(*)` and `ARRAY_AGG`. Without values a result is NULL, of COUNT 0.
-- A value that was taken away more often than it was given counts for nothing until it is there.
-- `ORDER BY` inside takes `ASC`, `DESC`, `NULLS FIRST` and `NULLS LAST`; NULL is the least, as in
-  Flink. Rows that are equal in it come in the order of their values, in its last direction.
-  `WITHIN GROUP (ORDER BY ...)` behind the call says the same.
+- `AGG(x) FILTER (WHERE c)` uses the rows for which `c` is true. Every aggregate has it.
+- `AGG(DISTINCT x)` counts each value once. Its cells change when a value appears or disappears, so
+  a result reads no values.
+- Aggregates ignore NULL, except `COUNT(*)` and `ARRAY_AGG`. Without values the result is NULL (0
+  for COUNT).
+- A value that left more often than it came counts for nothing until it comes again.
+- `ORDER BY` inside a call has `ASC`, `DESC`, `NULLS FIRST` and `NULLS LAST`; NULL is the least, as
+  in Flink. Equal rows are ordered by their values, in its last direction.
+  `WITHIN GROUP (ORDER BY ...)` after the call means the same.
 
-An ARRAY is a list in the job's table and in JSON; in the format `canal-json`, where every value is
-text, it is the text of that JSON.
+An ARRAY is a list in the job's table and in JSON. In the format `canal-json` every value is text,
+so it is the text of that JSON.
 
-The examples are over these rows, without GROUP BY:
+The examples use these rows, without GROUP BY:
 
 """
 
@@ -53,8 +64,11 @@ def aggregates_section() -> str:
     lines += _table([list(COLUMNS), *([_json(value) for value in row] for row in ROWS)])
     for function in FUNCTIONS.values():
         lines += ["", *_section(function)]
-    lines += ["", "### Not possible", "", f"- {BY_ARRIVAL.format('FIRST_VALUE or LAST_VALUE')}."]
-    lines += [f"- {reason}. Try `{instead}`." for reason, instead in REFUSED.values()]
+    lines += ["", "### Not possible", ""]
+    problems = [f"{BY_ARRIVAL.format('FIRST_VALUE or LAST_VALUE')}."]
+    problems += [f"{reason}. Try `{instead}`." for reason, instead in REFUSED.values()]
+    for problem in problems:
+        lines += wrap(f"- {problem}", _COLUMNS_MAX, subsequent_indent="  ", **_WHOLE_WORDS)
     return "\n".join(lines) + "\n"
 
 
@@ -62,24 +76,24 @@ def _section(function: Function) -> Iterator[str]:
     yield f"### {function.name}"
     yield ""
     also = f" Also called {' and '.join(function.synonyms)}." if function.synonyms else ""
-    yield f"{function.about}{also}"
+    yield from wrap(f"{function.about}{also}", _COLUMNS_MAX, **_WHOLE_WORDS)
     yield ""
     yield f"- Result: {_results(function)}"
     yield f"- DISTINCT: {_DISTINCT[function.distinction]}"
     yield f"- Cost: {_cost(function)}"
-    yield f"- `{function.example}` is `{_json(function.gives)}`"
+    yield f"- `{function.example}` is `{_json(function.example_result)}`"
 
 
 _DISTINCT = {
-    Distinction.MATTERS: "takes each value once",
-    Distinction.SAME: "may be said, and changes nothing",
-    Distinction.REFUSED: "is refused",
+    Distinction.MATTERS: "counts each value once",
+    Distinction.SAME: "allowed, without effect",
+    Distinction.REFUSED: "refused",
 }
 
 
 def _cost(function: Function) -> str:
-    cost = function.reading.cost
-    if function.reading is Reading.CELLS and function.distinction is Distinction.MATTERS:
+    cost = function.read_cost.cost
+    if function.read_cost is ReadCost.CELLS and function.distinction is Distinction.MATTERS:
         cost += "; with DISTINCT also a multiset"
     return cost
 

@@ -86,13 +86,12 @@ EXAMPLES: dict[str, tuple[str, Json]] = {
 _HEAD = """\
 ## Functions
 
-They are possible wherever an expression is. Over aggregates, in `HAVING` and in
-`SUM(a) / COUNT(*)`, those marked *rows only* are not: they go inside the aggregate, or into
-GROUP BY.
+A function may be used wherever an expression may. Those marked *rows only* may not be used over
+aggregates (in `HAVING`, in `SUM(a) / COUNT(*)`): use them inside the aggregate, or in GROUP BY.
 
-NULL in, NULL out, but for COALESCE and CONCAT_WS. A row on which a function fails, where it *may
-fail* or where ABS or ROUND leaves the range of its type, goes to quarantine with the reason; over
-aggregates the result is NULL and counted.
+NULL gives NULL, except in COALESCE and CONCAT_WS. A function marked *may fail* can fail on a row,
+and so can ABS and ROUND beyond the range of their type. The row's message then goes to quarantine
+with the reason; over aggregates the result is NULL and counted.
 
 | function | takes | | example | gives |
 | --- | --- | --- | --- | --- |
@@ -104,17 +103,16 @@ def functions_section() -> str:
     for name in sorted(FUNCTIONS):
         signature = FUNCTIONS[name]
         also = sorted(known for known, meant in SYNONYMS.items() if meant == name)
-        said = name + (f" ({', '.join(also)})" if also else "")
-        takes = ", ".join(map(_family, signature.takes)) + (", ..." if signature.repeats else "")
+        title = name + (f" ({', '.join(also)})" if also else "")
+        takes = ", ".join(map(_family, signature.families)) + (", ..." if signature.repeats else "")
         over = name in OVER_AGGREGATES or name in ("COALESCE", "GROUPING")
-        notes = [*([] if over else ["rows only"]), *(["may fail"] if signature.fails else [])]
+        notes = [*([] if over else ["rows only"]), *(["may fail"] if signature.can_fail else [])]
         example, value = EXAMPLES[name]
         rows.append(
-            f"| {said} | {takes} | {', '.join(notes)} | `{example}` | `{json.dumps(value)}` |"
+            f"| {title} | {takes} | {', '.join(notes)} | `{example}` | `{json.dumps(value)}` |"
         )
     return _HEAD + "\n".join(rows) + "\n"
 
 
 def _family(family: str) -> str:
-    text = family.removesuffix(", written out")
-    return f"*{text}*" if family in CONSTANTS else text
+    return f"*{family}*" if family in CONSTANTS else family

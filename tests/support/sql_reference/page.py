@@ -1,5 +1,5 @@
-"""The page about SQL: docs/sql.md. What can be said by rule is here; aggregates and functions come
-from their tables, so that the page has each of them, with an example that a test runs."""
+"""The page about SQL, docs/sql.md. Rules are written here; aggregates and functions come from their
+tables, so that the page has each of them, with an example that a test runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _HEAD = f"""\
 
 <!-- Made by `pytest tests/core/sql/test_sql_reference.py --rewrite`. -->
 
-A job is one `SELECT` over one source. `retally plan SPEC` shows what becomes of it: types, state,
-generated code. What is not taken is refused with its line and column, the reason, and the nearest
-thing that is. A query has at most {QUERY_CHARACTERS_MAX:,} characters, and
-{EXPRESSION_NODES_MAX:,} parts.
+A job is one `SELECT` over one source. `retally plan SPEC` shows types, state and generated code.
+retally refuses everything else with line, column, reason, and the nearest supported form. A query
+has at most {QUERY_CHARACTERS_MAX:,} characters and {EXPRESSION_NODES_MAX:,} parts.
 
 ## A query
 
@@ -34,15 +33,14 @@ HAVING COUNT(*) > 1
 ```
 
 - Without `GROUP BY` there is one group. `SELECT DISTINCT a, b` is `GROUP BY a, b`.
-- A key that is not selected is part of the state all the same.
-- With `HAVING` a group enters the result with `+I` when it passes, and leaves it with `-D` when it
-  does not.
-- Expressions over aggregates are evaluated where groups are folded. One that fails on a group (a
-  division by zero) is NULL, counted as `misfits`, and right again when the group's values are;
-  `HAVING` takes NULL for no.
+- A key that is not selected is still part of the state.
+- With `HAVING` a group enters the result with `+I` and leaves it with `-D`.
+- If an expression over aggregates fails on a group (a division by zero), its result is NULL and
+  counted in `misfits`. It is right again once the group's values allow it. `HAVING` reads NULL as
+  false.
 
-Derived tables, nested too, without a `GROUP BY` of their own; a nested aggregate is a second job
-that reads the first one's changelog ([formats.md](formats.md)):
+Derived tables may be nested, without a `GROUP BY` of their own. For a nested aggregate use a second
+job that reads the first one's changelog ([formats.md](formats.md)):
 
 ```sql
 SELECT kind, SUM(v) AS total
@@ -50,9 +48,9 @@ FROM (SELECT LOWER(shop) AS kind, CAST(customer AS INT) AS v FROM orders WHERE p
 GROUP BY kind
 ```
 
-Grouping sets, beside other keys and windows too. A row counts in every set, at most
-{GROUPING_SETS_MAX} of them; equal sets count once. `GROUPING(a)` is 1 where the set is without `a`,
-`GROUPING_ID(a, b)` has a bit for each; the one over all keys is part of the key, as the hidden
+Grouping sets combine with other keys and with windows. A row counts in every set, at most
+{GROUPING_SETS_MAX}; equal sets count once. `GROUPING(a)` is 1 in a set without `a`, and
+`GROUPING_ID(a, b)` has a bit for each. The one over all keys is part of the key, as the hidden
 column `grouping_id` if it is not selected:
 
 ```sql
@@ -65,7 +63,8 @@ GROUP BY ROLLUP(shop, customer)
 SELECT shop, paid, COUNT(*) AS n FROM orders GROUP BY GROUPING SETS ((shop, paid), (shop), ())
 ```
 
-Windows ([job-spec.md](job-spec.md#windows)) are `TUMBLE`, `HOP` and `SESSION`, one in a query:
+Windows ([job-spec.md](job-spec.md#windows)) are `TUMBLE`, `HOP` and `SESSION`; a query has at most
+one:
 
 ```sql
 SELECT shop, window_start, window_end, SUM(amount) AS total
@@ -73,10 +72,13 @@ FROM orders
 GROUP BY shop, HOP(at, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)
 ```
 
-Not possible, and why: joins (a job reads one stream), `ORDER BY` and `LIMIT` of the result (it
-changes all the time: order where you read it, or see TOP_K), whatever gives another value each time
-(NOW, RAND, UUID), whatever may differ between two machines (SIN, COS) or take for ever on one row
-(regular expressions).
+| not possible | because |
+| --- | --- |
+| joins | a job reads one stream |
+| `ORDER BY`, `LIMIT` of the result | the result changes: order it where you read it, or use TOP_K |
+| NOW, RAND, UUID | a retraction would have another value than its row |
+| SIN, COS | results may differ between machines |
+| regular expressions | one row could take for ever |
 
 ## Expressions
 
@@ -89,9 +91,9 @@ changes all the time: order where you read it, or see TOP_K), whatever gives ano
 | types | CAST, TRY_CAST, `DATE '2026-01-31'`, `TIMESTAMP '2026-01-31 12:00:00'`, `X'00FF'` |
 | time | `t + INTERVAL '1' DAY`, `FLOOR(t TO HOUR)`, `EXTRACT(HOUR FROM t)` |
 
-A row on which one fails (a cast, a division by zero, an overflow, `SQRT(-1)`, a day beyond the year
-9999) sends its message to quarantine, with the reason. Formats of time are made of
-`yyyy MM dd HH mm ss S`; formats, paths, lengths and patterns are written out.
+If an expression fails on a row (a cast, a division by zero, an overflow, `SQRT(-1)`, a day beyond
+the year 9999), the row's message goes to quarantine with the reason. Formats of time consist of
+`yyyy MM dd HH mm ss S`. Formats, paths, lengths and patterns must be literals.
 
 """
 

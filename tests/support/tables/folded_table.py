@@ -1,8 +1,8 @@
-"""A job's table made by real folds, without Spark and without a broker.
+"""A job's table written by real folds, without Spark and without a broker.
 
     rows with weights ──► gather ──► fold over MemoryState ──► files of some tasks ──► commit
 
-So what the table must say is known: `state` is what a fold of the next epoch would read.
+So the correct content of the table is known: `state` is the state that the next fold reads.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from jobs.core.fold.fold import ChangelogRow, Folded, fold, fold_time
+from jobs.core.fold.fold import ChangelogRow, FoldContext, FoldResult, fold, fold_time
 from jobs.core.fold.program import Program
-from jobs.core.fold.rules import FOR_EVER, Rules
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.state import GroupTimer, Key, MemoryState, Upserts
 from jobs.core.fold.timers import Clock
 from jobs.core.plan.bucket import bucket_of
@@ -27,17 +27,14 @@ from jobs.core.values.order_key import encoder
 from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    MULTISETS,
     SEQ_BUCKET_BITS,
-    TIMERS,
     AddedFile,
     TableLayout,
     file_name,
     now_ms,
     write_file,
 )
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.types.sql_types import BIGINT, STRING, SqlType
@@ -67,7 +64,7 @@ def epoch_row(epoch: int, plan: Plan | None = None, **fields: Any) -> EpochRow:
 
 
 class FoldedTable:
-    """A table and, beside it, the state and the changelog that it must hold."""
+    """A table, with the state and the changelog that it must contain."""
 
     def __init__(
         self,
@@ -75,7 +72,7 @@ class FoldedTable:
         plan: Plan | None = None,
         *,
         buckets: int = BUCKETS,
-        rules: Rules = FOR_EVER,
+        rules: Rules = DEFAULT_RULES,
         **start: Any,
     ) -> None:
         self.plan = a_plan() if plan is None else plan
@@ -91,7 +88,7 @@ class FoldedTable:
         self.table.commit_epoch(self.newest, ())
 
     def copied(self, root: Path) -> FoldedTable:
-        """The same table elsewhere, as a backup that was restored."""
+        """Return a copy of the table in another place, like a restored backup."""
         shutil.copytree(self.root, root)
         copy = deepcopy(self, {id(self.table): None, id(self.layout): self.layout})
         copy.table = EpochTable.open(root, self.layout)
@@ -103,19 +100,19 @@ class FoldedTable:
         return self.table.root
 
     def epoch(self, rows: Iterable[Row] = (), *, tasks: int = 1, **fields: Any) -> EpochRow:
-        """Fold rows and commit the epoch, its files written by so many tasks."""
+        """Fold rows and commit the epoch; `tasks` tasks write its files."""
         of_bucket: dict[int, list[Row]] = {bucket: [] for bucket in range(self.buckets)}
         for change in rows:
             of_bucket[bucket_of(change[0], self.types, self.buckets)].append(change)
         return self._epoch(lambda bucket: self._fold(of_bucket[bucket]), tasks, fields)
 
     def time_epoch(self, ms: int = 0, *, release: bool = False, **fields: Any) -> EpochRow:
-        """Let so much time pass, and commit what that makes due."""
+        """Let time pass, and commit the work that becomes due."""
         self.now_ms += ms
         return self._epoch(lambda bucket: self._fold_time(bucket, release), 1, fields)
 
     def _epoch(
-        self, folded: Callable[[int], Folded], tasks: int, fields: Mapping[str, Any]
+        self, folded: Callable[[int], FoldResult], tasks: int, fields: Mapping[str, Any]
     ) -> EpochRow:
         number, uuid = self.newest.epoch + 1, uuid4().hex
         files: list[AddedFile] = []
@@ -142,7 +139,7 @@ class FoldedTable:
         uuid: str,
         writer: str,
         buckets: Iterable[int],
-        fold_bucket: Callable[[int], Folded],
+        fold_bucket: Callable[[int], FoldResult],
     ) -> list[AddedFile]:
         changelog: list[tuple[int, ChangelogRow]] = []
         all_upserts: list[tuple[int, Upserts]] = []
@@ -177,27 +174,25 @@ class FoldedTable:
             if table.num_rows
         ]
 
-    def _fold(self, rows: list[Row]) -> Folded:
+    def _fold(self, rows: list[Row]) -> FoldResult:
         keys = [key for key, _, _ in rows]
         arguments = [[row[1][i] for row in rows] for i in range(len(self.plan.arguments))]
         weights = [weight for _, _, weight in rows]
         gathered = self.layout.program.gather(keys, *arguments, list(range(len(rows))), weights)
-        return fold(
-            self.layout.program, self.state, gathered,
-            order=encoder(tuple(self.types)), rules=self.rules, now_ms=self.now_ms,
-        )  # fmt: skip
+        return fold(self.layout.program, self.state, gathered, self._context)
 
-    def _fold_time(self, bucket: int, release: bool) -> Folded:
-        """Buckets are folded one after the other over one state, so each takes what is its own."""
+    @property
+    def _context(self) -> FoldContext:
+        return FoldContext(encoder(tuple(self.types)), self.rules, self.now_ms)
+
+    def _fold_time(self, bucket: int, release: bool) -> FoldResult:
+        """Fold one bucket; all buckets share one state, so each reads only its own groups."""
         own = OneBucket(self, bucket)
-        return fold_time(
-            self.layout.program, own,
-            order=encoder(tuple(self.types)), rules=self.rules, now_ms=self.now_ms, release=release,
-        )  # fmt: skip
+        return fold_time(self.layout.program, own, self._context, release=release)
 
 
 class OneBucket(MemoryState):
-    """A bucket's part of a table's state."""
+    """The part of a table's state that belongs to one bucket."""
 
     def __init__(self, table: FoldedTable, bucket: int) -> None:
         super().__init__()
@@ -223,10 +218,10 @@ def delete(name: Value, *values: Value) -> list[Row]:
 
 
 def rival_of(table: EpochTable) -> EpochTable:
-    """A second handle of it."""
+    """Return a second handle of the table, as another writer has."""
     return EpochTable.open(table.root, table.layout)
 
 
 def entries(root: Path) -> list[str]:
-    """The commits that its log still has."""
+    """Return the names of the commits that the log still has."""
     return sorted(path.name for path in (root / "_delta_log").glob("*.json"))

@@ -12,12 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.compaction import tier_of
-from jobs.edge.table.delta_epochs import (
-    EpochTable,
-    LiveFile,
-    live_files,
-    opened,
-)
+from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
     now_ms,
 )
@@ -25,6 +20,7 @@ from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.maintenance import Maintenance
 from jobs.running.pipeline import Pipeline
+from jobs.table.files import LiveFile, live_files, open_table
 from schemas.spec.file import load_spec, spec_text
 from tests.support.tables.folded_table import (
     BUCKETS,
@@ -39,7 +35,7 @@ HOUR_MS = 3_600_000
 
 
 class MaintainedJob:
-    """A job's table, its pipeline and its maintenance, as a running job has them."""
+    """A job's table, pipeline and maintenance, as in a running job."""
 
     def __init__(self, data: Path, *, sink: bool = False, began_hours_ago: float = 0) -> None:
         self.place = JobDirectory(data, "items")
@@ -61,16 +57,17 @@ class MaintainedJob:
         self.begin()
 
     def begin(self) -> None:
-        """As a start of the job does."""
+        """Create pipeline and maintenance, as the start of a job does."""
         table = EpochTable.open(self.place.table, self.made.layout)
         self.made.table = table
         newest = table.newest()
         assert newest is not None
         self.pipeline = Pipeline(
             self.spec, self.made.plan, table, newest,
-            spark=cast(SparkSession, None), connection={},  # no epoch with data is run here
+            spark=cast(SparkSession, None), connection={},  # no epoch here has data
             cache=hot_state_of(self.place, table.handle), cores=1,
-            committed=lambda row, files: None, clock=JobClock(self.spec, {}, newest, log_ends=dict),
+            on_commit=lambda row, files: None,
+            clock=JobClock(self.spec, {}, newest, read_log_ends=dict),
         )  # fmt: skip
         self.maintenance = Maintenance(self.pipeline, self.place.home)
 
@@ -81,7 +78,7 @@ class MaintainedJob:
             self.pipeline.newest = self.made.epoch(rows, **fields)
 
     def live(self, *parts: str) -> list[LiveFile]:
-        files = live_files(opened(self.place.table))
+        files = live_files(open_table(self.place.table))
         return [file for file in files if not parts or file.part in parts]
 
     def work_until(

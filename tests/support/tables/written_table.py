@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
@@ -12,25 +13,20 @@ from jobs.core.fold.state import Counts, Group, Key
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
-from jobs.core.values.change import Op, Row
+from jobs.core.values.change import Op, Row, Value
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
-    ACCUMULATORS,
-    CHANGELOG,
-    MULTISETS,
-    AddedFile,
-    TableLayout,
-    file_name,
-    write_file,
-)
+from jobs.edge.table.epoch_files import AddedFile, TableLayout, file_name, write_file
 from jobs.edge.table.reading import TableReader
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text
 from schemas.table.epoch import EpochRow
+from schemas.types.sql_types import INT, STRING
 from tests.support.tables.folded_table import COLUMNS, QUERY, FoldedTable
 
 BUCKETS = 4
+NAMES: list[Value] = ["a", "b", "", "ü", None, "z"]
 Live = dict[Key, tuple[int, ...]]  # of each group the values of its rows
 
 
@@ -65,7 +61,7 @@ class WrittenTable:
         self._commit("start", [], 0)
 
     def epoch(self, live: Live) -> None:
-        """Commit the epoch after which exactly these groups are live."""
+        """Commit an epoch after which exactly these groups are live."""
         before, number = self.history[-1], len(self.history)
         types = [kind for _, kind in self.layout.group]
         keys = sorted(
@@ -152,7 +148,7 @@ def changes(
 
 
 def timed(data: Path, rules: Rules) -> tuple[FoldedTable, TableReader]:
-    """A table of real folds under these rules, and how to read it."""
+    """Return a table of real folds under these rules, and its reader."""
     place = JobDirectory(data, "items")
     document = {
         "name": "items",
@@ -165,3 +161,19 @@ def timed(data: Path, rules: Rules) -> tuple[FoldedTable, TableReader]:
     place.spec.write_text(spec_text(load_spec(document)))
     made = FoldedTable(place.own_table, buckets=BUCKETS, rules=rules)
     return made, TableReader.open(place)
+
+
+def write_random_history(directory: Path) -> WrittenTable:
+    """Write twelve epochs in which groups come, change, stay as they are, go and come again."""
+    query = "SELECT name, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY name"
+    table = WrittenTable(directory, query, {"name": STRING, "v": INT})
+    chance = random.Random(11)
+    for _ in range(12):
+        live = dict(table.history[-1])
+        for name in chance.sample(NAMES, 3):
+            count = chance.randint(0, 3)
+            live.pop((name,), None)
+            if count:
+                live[(name,)] = tuple(chance.randint(-9, 9) for _ in range(count))
+        table.epoch(live)
+    return table

@@ -1,0 +1,53 @@
+"""The plan says which way messages take; the tasks take that way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.job.decoding import describe_decoding
+from jobs.core.job.job_plan import plan_of
+from jobs.core.plan.tree import Column
+from schemas.spec.job import JobSpec
+from schemas.types.sql_types import SqlType
+
+SPEC: dict[str, Any] = {
+    "name": "items",
+    "source": {"topic": "items"},
+    "columns": {"name": "STRING", "cnt": "INT", "at": "TIMESTAMP(3)"},
+    "query": "SELECT name, COUNT(*) AS n FROM items GROUP BY name",
+}
+ONE_BY_ONE = {
+    "the format is maxwell-json": {"source": {"topic": "items", "format": "maxwell-json"}},
+    "column rate is FLOAT": {"columns": SPEC["columns"] | {"rate": "FLOAT"}},
+    "column fine is TIMESTAMP(9)": {"columns": SPEC["columns"] | {"fine": "TIMESTAMP(9)"}},
+    "rows can be marks of the watermark": {
+        "watermark": {"generator": "punctuated", "marker": "cnt = 0"}
+    },
+}
+
+
+def decoding_of(changes: dict[str, Any]) -> str:
+    spec = JobSpec.model_validate(SPEC | changes)
+    return describe_decoding(spec, plan_of(spec).columns)
+
+
+def test_a_usual_job_scans_its_messages() -> None:
+    assert decoding_of({}) == "scanned, many messages at once"
+
+
+@pytest.mark.parametrize(("why", "changes"), ONE_BY_ONE.items(), ids=ONE_BY_ONE)
+def test_other_jobs_decode_message_by_message(why: str, changes: dict[str, Any]) -> None:
+    assert decoding_of(changes) == f"message by message, because {why}"
+
+
+@pytest.mark.parametrize("columns", [{"rate": "FLOAT"}, {"fine": "TIMESTAMP(9)"}, {'a"b': "INT"}])
+def test_a_decoder_without_a_scanner_for_its_columns_has_none(columns: dict[str, str]) -> None:
+    spec = JobSpec.model_validate(SPEC)
+    declared = plan_of(spec).columns
+
+    more = tuple(Column(name, SqlType.parse(kind)) for name, kind in columns.items())
+    assert CanalDecoder(declared, declared).make_scanner() is not None
+    assert CanalDecoder((*declared, *more), declared).make_scanner() is None

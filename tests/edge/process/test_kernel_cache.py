@@ -1,0 +1,64 @@
+"""Compiled kernels: a set-up is complete or not, and nothing of the cache can stop a job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.process import kernel_cache
+
+
+def load(cache: Path) -> str:
+    """Load the kernels in a process of its own, and return what it says."""
+    code = "from jobs.edge.process.kernel_cache import load_kernels; print(load_kernels())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_set_up_is_complete_once_the_kernels_were_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "half").touch()
+    assert not kernel_cache.has_kernels()
+    monkeypatch.setattr(kernel_cache, "load_kernels", lambda: False)
+    assert kernel_cache.main() == 1
+    assert not kernel_cache.has_kernels()
+    monkeypatch.setattr(kernel_cache, "load_kernels", lambda: True)
+    assert kernel_cache.main() == 0
+    assert kernel_cache.has_kernels()
+    assert beside.is_dir()
+
+
+def test_a_damaged_cache_is_no_reason_to_fail(tmp_path: Path) -> None:
+    assert load(tmp_path) == "True"
+    indexes = list(tmp_path.rglob("*.nbi"))
+    assert indexes
+    for index in indexes:
+        index.write_bytes(b"")
+    assert load(tmp_path) == "False"
+
+
+def test_without_a_home_the_cache_is_in_the_directory_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_JARS", "/proc/none")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda _: "~")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert kernel_cache.use_kernel_cache().is_relative_to(tmp_path)

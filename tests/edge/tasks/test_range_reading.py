@@ -1,0 +1,131 @@
+"""A range is read the same with the scanner and without it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from jobs.core.job.job_plan import plan_of
+from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.tasks import range_reading
+from jobs.edge.tasks.decode import DecodeTask
+from jobs.edge.tasks.range_reading import RangeReader
+from jobs.running.source_rules import make_source_rules
+from schemas.spec.file import load_spec
+from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
+
+SPEC: dict[str, Any] = {
+    "name": "items",
+    "source": {"topic": "items", "database": "shop", "table": "items"},
+    "columns": COLUMNS,
+    "query": "SELECT name, COUNT(*) AS n, SUM(cnt) AS s FROM items GROUP BY name",
+    "watermark": {"future_skew": "5 min"},
+}
+HORIZON_MS = 1_800_000_000_000
+AT_ONCE = 1_700  # more than one batch
+
+
+def messages(dice: random.Random, count: int, odd: float) -> list[Message]:
+    """Return good messages; a part is bad, empty, of another table, or later than allowed."""
+    known = list(kinds())
+    found = []
+    for offset in range(count):
+        value: bytes | None = good_message(offset)
+        assert value is not None
+        if dice.random() < odd:
+            change = dice.randrange(4)
+            if change == 0:
+                value = dice.choice(known)[1](value)
+            elif change == 1:
+                value = value.replace(b'"items"', b'"others"')
+            elif change == 2:
+                value = value.replace(b'"es": 17', b'"es": 19').replace(b"2026-01", b"2099-01")
+            else:
+                value = None
+        stamp = (TIMESTAMP_CREATE_TIME, HORIZON_MS)
+        found.append(
+            Message(topic="items", partition=0, offset=offset, value=value, timestamp=stamp)
+        )
+    return found
+
+
+def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a reader made of the records: its report, its rows, its rejects."""
+    loaded = load_spec(spec)
+    plan = plan_of(loaded)
+    task = DecodeTask(
+        plan,
+        make_source_rules(loaded, plan),
+        {},
+        (OffsetRange("items", 0, 0, len(records)),),
+        root,
+        1,
+        "uuid",
+        horizon_ms=HORIZON_MS,
+    )
+    reader = RangeReader(task, 0, "m0-0")
+    for start in range(0, len(records), AT_ONCE):
+        reader.take(records[start : start + AT_ONCE])
+    reader.finish()
+    columns, signs = reader.signed_rows.joined()
+    rejects = [
+        pq.ParquetFile(root / file.path).read().to_pylist() for file in reader.report.quarantine
+    ]
+    report = comparable_report(reader)
+    return (
+        report,
+        [column.to_pylist() for column in columns],
+        signs.tolist(),
+        rejects,
+    )
+
+
+def comparable_report(reader: RangeReader) -> dict[str, Any]:
+    """Return the report without what differs: times, and the number of scanned messages."""
+    report = {name: getattr(reader.report, name) for name in reader.report.__struct_fields__}
+    del report["quarantine"], report["seconds"], report["scanned"]
+    return report
+
+
+WATERMARKS: dict[str, dict[str, Any]] = {
+    "es": {"time": "es", "future_skew": "5 min"},
+    "ts": {"time": "ts", "future_skew": "5 min"},
+    "kafka": {"time": "kafka", "future_skew": "5 min"},
+    "a column": {"time": {"column": "at"}, "future_skew": "5 min"},
+    "ingestion": {"time": "ingestion"},
+}
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.02, 0.1, 0.6])
+@pytest.mark.parametrize("time", WATERMARKS)
+def test_a_range_is_read_the_same_with_and_without_the_scanner(
+    odd: float, time: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SPEC | {"watermark": WATERMARKS[time]}
+    records = messages(random.Random(f"{odd} {time}"), 4_000, odd)
+    scanned = read(tmp_path / "scanned", records, spec)
+    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    assert scanned == read(tmp_path / "decoded", records, spec)
+    report = scanned[0]
+    assert report["read"] == 4_000
+    assert (report["quarantined"] > 0) == (odd > 0)
+
+
+def test_the_scanner_takes_most_of_a_usual_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one: list[Message] = []
+    decode_each = range_reading._decode_each
+
+    def count(decoder: Any, records: list[Message]) -> Any:
+        one_by_one.extend(records)
+        return decode_each(decoder, records)
+
+    monkeypatch.setattr(range_reading, "_decode_each", count)
+    read(tmp_path, messages(random.Random(1), 4_000, 0.02), SPEC)
+    assert 20 < len(one_by_one) < 120

@@ -1,0 +1,35 @@
+"""A million damaged messages: the scanner raises for none, and agrees with the decoder.
+
+It runs in a process of its own, where numba checks every index; such kernels have their own cache.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+
+MESSAGES = 1_000_000
+USUAL_MIN = 30_000  # damage that changes a text or a number leaves a usual message
+CODE = f"""
+from jobs.edge.process.kernel_cache import use_kernel_cache
+use_kernel_cache()
+from tests.core.kernels.test_canal_scan import check_mutants
+print(check_mutants({MESSAGES}, seed=11))
+"""
+
+
+def test_a_million_damaged_messages_are_scanned_as_they_are_decoded() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env=environment | {"NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > USUAL_MIN
