@@ -74,7 +74,7 @@ class Events:
 class Lines:
     """JSON lines, for programs: changes as plain documents, other events in an object."""
 
-    media = b"application/x-encode_ndjson"
+    media = b"application/x-ndjson"
     hello = b""
     heartbeat = b"\n"
 

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[+-][0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
 class Media(StrEnum):
     JSON = "application/json"
-    NDJSON = "application/x-encode_ndjson"
+    NDJSON = "application/x-ndjson"
     CSV = "text/csv"
     EVENTS = "text/event-stream"
     ARROW = "application/vnd.apache.arrow.stream"

@@ -75,6 +75,7 @@ def serve() -> None:
     from jobs.edge.spark.session import session
 
     answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a JVM writes its warnings to standard output
     # With Delta, which a session takes at its start only, for jobs that have a mirror.
     spark = session("warm", delta=True)
     stop = spark.stop

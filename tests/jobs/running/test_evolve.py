@@ -84,7 +84,7 @@ def test_a_job_goes_on_under_a_changed_query(broker: Broker, topic: str, tmp_pat
     code, said = job.run()
     assert code == 1
     assert "retally evolve" in said
-    assert "new: low, kinds\ngone: total" in job.evolve("--check")
+    assert "new: low, kinds\nremoved: total" in job.evolve("--check")
     assert "epoch 2 under the new query" in job.evolve()
     output = [
         {"name": "a", "top": 8, "low": 3, "kinds": 2},

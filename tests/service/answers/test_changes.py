@@ -180,7 +180,7 @@ def test_json_answers_are_whole_epochs_and_lead_to_the_next(watched: WatchedTabl
 def test_json_lines_are_the_same_changes(watched: WatchedTable) -> None:
     taken = []
     with (
-        watched.served.client(Accept="application/x-encode_ndjson") as client,
+        watched.served.client(Accept="application/x-ndjson") as client,
         client.stream("GET", CHANGES, params={"since": 0}) as answer,
     ):
         for line in answer.iter_lines():

@@ -20,7 +20,7 @@ OFFERED = (Media.JSON, Media.NDJSON, Media.CSV)
         ("text/csv", Media.CSV),
         ("text/*", Media.CSV),
         ("text/csv;q=0.1, application/json;q=0.9", Media.JSON),
-        ("image/png, application/x-encode_ndjson", Media.NDJSON),
+        ("image/png, application/x-ndjson", Media.NDJSON),
         ("text/html,application/xhtml+xml,*/*;q=0.8", Media.JSON),
         ("APPLICATION/JSON ; charset=utf-8", Media.JSON),
     ],

@@ -168,7 +168,7 @@ def test_what_cannot_be_asked_is_refused_with_its_parameter(
 
 
 def test_rows_come_as_json_lines_and_csv(client: httpx.Client, watched: WatchedTable) -> None:
-    lines = client.get(RESULTS, headers={"Accept": "application/x-encode_ndjson"})
+    lines = client.get(RESULTS, headers={"Accept": "application/x-ndjson"})
     rows = [json.loads(line) for line in lines.text.splitlines()]
     assert {row["name"]: (row["total"], row["top"]) for row in rows} == watched.live()
     table = client.get(RESULTS, headers={"Accept": "text/csv;q=1, application/json;q=0.5"})

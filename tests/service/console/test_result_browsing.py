@@ -143,7 +143,7 @@ def test_a_message_that_the_job_would_refuse_is_refused_at_the_field(
     expect(field).to_have_value('{"data": 3}')
     field.fill('{"data": [{"name": "bolt", "v": "<b>x"}], "type": "INSERT"}')
     dialog.get_by_role("button", name="Resend").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("the job would refuse it")
+    expect(dialog.get_by_role("alert")).to_contain_text("the job cannot process this message")
     expect(dialog.get_by_role("alert")).to_contain_text("<b>x")
     expect(field).to_have_attribute("aria-invalid", "true")
     assert_sound(page, "fixing")

@@ -51,13 +51,13 @@ def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
     verdict = page.get_by_role("status").filter(has_text="a job named items already exists")
     expect(verdict).to_be_visible()
     page.get_by_role("button", name="Create the job").click()
-    expect(page.get_by_role("alert").filter(has_text="job 'items' is there")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="job 'items' already exists")).to_be_visible()
 
 
 def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
     page = visits.open("/new")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("did not give any message")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("returned no message")).to_be_visible(timeout=15_000)
 
 
 def change_query(page: Page, before: str, after: str) -> None:
