@@ -173,7 +173,7 @@ def make_generator(watermark: Watermark) -> Generator:
         case "automatic":
             return Automatic(watermark.emit_every_ms)
         case GeneratorClass(path=path):
-            raise ValueError(f"{path} is a custom generator; pass make_generator to JobTime")
+            raise ValueError(f"{path} is a custom generator; pass make_custom to JobTime")
 
 
 def latest_of(one: int | None, other: int | None) -> int | None:
