@@ -17,7 +17,7 @@ from jobs.edge.kafka.range import RangeTimedOut
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.table.epoch_files import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
-from jobs.edge.tasks.fold import FoldReport
+from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_reading import RangeReport
 from schemas.limits import DROPPED_KEYS_NAMED_MAX
 from schemas.table.epoch import EpochRow

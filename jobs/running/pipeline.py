@@ -70,7 +70,8 @@ from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import AddedFile, by_part, file_name, now_ms
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
-from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldReport, FoldTask, TimeTask
+from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldTask, TimeTask
+from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.running.clock import JobClock
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome

@@ -203,9 +203,9 @@ def _cluster(running: Stack) -> dict[str, Any]:
 def _hosts_with_state(running: Stack) -> list[str]:
     """The workers whose executors have folded: each has a hot state of its own."""
     shared = running.root / "data" / "cache"
-    assert not list(shared.rglob("data.mdb")), "a hot state lies where all hosts write"
+    assert not list(shared.rglob("columns")), "a hot state lies where all hosts write"
     return [
         worker.name
         for worker in running.workers
-        if list((worker.log.parent / "cache" / "state" / "items").rglob("data.mdb"))
+        if list((worker.log.parent / "cache" / "state" / "items").rglob("columns"))
     ]

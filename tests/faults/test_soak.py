@@ -136,7 +136,7 @@ def look(job: RunningJob, looks: Looks) -> None:
         live_files=len(live_files(open_table(job.table))),
         commit_ms=statistics.median(each["phases_ms"].get("commit", 0.0) for each in told),
         epoch_ms=statistics.median(each["compute_seconds"] * 1_000 for each in told),
-        cache_mib=sum(path.stat().st_blocks * 512 for path in cache.rglob("*.mdb")) / MIB,
+        cache_mib=sum(path.stat().st_blocks * 512 for path in cache.rglob("columns")) / MIB,
     )
 
 

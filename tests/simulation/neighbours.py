@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction
 
 from jobs.core.fold.state import MemoryState, Stamp, Upserts
 from jobs.edge.kafka.admin import TopicMissing
-from jobs.edge.state.hot_state import StampMoved
+from jobs.edge.state.errors import StampMoved
 from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.epoch_files import AddedFile
 from jobs.table.files import LiveFile
@@ -361,23 +361,29 @@ class HotBucket:
         self.remembered: tuple[int, str, Upserts] | None = None
         self._point = point
 
-    def advance(self, steps: Iterable[tuple[Stamp, Upserts]], *, since: Stamp | None) -> None:
+    def advance(
+        self, steps: Iterable[tuple[Stamp, Upserts | None]], *, since: Stamp | None
+    ) -> None:
         taken = list(steps)
         self._point("advance")
         if self.stamp != since:
             raise StampMoved(f"{self.directory} is at {self.stamp}, not at {since}")
         for stamp, upserts in taken:
-            self.state.apply(upserts)
+            if upserts is not None:
+                self.state.apply(upserts)
             self.stamp = stamp
 
-    def rebuild(self, steps: Iterable[tuple[Stamp, Upserts]], *, since: Stamp | None) -> None:
+    def rebuild(
+        self, steps: Iterable[tuple[Stamp, Upserts | None]], *, since: Stamp | None
+    ) -> None:
         taken = list(steps)
         self._point("rebuild")
         if self.stamp != since:
             raise StampMoved(f"{self.directory} is at {self.stamp}, not at {since}")
         self.state, self.stamp, self.remembered = MemoryState(), None, None
         for stamp, upserts in taken:
-            self.state.apply(upserts)
+            if upserts is not None:
+                self.state.apply(upserts)
             self.stamp = stamp
 
     @contextmanager

@@ -20,7 +20,8 @@ from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, AddedFile, file_name
-from jobs.edge.tasks.fold import FoldReport, FoldTask
+from jobs.edge.tasks.fold import FoldTask
+from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_reading import RangeReport
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline

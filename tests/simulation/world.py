@@ -51,7 +51,7 @@ from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.state import bucket_states
 from jobs.edge.state.catch_up import ZombieTask
-from jobs.edge.state.hot_state import HotStateError
+from jobs.edge.state.errors import HotStateError
 from jobs.edge.table import delta_epochs
 from jobs.edge.table.delta_epochs import CommitFailed, EpochTable, Fenced
 from jobs.edge.table.epoch_files import AddedFile, file_name

@@ -10,6 +10,7 @@ from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
 from jobs.core.job.decoding import describe_decoding
+from jobs.core.job.folding import describe_folding
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     columns = [("result column", False), ("type", False), ("is", False)]
     print_table(columns, [[each["name"], each["type"], each["is"]] for each in result])
     print("\n".join(document["topology"]) + "\n")
-    print(f"decoding: {document['decoding']}\n")
+    print(f"decoding: {document['decoding']}\nfolding: {document['folding']}\n")
     columns = [("state column", False), ("type", False), ("part", False)]
     print_table(columns, [[c["name"], c["type"], c["part"]] for c in document["state"]])
     costs = document["costs"]
@@ -63,6 +64,7 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "window": _describe_window(spec, plan),
         "topology": describe_topology(spec, plan),
         "decoding": describe_decoding(spec, plan.columns),
+        "folding": describe_folding(spec, plan),
         "costs": _list_costs(plan),
         "state": _list_state_columns(plan, program),
         "buckets": spec.state.buckets,

@@ -391,7 +391,7 @@ class Program:
             return [f"{target} = extremes[{self.extremes.index(which)}]"]
         argument = self.plan.arguments[aggregate.argument]
         cells = []
-        for accumulator in _needed_accumulators(self.plan, aggregate):
+        for accumulator in needed_accumulators(self.plan, aggregate):
             start = self._cell_index(aggregate.argument, accumulator)
             cells += [f"cells[{start + i}]" for i in range(len(accumulator.cells))]
         present = ""
@@ -405,11 +405,12 @@ def _accumulators(plan: Plan, argument: int) -> list[Accumulator]:
     needed: dict[Accumulator, None] = {}
     for aggregate in plan.aggregates:
         if aggregate.argument == argument:
-            needed.update(dict.fromkeys(_needed_accumulators(plan, aggregate)))
+            needed.update(dict.fromkeys(needed_accumulators(plan, aggregate)))
     return list(needed)
 
 
-def _needed_accumulators(plan: Plan, aggregate: Aggregate) -> tuple[Accumulator, ...]:
+def needed_accumulators(plan: Plan, aggregate: Aggregate) -> tuple[Accumulator, ...]:
+    """Return the accumulators that the value of an aggregate is computed from."""
     assert aggregate.argument is not None
     named, function = plan.arguments[aggregate.argument], FUNCTIONS[aggregate.function]
     return accumulators_of(function, named.name, named.type, distinct=aggregate.distinct)

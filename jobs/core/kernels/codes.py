@@ -9,3 +9,10 @@ INTEGER, DECIMAL, TEXT, BOOLEAN, DATE, TIMESTAMP, TIME, DOUBLE = range(8)
 ODD, GOOD, FILTERED = range(3)
 
 NO_TIME = -(1 << 63)
+
+# What a cell of a group is: the first two follow rows, the others multiplicities.
+COUNT, SUM, DISTINCT_COUNT, DISTINCT_SUM, PRESENT = range(5)
+
+ROWS = 4  # the first value among the words of a group
+NO_WORD = -1
+MULTISET_BITS = 5

@@ -43,9 +43,10 @@ def has_kernels() -> bool:
 def load_kernels() -> bool:
     """Load all kernels, or compile them first; return False if this host cannot have them."""
     use_kernel_cache()
+    from jobs.core.fold.columnar.table import load_fold
     from jobs.core.formats.canal_scanner import load_scanner
 
-    return load_scanner()
+    return load_scanner() and load_fold()
 
 
 def main() -> int:

@@ -10,11 +10,12 @@ Groups and images are stored alike, each with a directory name and a layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from jobs.core.fold.state import Stamp, Upserts
-from jobs.edge.state.catch_up import catch_up
+from jobs.edge.state.catch_up import BucketState, catch_up
 from jobs.edge.state.hot_records import Layout
-from jobs.edge.state.hot_state import HotState, Steps, open_shared
+from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.epoch_rows import epoch_rows
@@ -35,6 +36,8 @@ from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.places import JobDirectory, on_this_host
+
+C = TypeVar("C")  # the changes of an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,14 @@ class TaskBase(Protocol):
     def line(self) -> tuple[CommittedEpoch, ...]: ...  # recent epochs in order, base last
 
 
+class RememberingState(BucketState[C], Protocol[C]):
+    """A bucket's state that may remember the changes of an epoch on this host."""
+
+    def recall(self, stamp: Stamp) -> C | None: ...
+
+
 class BucketStates:
-    """The hot states of one kind (groups or images) for the buckets of a task."""
+    """The hot states in LMDB of one kind (groups or images) for the buckets of a task."""
 
     def __init__(
         self,
@@ -106,23 +115,52 @@ class BucketStates:
         parts: Collection[str],
         name: str,  # of the directories
     ) -> None:
-        self._task = task
         self._hot_layout = hot_layout
-        self._parts = parts
-        self._name = name
+        self._source = StateSource(task, parts, name)
         self._files = StateFiles(task.root, layout, parts)
-        self._stamps = [epoch.stamp for epoch in task.line]
 
     def catch_up(self, bucket: int) -> HotState:
         """Bring the state of a bucket to the task's base and return it."""
-        cache = on_this_host(self._task.cache)
-        state = open_shared(cache / f"{self._name}-{bucket:04d}", self._hot_layout)
-        catch_up(
-            state, self._task.base, self._stamps, lambda stamp: self._steps(state, bucket, stamp)
-        )
+        state = open_shared(self._source.directory(bucket), self._hot_layout)
+
+        def read(named: Iterable[tuple[str, str]]) -> list[Any]:
+            return [self._files.of_bucket(bucket, named)]
+
+        self._source.catch_up(state, read)
         return state
 
-    def _steps(self, state: HotState, bucket: int, stamp: Stamp | None) -> Steps:
+
+class StateSource:
+    """Where the buckets of a task get their changes from: this host, or the table's files."""
+
+    def __init__(self, task: TaskBase, parts: Collection[str], name: str) -> None:
+        self._task = task
+        self._parts = parts
+        self._name = name  # of the directories
+        self._stamps = [epoch.stamp for epoch in task.line]
+
+    def directory(self, bucket: int) -> Path:
+        """Return where this host keeps the state of a bucket."""
+        return on_this_host(self._task.cache) / f"{self._name}-{bucket:04d}"
+
+    def catch_up(
+        self,
+        state: RememberingState[C],
+        read: Callable[[Sequence[tuple[str, str]]], Iterable[C | None]],
+    ) -> None:
+        """Bring the state of a bucket to the task's base; `read` gets changes out of files."""
+
+        def load(stamp: Stamp | None) -> Iterator[tuple[Stamp, C | None]]:
+            return self._steps(state, stamp, read)
+
+        catch_up(state, self._task.base, self._stamps, load)
+
+    def _steps(
+        self,
+        state: RememberingState[C],
+        stamp: Stamp | None,
+        read: Callable[[Sequence[tuple[str, str]]], Iterable[C | None]],
+    ) -> Iterator[tuple[Stamp, C | None]]:
         """Yield the bucket's changes since `stamp`: recent epochs, or else the whole table.
 
         A recent epoch comes from the records that this host stored, or from its files.
@@ -133,13 +171,11 @@ class BucketStates:
         if known:
             for epoch in recent:
                 records = state.recall(epoch.stamp)
-                if records is not None:
-                    yield epoch.stamp, records
-                else:
-                    yield epoch.stamp, self._files.of_bucket(bucket, epoch.files)
+                found = read(epoch.files) if records is None else [records]
+                yield from zip(repeat(epoch.stamp), found)
             return
         for part_file in self._live_files:  # oldest first, so that the newest row of a key wins
-            yield task.base, self._files.of_bucket(bucket, [part_file])
+            yield from zip(repeat(task.base), read([part_file]))
 
     @cached_property
     def _live_files(self) -> list[tuple[str, str]]:
@@ -170,13 +206,14 @@ class StateFiles:
         found = Upserts([], [], [])
         for part, name in files:
             if part in self.parts:
-                upserts = self.layout.read_upserts(**{part: self._read_rows(bucket, name)})
+                upserts = self.layout.read_upserts(**{part: self.rows_of(bucket, name)})
                 found.groups += upserts.groups
                 found.multisets += upserts.multisets
                 found.timers += upserts.timers
         return found
 
-    def _read_rows(self, bucket: int, name: str) -> pa.Table:
+    def rows_of(self, bucket: int, name: str) -> pa.Table:
+        """Return the rows of a bucket in a file."""
         if name not in self._files:
             metadata = table_file(self.root / name).metadata
             self._files[name] = (metadata, _bucket_ranges(metadata))

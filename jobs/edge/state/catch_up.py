@@ -8,23 +8,44 @@ stamp ─► older, on the committed line ─► apply the epochs since ─┐
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from jobs.core.fold.state import Stamp, Upserts
-from jobs.edge.state.hot_state import HotState, HotStateDamaged, HotStateError, StampMoved, Steps
+from jobs.core.fold.state import Stamp
+from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
 
 CATCH_UP_TRIES_MAX = 5  # attempts of a task while other processes advance the same state
+
+
+C_contra = TypeVar("C_contra", contravariant=True)  # the changes of an epoch; None is none
 
 
 class ZombieTask(Exception):
     """The state is ahead of this task's base: a newer driver is at work, so write nothing."""
 
 
+class BucketState(Protocol[C_contra]):
+    """The committed state of one bucket, at one stamp."""
+
+    directory: Path
+
+    def read_stamp(self) -> Stamp | None: ...
+
+    def advance(
+        self, steps: Iterable[tuple[Stamp, C_contra | None]], *, since: Stamp | None
+    ) -> None: ...
+
+    def rebuild(
+        self, steps: Iterable[tuple[Stamp, C_contra | None]], *, since: Stamp | None
+    ) -> None: ...
+
+
 def catch_up(
-    state: HotState,
+    state: BucketState[C_contra],
     base: Stamp,
     line: Sequence[Stamp],
-    load: Callable[[Stamp | None], Steps],
+    load: Callable[[Stamp | None], Iterable[tuple[Stamp, C_contra | None]]],
 ) -> None:
     """Bring a bucket's state to `base`, whatever its stamp is.
 
@@ -51,7 +72,7 @@ def catch_up(
             if found is not None and found in line:
                 state.advance(_require_on_line(load(found), found, base, line), since=found)
             else:
-                whole = itertools.chain(load(None), [(base, Upserts())])
+                whole = itertools.chain(load(None), [(base, None)])
                 state.rebuild(whole, since=found)
         except (StampMoved, HotStateDamaged) as error:
             trouble = error
@@ -61,15 +82,17 @@ def catch_up(
     ) from trouble
 
 
-def _require_on_line(steps: Steps, found: Stamp, base: Stamp, line: Sequence[Stamp]) -> Steps:
+def _require_on_line(
+    steps: Iterable[tuple[Stamp, C_contra | None]], found: Stamp, base: Stamp, line: Sequence[Stamp]
+) -> Iterable[tuple[Stamp, C_contra | None]]:
     """Yield the steps after `found` and then `base`; raise if a step is not on the line."""
     positions = {stamp: position for position, stamp in enumerate(line)}
     positions[base] = len(line)
     at = positions[found]
-    for stamp, upserts in steps:
+    for stamp, changes in steps:
         position = positions.get(stamp, -1)
         if position < at or stamp == found:
             raise HotStateError(f"epoch {stamp} was loaded to follow {line[at : at + 1] or base}")
         at = position
-        yield stamp, upserts
-    yield base, Upserts()
+        yield stamp, changes
+    yield base, None

@@ -16,9 +16,7 @@ LMDB allows one open environment per process and file, and none across a fork (`
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +26,8 @@ import msgspec
 
 from jobs.core.fold.state import Stamp, Upserts
 from jobs.edge.process.failpoints import failpoint
+from jobs.edge.state.bucket_lock import hold_bucket
+from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
 from jobs.edge.state.hot_records import (
     Databases,
     Keys,
@@ -48,8 +48,6 @@ _REDO = "redo-"
 # 500 groups 0.15 s against 0.1 s.
 READAHEAD = True
 
-LOCK_POLL_SECONDS = 0.005
-
 DAMAGE = (
     lmdb.CorruptedError,
     lmdb.InvalidError,
@@ -62,24 +60,8 @@ DAMAGE = (
     msgspec.DecodeError,
 )
 
-# The changes of epochs, as upserts or as the records that `remember` made of them.
-Steps = Iterable[tuple[Stamp, "Upserts | Records"]]
-
-
-class HotStateError(Exception):
-    """The hot state cannot be used."""
-
-
-class HotStateDamaged(HotStateError):
-    """The state was damaged and has been deleted; the next `catch_up` rebuilds it."""
-
-
-class BucketLocked(HotStateError):
-    """Another process has locked the bucket for longer than a task waits."""
-
-
-class StampMoved(HotStateError):
-    """Another process has changed the state since its stamp was read."""
+# The changes of epochs, as upserts or as the records that `remember` made of them; None is none.
+Steps = Iterable[tuple[Stamp, "Upserts | Records | None"]]
 
 
 class _StampRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -241,7 +223,7 @@ class HotState:
                 parts, count = [], 0
             if isinstance(step, Records):
                 parts.append(step)
-            else:
+            elif step is not None:
                 if not parts or isinstance(parts[-1], Records):
                     parts.append(Upserts([], [], []))
                 together = parts[-1]
@@ -249,7 +231,7 @@ class HotState:
                 together.groups += step.groups
                 together.multisets += step.multisets
                 together.timers += step.timers
-            count += len(step)
+            count += 0 if step is None else len(step)
             last = stamp
         if last is not None:
             yield last, parts
@@ -337,31 +319,14 @@ class HotState:
         if self._locks_held:
             yield
             return
-        path = self.directory / "bucket.lock"
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._acquire(lock)
-            self._locks_held = True
-            if self._env is not None and not self.in_place:
-                self._open()
-            yield
+            with hold_bucket(self.directory, self._lock_seconds):
+                self._locks_held = True
+                if self._env is not None and not self.in_place:
+                    self._open()
+                yield
         finally:
             self._locks_held = False
-            os.close(lock)
-
-    def _acquire(self, lock: int) -> None:
-        deadline = time.monotonic() + self._lock_seconds
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise BucketLocked(
-                        f"{self.directory}: locked by another process for more than "
-                        f"{self._lock_seconds} s; find it with `fuser {self.directory}/bucket.lock`"
-                    ) from None
-                time.sleep(LOCK_POLL_SECONDS)
 
     def _open(self) -> None:
         """Open the environment under the lock, after deleting files that LMDB must not map."""
@@ -407,7 +372,7 @@ class HotState:
     def _delete(self) -> None:
         """Delete the files of LMDB and write the identity for the next files."""
         self.close()
-        for name in ("identity", "data.mdb", "lock.mdb"):
+        for name in ("identity", "data.mdb", "lock.mdb", "columns"):
             (self.directory / name).unlink(missing_ok=True)
         fresh = self.directory / "identity.new"
         fresh.write_text(self._identity)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,18 +25,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import ChangelogRow, Counters, FoldContext, FoldResult
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.program import Delta
-from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.fold.sessions import fold_of, fold_time_of
-from jobs.core.fold.state import Key, Stamp, State
+from jobs.core.fold.state import Key, State
 from jobs.core.fold.timers import Clock
-from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Integers
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.late_rows import LATE, Deadline, deadline_of, read_late
+from jobs.edge.rows.late_rows import LATE, read_late
 from jobs.edge.rows.weighted_rows import (
     BUCKET,
     PARCEL,
@@ -47,22 +45,20 @@ from jobs.edge.rows.weighted_rows import (
     take_batches,
     unpack_parcels,
 )
-from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
+from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.state.hot_records import Layout
 from jobs.edge.table.due_changes import add_sort_columns
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
-    AddedFile,
     TableLayout,
     file_name,
     layout_of,
     write_file,
 )
 from jobs.edge.tasks.body import task_body
+from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from jobs.table.parts import LATE as LATE_PART
-from schemas.limits import TASK_BYTES_MAX
-from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import Kind, SqlType
 
@@ -71,40 +67,9 @@ NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
 
-class FoldReport(msgspec.Struct, kw_only=True):
-    """The report of one fold task."""
-
-    task: int
-    arrived: int = 0  # weighted rows
-    too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
-    failing: list[tuple[int, str]] = []
-    files: list[AddedFile] = []
-    due: list[AddedFile] = []  # changelog rows for the driver to sort
-    counters: dict[str, int] = {}
-    dropped_keys: list[tuple[str, int]] = []
-    changelog_rows: int = 0
-    groups_delta: int = 0
-    timers: dict[str, int] = {}  # the earliest timer of each clock
-    seconds: float = 0.0  # from the arrival of the rows to the report
-
-
 @dataclass(frozen=True, slots=True)
-class FoldTask:
+class FoldTask(FoldInputs):
     """The function of the fold stage; a value, so that Spark can send it to the workers."""
-
-    plan: Plan
-    root: TablePath
-    cache: Path
-    epoch: int
-    uuid: str
-    base: Stamp
-    version: int  # of the table, at base
-    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
-    rules: Rules = DEFAULT_RULES
-    now_ms: int = 0  # the driver's clock; tasks do not read clocks
-    watermark: int | None = None  # the watermark before this epoch
-    durable: bool = False
-    bytes_max: int = TASK_BYTES_MAX
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
@@ -127,16 +92,22 @@ class FoldTask:
         report, writer = _start_report(rows.num_rows)
         report.failing = _read_failures(rows)
         if not report.failing and rows.num_rows:
-            run = _Fold(self, layout_of(self.plan), writer, report)
-            run.run(run.split_off_late(rows))
-            run.write()
+            self._fold_rows(rows, writer, report)
         report.seconds = round(time.monotonic() - began, 4)
         yield _output_batch("fold", msgspec.json.encode(report))
 
-    @property
-    def deadline(self) -> Deadline | None:
-        """The deadline of rows in this epoch; None if no windows close."""
-        return deadline_of(self.rules.closing, self.watermark)
+    def _fold_rows(self, rows: pa.Table, writer: str, report: FoldReport) -> None:
+        layout = layout_of(self.plan)
+        if why_not_columnar(self.plan, self.rules) is None:
+            # It loads numba, which drivers and jobs of other queries do without.
+            from jobs.edge.tasks.columnar_fold import ColumnarFold, has_kernels
+
+            if has_kernels():
+                ColumnarFold(self, layout, writer, report).run(rows)
+                return
+        run = _Fold(self, layout, writer, report)
+        run.run(run.split_off_late(rows))
+        run.write()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,9 @@ from jobs.core.fold.timers import Clock
 from jobs.core.values.change import Value
 from jobs.edge.state import hot_state
 from jobs.edge.state.catch_up import ZombieTask, catch_up
+from jobs.edge.state.errors import BucketLocked, HotStateError, StampMoved
 from jobs.edge.state.hot_records import LAYOUT_VERSION, Layout
-from jobs.edge.state.hot_state import (
-    BucketLocked,
-    HotState,
-    HotStateError,
-    StampMoved,
-    Steps,
-    open_shared,
-)
+from jobs.edge.state.hot_state import HotState, Steps, open_shared
 from jobs.edge.state.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
 from schemas.types.sql_types import BIGINT, INT, STRING
@@ -581,7 +575,7 @@ def test_damage_met_in_a_view_deletes_the_state_and_says_so(tmp_path: Path) -> N
     built(tmp_path).close()
     child = in_child(
         """
-        from jobs.edge.state.hot_state import HotStateDamaged
+        from jobs.edge.state.errors import HotStateDamaged
         path = Path(sys.argv[1])
         state = HotState.open(path, LAYOUT)
         with (path / "data.mdb").open("r+b") as file:

@@ -21,7 +21,8 @@ from jobs.core.fold.rules import Rules
 from jobs.core.fold.timers import Clock
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import BASE_TIER, Merge
-from jobs.edge.tasks.fold import FoldReport, FoldTask, TimeTask
+from jobs.edge.tasks.fold import FoldTask, TimeTask
+from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, STATE, TIMERS
 from schemas.table.epoch import EpochRow
 from tests.support.tables.folded_table import BUCKETS, FoldedTable, delete, insert

@@ -121,6 +121,7 @@ def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path)
     assert "def gather(" in out
     assert "acc_sum_cnt" in out
     assert "decoding: scanned, many messages at once" in out
+    assert "folding: in arrays, many groups at once" in out
 
 
 def test_plan_speaks_json(retally: Retally, spec: Path) -> None:

@@ -1,0 +1,488 @@
+"""Fold weighted rows into a table of groups, which stays as it is.
+
+    rows ─gather_rows─► local groups and deltas ─merge_groups─► values before and after,
+                              ▲          committed table ─┘     new multiplicities
+
+A sum is two words: high and low half, `high * 2^32 + low` with a low half of 32 bits. So sums of
+64-bit values are exact. `jobs.core.fold.fold` has the same rules, for any type and every time rule.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jobs.core.kernels.codes import (
+    COUNT,
+    DISTINCT_COUNT,
+    DISTINCT_SUM,
+    MULTISET_BITS,
+    PRESENT,
+    ROWS,
+    SUM,
+)
+from jobs.core.kernels.compiled import Array, inlined, kernel
+from jobs.core.kernels.group_table import (
+    DAMAGED,
+    EMPTY,
+    ENTRIES,
+    HASH,
+    KEY_AT,
+    KEY_SIZE,
+    NEXT,
+    SEED,
+    TIMES,
+    VALUE,
+    Table,
+    find_entry,
+    find_group,
+    hash_entry,
+    hash_key,
+    is_sound_entry,
+)
+from jobs.core.kernels.json_bytes import equal_bytes
+
+CELL_KIND, CELL_ARGUMENT, CELL_WORD, CELL_MULTISET = range(4)
+
+# A multiset: its argument, and the words of its extremes (whether there is one, then the value).
+MULTISET_ARGUMENT, LARGEST, SMALLEST = range(3)
+
+# What is noted of a local group beside its words: one of its rows, its number in the table, the
+# position of its first +I or +U, its last head, and how many heads it drops.
+ROW, FOUND, FIRST_PLUS, HEAD, DROPPED = range(5)
+NOTES = 5
+
+# A delta: how often a value comes to a multiset of a local group, and its multiplicity after that.
+DELTA_VALUE, WEIGHT, DELTA_OWNER, DELTA_NEXT, AFTER = range(5)
+DELTA_WORDS = 5
+
+# A new multiplicity.
+OUT_GROUP, OUT_MULTISET, OUT_VALUE, OUT_TIMES = range(4)
+OUT_WORDS = 4
+
+_NEVER = 1 << 62
+_LOW_HALF = (1 << 32) - 1
+_NO_ONE = -1
+
+
+class Query(NamedTuple):
+    """What to compute of a group."""
+
+    cells: Array  # [cell, CELL_*]
+    multisets: Array  # [multiset, MULTISET_ARGUMENT to SMALLEST]
+
+
+class Rows(NamedTuple):
+    """Weighted rows."""
+
+    keys: Array  # bytes
+    ends: Array  # one more than rows
+    values: Array  # [argument, row]
+    valid: Array  # [argument, row]
+    positions: Array  # of a head -1 minus its position
+    weights: Array
+
+
+class Local(NamedTuple):
+    """What `gather_rows` finds: the rows' groups, with words as in the table, and their deltas."""
+
+    groups: Array  # [group, word]
+    notes: Array  # [group, NOTES]
+    group_index: Array
+    deltas: Array  # [delta, DELTA_WORDS]
+    delta_index: Array
+    next_heads: Array  # [row]
+
+
+class Merged(NamedTuple):
+    """What `merge_groups` finds: the changed groups, and their values from ROWS on."""
+
+    groups: Array  # their local numbers
+    old: Array  # [group, word]
+    new: Array  # [group, word]; zeros if it ends
+    entries: Array  # [entry, OUT_WORDS]
+
+
+@inlined
+def _add_product(into: Array, number: int, word: int, value: int, weight: int) -> None:
+    into[number, word] += (value >> 32) * weight
+    into[number, word + 1] += (value & _LOW_HALF) * weight
+
+
+@inlined
+def _carry(into: Array, number: int, word: int) -> None:
+    into[number, word] += into[number, word + 1] >> 32
+    into[number, word + 1] &= _LOW_HALF
+
+
+@inlined
+def _find_delta(owner: int, value: int, seed: int, local: Local) -> int:
+    """Return the place of a delta in the index, or the free place for it."""
+    index, deltas = local.delta_index, local.deltas
+    mask = len(index) - 1
+    place = hash_entry(owner, value, seed) & mask
+    while index[place] != EMPTY:
+        delta = index[place]
+        if deltas[delta, DELTA_OWNER] == owner and deltas[delta, DELTA_VALUE] == value:
+            return place
+        place = (place + 1) & mask
+    return place
+
+
+@inlined
+def _find_local(hashed: int, at: int, size: int, keys: Array, local: Local) -> int:
+    """Return the place of a local group in the index, or the free place for it."""
+    index, groups = local.group_index, local.groups
+    mask = len(index) - 1
+    place = hashed & mask
+    while index[place] != EMPTY:
+        other = index[place]
+        if (
+            groups[other, HASH] == hashed
+            and groups[other, KEY_SIZE] == size
+            and equal_bytes(keys, groups[other, KEY_AT], keys, at, size)
+        ):
+            return place
+        place = (place + 1) & mask
+    return place
+
+
+@inlined
+def _add_to_cells(number: int, row: int, weight: int, rows: Rows, query: Query, to: Array) -> None:
+    to[number, ROWS] += weight
+    cells = query.cells
+    for cell in range(len(cells)):
+        argument = cells[cell, CELL_ARGUMENT]
+        if rows.valid[argument, row]:
+            if cells[cell, CELL_KIND] == COUNT:
+                to[number, cells[cell, CELL_WORD]] += weight
+            elif cells[cell, CELL_KIND] == SUM:
+                word = cells[cell, CELL_WORD]
+                _add_product(to, number, word, rows.values[argument, row], weight)
+
+
+@inlined
+def _add_to_deltas(
+    number: int,
+    row: int,
+    weight: int,
+    known: int,
+    seed: int,
+    rows: Rows,
+    query: Query,
+    local: Local,
+) -> int:
+    """Add a row's values to the deltas of its group; return how many deltas there are now."""
+    multisets, deltas = query.multisets, local.deltas
+    first = local.groups.shape[1] - len(multisets)
+    for multiset in range(len(multisets)):
+        argument = multisets[multiset, MULTISET_ARGUMENT]
+        if not rows.valid[argument, row]:
+            continue
+        value = rows.values[argument, row]
+        owner = number << MULTISET_BITS | multiset
+        place = _find_delta(owner, value, seed, local)
+        delta = local.delta_index[place]
+        if delta == EMPTY:
+            delta = known
+            known += 1
+            local.delta_index[place] = delta
+            deltas[delta, DELTA_VALUE], deltas[delta, DELTA_OWNER] = value, owner
+            deltas[delta, WEIGHT], deltas[delta, AFTER] = 0, 0
+            deltas[delta, DELTA_NEXT] = local.groups[number, first + multiset]
+            local.groups[number, first + multiset] = delta
+        deltas[delta, WEIGHT] += weight
+    return known
+
+
+@inlined
+def _begin_group(
+    number: int, row: int, hashed: int, multisets: int, rows: Rows, local: Local, table: Table
+) -> bool:
+    """Begin a local group; return False if the table is damaged."""
+    groups, notes = local.groups, local.notes
+    at, size = rows.ends[row], rows.ends[row + 1] - rows.ends[row]
+    first = groups.shape[1] - multisets
+    for word in range(groups.shape[1]):
+        groups[number, word] = 0 if word < first else _NO_ONE
+    groups[number, HASH], groups[number, KEY_AT], groups[number, KEY_SIZE] = hashed, at, size
+    notes[number, ROW], notes[number, FIRST_PLUS] = row, _NEVER
+    notes[number, HEAD], notes[number, DROPPED] = _NO_ONE, 0
+    notes[number, FOUND] = find_group(hashed, rows.keys, at, size, table)
+    return bool(notes[number, FOUND] != DAMAGED)
+
+
+@inlined
+def _drop_heads(number: int, known: int, seed: int, rows: Rows, query: Query, local: Local) -> None:
+    """Undo the retractions before the first +I or +U of a group that the table does not have."""
+    notes = local.notes
+    row = notes[number, HEAD]
+    while row != _NO_ONE:
+        if ~rows.positions[row] < notes[number, FIRST_PLUS]:
+            notes[number, DROPPED] += 1
+            _add_to_cells(number, row, 1, rows, query, local.groups)
+            _add_to_deltas(number, row, 1, known, seed, rows, query, local)
+        row = local.next_heads[row]
+
+
+@inlined
+def _count_entries(found: int, multisets: int, table: Table) -> int:
+    """Return how many entries a group has, or DAMAGED."""
+    count = 0
+    for word in range(table.groups.shape[1] - multisets, table.groups.shape[1]):
+        entry = table.groups[found, word]
+        while entry != EMPTY:
+            if not 0 <= entry < table.counts[ENTRIES] or count > table.counts[ENTRIES]:
+                return DAMAGED
+            count += 1
+            entry = table.entries[entry, NEXT]
+    return count
+
+
+@kernel
+def gather_rows(
+    order: Array, rows: Rows, query: Query, table: Table, local: Local
+) -> tuple[int, int]:
+    """Add up the rows in `order` by group.
+
+    Return how many groups they have, or DAMAGED, and how many multiplicities may change.
+    """
+    notes, groups = local.notes, local.groups
+    multisets, seed = len(query.multisets), table.counts[SEED]
+    known = known_deltas = 0
+    for k in range(len(order)):
+        row = order[k]
+        at, size = rows.ends[row], rows.ends[row + 1] - rows.ends[row]
+        hashed = hash_key(rows.keys, at, size, seed)
+        place = _find_local(hashed, at, size, rows.keys, local)
+        number = local.group_index[place]
+        if number == EMPTY:
+            number = known
+            known += 1
+            local.group_index[place] = number
+            if not _begin_group(number, row, hashed, multisets, rows, local, table):
+                return DAMAGED, 0
+        if rows.positions[row] < 0:
+            local.next_heads[row] = notes[number, HEAD]
+            notes[number, HEAD] = row
+        elif rows.positions[row] < notes[number, FIRST_PLUS]:
+            notes[number, FIRST_PLUS] = rows.positions[row]
+        weight = rows.weights[row]
+        _add_to_cells(number, row, weight, rows, query, groups)
+        known_deltas = _add_to_deltas(number, row, weight, known_deltas, seed, rows, query, local)
+    ending = 0
+    for number in range(known):
+        found = notes[number, FOUND]
+        lives = found >= 0 and table.groups[found, ROWS] != 0
+        if not lives:
+            _drop_heads(number, known_deltas, seed, rows, query, local)
+        for cell in range(len(query.cells)):
+            if query.cells[cell, CELL_KIND] == SUM:
+                _carry(groups, number, query.cells[cell, CELL_WORD])
+        if lives and table.groups[found, ROWS] + groups[number, ROWS] == 0:
+            entries = _count_entries(found, multisets, table)
+            if entries == DAMAGED:
+                return DAMAGED, 0
+            ending += entries
+    return known, known_deltas + ending
+
+
+@inlined
+def _is_empty(number: int, first: int, local: Local) -> bool:
+    groups, deltas = local.groups, local.deltas
+    for word in range(ROWS, first):
+        if groups[number, word] != 0:
+            return False
+    for word in range(first, groups.shape[1]):
+        delta = groups[number, word]
+        while delta != _NO_ONE:
+            if deltas[delta, WEIGHT] != 0:
+                return False
+            delta = deltas[delta, DELTA_NEXT]
+    return True
+
+
+@inlined
+def _follow_entry(
+    at: int, multiset: int, value: int, before: int, after: int, query: Query, new: Array
+) -> None:
+    """Add the change of a multiplicity to the cells that follow it."""
+    cells = query.cells
+    appeared = (1 if after > 0 else 0) - (1 if before > 0 else 0)
+    for cell in range(len(cells)):
+        kind = cells[cell, CELL_KIND]
+        if kind < DISTINCT_COUNT or cells[cell, CELL_MULTISET] != multiset:
+            continue
+        word = cells[cell, CELL_WORD] - ROWS
+        if kind == DISTINCT_COUNT:
+            new[at, word] += appeared
+        elif kind == PRESENT:
+            new[at, word] += max(after, 0) - max(before, 0)
+        elif appeared != 0:
+            _add_product(new, at, word, value, appeared)
+
+
+@inlined
+def _follow_extreme(
+    at: int, word: int, sign: int, value: int, after: int, old: Array, new: Array
+) -> bool:
+    """Let an extreme follow a multiplicity; return whether its old value is gone."""
+    if after > 0:
+        if new[at, word] == 0 or (
+            value > new[at, word + 1] if sign > 0 else value < new[at, word + 1]
+        ):
+            new[at, word], new[at, word + 1] = 1, value
+        return False
+    return bool(old[at, word] != 0 and value == old[at, word + 1])
+
+
+@inlined
+def _find_extreme(
+    number: int, multiset: int, multisets: int, sign: int, local: Local, table: Table
+) -> tuple[int, int, int]:
+    """Return whether values are present, the greatest (sign 1) or least, and if it is sound."""
+    deltas, entries = local.deltas, table.entries
+    has, best, found = 0, 0, local.notes[number, FOUND]
+    word = local.groups.shape[1] - multisets + multiset
+    delta = local.groups[number, word]
+    while delta != _NO_ONE:
+        if deltas[delta, WEIGHT] != 0 and deltas[delta, AFTER] > 0:
+            value = deltas[delta, DELTA_VALUE]
+            if has == 0 or (value > best if sign > 0 else value < best):
+                has, best = 1, value
+        delta = deltas[delta, DELTA_NEXT]
+    entry, steps = table.groups[found, word], 0
+    while entry != EMPTY:
+        steps += 1
+        sound = is_sound_entry(entry, found << MULTISET_BITS | multiset, table)
+        if not sound or steps > table.counts[ENTRIES]:
+            return 0, 0, 0
+        value = entries[entry, VALUE]
+        if entries[entry, TIMES] > 0 and (has == 0 or (value > best if sign > 0 else value < best)):
+            owner = number << MULTISET_BITS | multiset
+            delta = local.delta_index[_find_delta(owner, value, table.counts[SEED], local)]
+            if delta == EMPTY or deltas[delta, WEIGHT] == 0:
+                has, best = 1, value
+        entry = entries[entry, NEXT]
+    return has, best, 1
+
+
+@inlined
+def _merge_multiset(
+    at: int,
+    number: int,
+    multiset: int,
+    outs: int,
+    query: Query,
+    local: Local,
+    table: Table,
+    merged: Merged,
+) -> tuple[int, int]:
+    """Merge the deltas of one multiset of a group.
+
+    Return how many multiplicities there are now, or DAMAGED, and how many went below zero.
+    """
+    deltas, old, new, out = local.deltas, merged.old, merged.new, merged.entries
+    multisets = len(query.multisets)
+    largest = query.multisets[multiset, LARGEST] - ROWS
+    smallest = query.multisets[multiset, SMALLEST] - ROWS
+    lost_largest = lost_smallest = False
+    found, unmatched = local.notes[number, FOUND], 0
+    delta = local.groups[number, local.groups.shape[1] - multisets + multiset]
+    while delta != _NO_ONE:
+        weight, value = deltas[delta, WEIGHT], deltas[delta, DELTA_VALUE]
+        if weight != 0:
+            before = 0
+            if found >= 0:
+                entry = find_entry(found << MULTISET_BITS | multiset, value, table)
+                if entry == DAMAGED:
+                    return DAMAGED, 0
+                if entry >= 0:
+                    before = table.entries[entry, TIMES]
+            after = before + weight
+            deltas[delta, AFTER] = after
+            unmatched += min(before, 0) - min(after, 0)
+            _follow_entry(at, multiset, value, before, after, query, new)
+            if largest >= 0 and _follow_extreme(at, largest, 1, value, after, old, new):
+                lost_largest = True
+            if smallest >= 0 and _follow_extreme(at, smallest, -1, value, after, old, new):
+                lost_smallest = True
+            if new[at, 0] != 0:
+                out[outs, OUT_GROUP], out[outs, OUT_MULTISET] = at, multiset
+                out[outs, OUT_VALUE], out[outs, OUT_TIMES] = value, after
+                outs += 1
+        delta = deltas[delta, DELTA_NEXT]
+    if lost_largest and new[at, largest + 1] == old[at, largest + 1]:
+        has, best, sound = _find_extreme(number, multiset, multisets, 1, local, table)
+        if not sound:
+            return DAMAGED, 0
+        new[at, largest], new[at, largest + 1] = has, best
+    if lost_smallest and new[at, smallest + 1] == old[at, smallest + 1]:
+        has, best, sound = _find_extreme(number, multiset, multisets, -1, local, table)
+        if not sound:
+            return DAMAGED, 0
+        new[at, smallest], new[at, smallest + 1] = has, best
+    return outs, unmatched
+
+
+@inlined
+def _end_group(at: int, found: int, multisets: int, outs: int, table: Table, merged: Merged) -> int:
+    """Remove all entries of a group, unmatched ones too; return as `_merge_multiset`."""
+    merged.new[at, :] = 0
+    entries, out = table.entries, merged.entries
+    for multiset in range(multisets):
+        entry = table.groups[found, table.groups.shape[1] - multisets + multiset]
+        while entry != EMPTY:
+            if not is_sound_entry(entry, found << MULTISET_BITS | multiset, table):
+                return DAMAGED
+            if entries[entry, TIMES] != 0:
+                out[outs, OUT_GROUP], out[outs, OUT_MULTISET] = at, multiset
+                out[outs, OUT_VALUE], out[outs, OUT_TIMES] = entries[entry, VALUE], 0
+                outs += 1
+            entry = entries[entry, NEXT]
+    return outs
+
+
+@kernel
+def merge_groups(
+    order: Array, refresh: bool, query: Query, table: Table, local: Local, merged: Merged
+) -> tuple[int, int, int]:
+    """Add the local groups in `order` to the table's values.
+
+    Return how many groups changed, or DAMAGED, how many multiplicities, and how many of those went
+    below zero. With `refresh`, a group with rows has changed.
+    """
+    groups, old, new = table.groups, merged.old, merged.new
+    multisets = len(query.multisets)
+    first = groups.shape[1] - multisets
+    at = outs = all_unmatched = 0
+    for k in range(len(order)):
+        number = order[k]
+        if not refresh and _is_empty(number, first, local):
+            continue
+        found = local.notes[number, FOUND]
+        existed = found >= 0 and groups[found, ROWS] != 0
+        for word in range(ROWS, first):
+            old[at, word - ROWS] = groups[found, word] if existed else 0
+            new[at, word - ROWS] = old[at, word - ROWS] + local.groups[number, word]
+        before, after = old[at, 0], new[at, 0]
+        if not existed and after == 0:
+            continue
+        unmatched = min(before, 0) - min(after, 0)
+        for multiset in range(multisets):
+            outs, own = _merge_multiset(at, number, multiset, outs, query, local, table, merged)
+            if outs == DAMAGED:
+                return DAMAGED, 0, 0
+            unmatched = max(unmatched, own)
+        if after == 0:
+            outs = _end_group(at, found, multisets, outs, table, merged)
+            if outs == DAMAGED:
+                return DAMAGED, 0, 0
+        else:
+            all_unmatched += max(unmatched, 0)
+            for cell in range(len(query.cells)):
+                kind = query.cells[cell, CELL_KIND]
+                if kind == SUM or kind == DISTINCT_SUM:
+                    _carry(new, at, query.cells[cell, CELL_WORD] - ROWS)
+        merged.groups[at] = number
+        at += 1
+    return at, outs, all_unmatched

@@ -1,0 +1,107 @@
+"""Changes of groups as arrays: from a fold, from the table, and in a file of this host.
+
+fold of an uncommitted epoch ──records_of──► RecordArrays ──encode──► a file beside the state
+files of the table           ──read_part───►     │        ◄─decode──
+                                                 └──► apply to the arrays of the state
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.core.fold.columnar.query import ColumnarQuery
+from jobs.core.fold.columnar.table import Folded
+from jobs.core.kernels.apply_records import RecordArrays
+from jobs.core.kernels.compiled import Array
+from jobs.edge.rows.word_columns import PackedKeys, cells_to_words, pack_keys, to_words
+from jobs.edge.state.errors import HotStateError
+from jobs.edge.table.epoch_files import TableLayout
+from jobs.table.parts import ACCUMULATORS, MULTISETS
+from schemas.types.arrow_values import to_list
+
+ENTRY_WORDS = 4
+_WORD = 8
+_HEADER_WORDS = 7
+_MAGIC = 0x7265636F726473
+
+
+def records_of(folded: Folded, keys: PackedKeys) -> RecordArrays:
+    """Return the changes of a fold as records; entries of a group have its place already."""
+    taken = keys.take(folded.rows)
+    return RecordArrays(taken.data, taken.ends, folded.new, folded.entries)
+
+
+def read_part(
+    query: ColumnarQuery, layout: TableLayout, part: str, rows: pa.Table
+) -> RecordArrays | None:
+    """Return rows of the table's state as records; None for a part without any."""
+    if part not in (ACCUMULATORS, MULTISETS):
+        return None
+    keys = pack_keys([(rows[name], kind) for name, kind in layout.group], rows.num_rows)
+    if part == ACCUMULATORS:
+        values = _read_values(query, layout, rows)
+        return RecordArrays(keys.data, keys.ends, values, np.zeros((0, ENTRY_WORDS), np.int64))
+    values = np.zeros((0, query.values), np.int64)
+    return RecordArrays(keys.data, keys.ends, values, _read_entries(layout, rows))
+
+
+def _read_values(query: ColumnarQuery, layout: TableLayout, rows: pa.Table) -> Array:
+    """Return the words of groups; zeros for a tombstone."""
+    if any(to_list(rows["withheld"])):
+        raise HotStateError("the table has withheld results, which a job without time never makes")
+    values = np.zeros((rows.num_rows, query.values), np.int64)
+    for cell, (_, word) in zip(layout.program.cells, query.cell_words, strict=True):
+        words = cells_to_words(rows[cell.name])
+        values[:, word : word + len(words)] = np.stack(words, axis=1)
+    for rule, (name, _) in zip(query.results, layout.kept, strict=True):
+        if rule.function == "EXTREME":
+            extreme, valid = to_words(rows[name], rule.type)
+            values[:, rule.word], values[:, rule.word + 1] = valid, np.where(valid, extreme, 0)
+    closed = rows["window_closed"].fill_null(False).to_numpy(zero_copy_only=False)
+    values[rows["tombstone"].to_numpy(zero_copy_only=False) | closed] = 0
+    return values
+
+
+def _read_entries(layout: TableLayout, rows: pa.Table) -> Array:
+    arguments = layout.program.plan.arguments
+    entries = np.zeros((rows.num_rows, ENTRY_WORDS), np.int64)
+    entries[:, 0] = np.arange(rows.num_rows)
+    entries[:, 3] = rows["multiplicity"].to_numpy()
+    names = np.array(to_list(rows["argument"]), object)
+    for multiset, (argument, (column, kind)) in enumerate(
+        zip(layout.program.multisets, layout.values, strict=True)
+    ):
+        own = names == arguments[argument].name
+        entries[own, 1] = multiset
+        entries[own, 2] = to_words(rows[column], kind)[0][own]
+    return entries
+
+
+def encode_records(records: RecordArrays) -> bytes:
+    """Return records as bytes with a checksum."""
+    body = b"".join(array.tobytes() for array in records)
+    sizes = [len(records.keys), len(records.ends), *records.values.shape, len(records.entries)]
+    data = np.array([_MAGIC, *sizes], np.int64).tobytes() + body
+    return zlib.crc32(data).to_bytes(_WORD, "little") + data
+
+
+def decode_records(data: bytes) -> RecordArrays | None:
+    """Return the records that `encode_records` wrote; None if these bytes are not all of them."""
+    head = _HEADER_WORDS * _WORD
+    if len(data) < head or zlib.crc32(data[_WORD:]) != int.from_bytes(data[:_WORD], "little"):
+        return None
+    _, magic, keys, ends, groups, words, entries = np.frombuffer(data[:head], np.int64).tolist()
+    if magic != _MAGIC:
+        return None
+    body = np.frombuffer(bytearray(data[head:]), np.uint8)
+    numbers = body[keys:].view(np.int64) if keys % 8 == 0 else body[keys:].copy().view(np.int64)
+    values = ends + groups * words
+    return RecordArrays(
+        body[:keys],
+        numbers[:ends],
+        numbers[ends:values].reshape(groups, words),
+        numbers[values:].reshape(entries, ENTRY_WORDS),
+    )

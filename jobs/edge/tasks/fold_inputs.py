@@ -1,0 +1,58 @@
+"""What a fold task gets, and what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
+from jobs.core.fold.state import Stamp
+from jobs.core.plan.tree import Plan
+from jobs.edge.rows.late_rows import Deadline, deadline_of
+from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.table.epoch_files import AddedFile
+from schemas.limits import TASK_BYTES_MAX
+from schemas.table.object_path import TablePath
+
+
+class FoldReport(msgspec.Struct, kw_only=True):
+    """The report of one fold task."""
+
+    task: int
+    arrived: int = 0  # weighted rows
+    too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
+    failing: list[tuple[int, str]] = []
+    files: list[AddedFile] = []
+    due: list[AddedFile] = []  # changelog rows for the driver to sort
+    counters: dict[str, int] = {}
+    dropped_keys: list[tuple[str, int]] = []
+    changelog_rows: int = 0
+    groups_delta: int = 0
+    timers: dict[str, int] = {}  # the earliest timer of each clock
+    seconds: float = 0.0  # from the arrival of the rows to the report
+
+
+@dataclass(frozen=True, slots=True)
+class FoldInputs:
+    """The epoch that a fold task works for, and the state that it starts from."""
+
+    plan: Plan
+    root: TablePath
+    cache: Path
+    epoch: int
+    uuid: str
+    base: Stamp
+    version: int  # of the table, at base
+    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    rules: Rules = DEFAULT_RULES
+    now_ms: int = 0  # the driver's clock; tasks do not read clocks
+    watermark: int | None = None  # the watermark before this epoch
+    durable: bool = False
+    bytes_max: int = TASK_BYTES_MAX
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The deadline of rows in this epoch; None if no windows close."""
+        return deadline_of(self.rules.closing, self.watermark)

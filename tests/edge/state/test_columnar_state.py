@@ -1,0 +1,349 @@
+"""The state in arrays: it is at one committed epoch, or it says that it is not.
+
+Processes here are real ones, killed with SIGKILL, and damage is done to real files.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.core.fold.columnar.query import columnar_query
+from jobs.core.fold.columnar.table import BucketFold, room_of
+from jobs.core.fold.program import Program
+from jobs.core.fold.state import Stamp
+from jobs.core.kernels.apply_records import RecordArrays
+from jobs.core.kernels.fold_rows import Rows
+from jobs.core.kernels.group_table import GROUPS, KEY_PAD
+from jobs.edge.state import columnar_state
+from jobs.edge.state.catch_up import ZombieTask, catch_up
+from jobs.edge.state.columnar_records import decode_records, encode_records
+from jobs.edge.state.columnar_state import ColumnarState, open_columns
+from jobs.edge.state.errors import BucketLocked, HotStateDamaged, StampMoved
+from tests.support.tables.folded_table import a_plan
+
+ROOT = Path(__file__).parents[3]
+PLAN = a_plan()  # SUM(v), MAX(v), COUNT(*) by name
+QUERY = columnar_query(Program(PLAN))
+NAMES = 300
+ROWS_WORD, SUM_HIGH, SUM_LOW, COUNT, HAS, TOP = range(6)
+
+
+def stamp(epoch: int, *, generation: int = 0) -> Stamp:
+    return Stamp(epoch, f"a{epoch}", generation)
+
+
+def keys_of(names: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of different lengths, so that the heap has no rhythm."""
+    texts = [f"group {number}".encode() + b"x" * (number % 17) for number in range(names)]
+    data = np.frombuffer(b"".join(texts) + bytes(KEY_PAD), np.uint8).copy()
+    return data, np.cumsum([0, *map(len, texts)])
+
+
+def records_at(epoch: int, names: int = NAMES, lives: int | None = None) -> RecordArrays:
+    """Each group with the one value `epoch`, in its multiset instead of the epoch before."""
+    data, ends = keys_of(names)
+    values = np.zeros((names, QUERY.values), np.int64)
+    values[:, [ROWS_WORD, COUNT, HAS]] = 1
+    values[:, [SUM_LOW, TOP]] = epoch
+    entries = [(key, 0, value, times) for key in range(names) for value, times in
+               ((epoch, 1), (epoch - 1, 0))]  # fmt: skip
+    if lives is not None:
+        values[lives:] = 0
+        entries = [(key, 0, value, times * (key < lives)) for key, _, value, times in entries]
+    return RecordArrays(data, ends, values, np.array(entries, np.int64))
+
+
+def opened(directory: Path, **options: float) -> ColumnarState:
+    return ColumnarState.open(directory, QUERY, PLAN.fingerprint, **options)
+
+
+def built(directory: Path, epoch: int = 1) -> ColumnarState:
+    state = opened(directory)
+    state.rebuild([(stamp(epoch), records_at(epoch))], since=state.read_stamp())
+    return state
+
+
+def epoch_of(state: ColumnarState) -> int:
+    """The epoch of the state, after every group and entry was found to be of that epoch."""
+    found = state.read_stamp()
+    assert found is not None
+    data, ends = keys_of(NAMES)
+    nothing = np.zeros((1, NAMES), np.int64)
+    # Taking the value away leaves each group without rows: the fold shows all that it had.
+    rows = Rows(
+        data, ends, nothing + found.epoch, np.ones((1, NAMES), np.uint8),
+        np.arange(NAMES), np.full(NAMES, -1),
+    )  # fmt: skip
+    with state.view(found) as table:
+        folded = BucketFold(QUERY, False, lambda rows: np.arange(len(rows))).fold(
+            table, rows, np.arange(NAMES)
+        )
+    assert len(folded.rows) == NAMES
+    assert folded.old[:, [ROWS_WORD, COUNT, HAS]].all()
+    assert (folded.old[:, [SUM_LOW, TOP]] == found.epoch).all()
+    assert not folded.new.any()
+    assert folded.entries[:, 2].tolist() == [found.epoch] * NAMES
+    assert not folded.entries[:, 3].any()
+    return found.epoch
+
+
+def test_what_was_applied_is_there_for_the_next_process(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    state.advance([(stamp(2), records_at(2)), (stamp(3), None)], since=stamp(1))
+    assert state.read_stamp() == stamp(3)
+    state.advance([(stamp(4), records_at(4))], since=stamp(3))
+    assert opened(tmp_path).read_stamp() == stamp(4)
+
+
+def test_a_state_of_another_query_or_boot_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert epoch_of(built(tmp_path)) == 1
+    assert ColumnarState.open(tmp_path, QUERY, "another plan").read_stamp() is None
+    boot = tmp_path / "boot"
+    boot.write_text("another boot")
+    monkeypatch.setattr(columnar_state, "BOOT_ID", boot)
+    assert opened(tmp_path).read_stamp() is None
+
+
+def test_steps_do_not_apply_to_a_state_that_has_moved(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    with pytest.raises(StampMoved, match="epoch=1"):
+        state.advance([(stamp(3), records_at(3))], since=stamp(2))
+    with pytest.raises(StampMoved), state.view(stamp(2)):
+        pass
+    assert epoch_of(state) == 1
+
+
+def test_a_process_sees_what_another_one_applied_or_built(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    other = opened(tmp_path)
+    assert other.read_stamp() == stamp(1)
+    other.advance([(stamp(2), records_at(2))], since=stamp(1))
+    assert epoch_of(state) == 2
+    other.rebuild([(stamp(5), records_at(5))], since=stamp(2))
+    assert epoch_of(state) == 5
+    other.reset()
+    assert state.read_stamp() is None
+
+
+def test_catching_up_uses_the_epochs_since_and_never_goes_back(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    asked: list[Stamp | None] = []
+
+    def load(since: Stamp | None) -> list[tuple[Stamp, RecordArrays | None]]:
+        asked.append(since)
+        first = 4 if since is None else since.epoch + 1
+        return [(stamp(epoch), records_at(epoch)) for epoch in range(first, 5)]
+
+    line = [stamp(epoch) for epoch in range(1, 5)]
+    for base in (4, 4):
+        catch_up(state, stamp(base), line, load)
+        assert epoch_of(state) == 4
+    assert asked == [None]
+    with pytest.raises(ZombieTask):
+        catch_up(state, stamp(3), line, load)
+
+
+def test_a_full_file_is_copied_without_what_has_ended(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    size = (tmp_path / "columns").stat().st_size
+    for epoch in range(2, 8):  # each of them adds an entry a group, and ends another one
+        state.advance([(stamp(epoch), records_at(epoch))], since=stamp(epoch - 1))
+    assert epoch_of(state) == 7
+    assert (tmp_path / "columns").stat().st_size <= 2 * size
+    state.advance([(stamp(8), records_at(8, 9_000))], since=stamp(7))
+    large = (tmp_path / "columns").stat().st_size
+    state.advance([(stamp(9), records_at(9, 9_000, lives=NAMES))], since=stamp(8))
+    for epoch in range(10, 140):
+        state.advance([(stamp(epoch), records_at(epoch))], since=stamp(epoch - 1))
+    assert epoch_of(state) == 139
+    assert (tmp_path / "columns").stat().st_size < large / 2
+    with state.view(stamp(139)) as table:
+        assert table.counts[GROUPS] <= room_of(table).groups
+
+
+def test_a_directory_that_is_deleted_is_made_again(tmp_path: Path) -> None:
+    directory = tmp_path / "bucket"
+    state = open_columns(directory, QUERY, PLAN.fingerprint)
+    state.rebuild([(stamp(1), records_at(1))], since=None)
+    shutil.rmtree(directory)
+    again = open_columns(directory, QUERY, PLAN.fingerprint)
+    assert again.read_stamp() is None
+    again.rebuild([(stamp(2), records_at(2))], since=None)
+    assert epoch_of(again) == 2
+
+
+# The changes of an epoch that may be committed
+
+
+def test_changes_are_recalled_by_their_stamp_only(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    state.remember(2, "a2", records_at(2))
+    assert state.recall(stamp(3)) is None
+    found = state.recall(stamp(2))
+    assert found is not None
+    for one, other in zip(found, records_at(2), strict=True):
+        assert (one == other).all()
+    state.remember(3, "a3", records_at(3))
+    assert state.recall(stamp(2)) is None, "one epoch's changes are enough"
+
+
+def test_changes_that_are_cut_off_or_damaged_are_none() -> None:
+    data = encode_records(records_at(2, 5))
+    chance = random.Random(7)
+    assert decode_records(data) is not None
+    for size in (0, 8, 55, 56, len(data) - 1):
+        assert decode_records(data[:size]) is None
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        assert decode_records(bytes(damaged)) is None
+
+
+# Damage
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    state = built(tmp_path / "sound")
+    state.advance([(stamp(2), records_at(2))], since=stamp(1))
+    sound = (tmp_path / "sound" / "columns").read_bytes()
+    noticed = 0
+    for number in range(300):
+        damaged = bytearray(sound)
+        damaged[chance.randrange(len(sound))] ^= 1 << chance.randrange(8)
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "columns").write_bytes(damaged)
+        damaged_state = opened(directory)
+        try:
+            if damaged_state.read_stamp() is None:
+                noticed += 1
+            else:
+                assert epoch_of(damaged_state) == 2
+        except HotStateDamaged as error:
+            assert "the next task rebuilds it" in str(error)
+            assert damaged_state.read_stamp() is None
+            noticed += 1
+        shutil.rmtree(directory)
+    assert noticed > 50
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "text"])
+def test_a_damaged_file_is_built_again(tmp_path: Path, damage: str) -> None:
+    state = built(tmp_path)
+    path = tmp_path / "columns"
+    size = path.stat().st_size
+    fresh = tmp_path / "fresh"
+    fresh.write_bytes(
+        {
+            "empty": b"",
+            "half": path.read_bytes()[: size // 2],
+            "zeros": bytes(size),
+            "text": b"not a state" * 1_000,
+        }[damage]
+    )
+    fresh.rename(path)
+    assert state.read_stamp() is None
+    catch_up(state, stamp(2), [stamp(1)], lambda _: [(stamp(2), records_at(2))])
+    assert epoch_of(state) == 2
+
+
+# Death and company
+
+
+def child(body: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+    head = "import os, signal, sys, time\nfrom pathlib import Path\n"
+    head += "from tests.edge.state.test_columnar_state import *\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", head + textwrap.dedent(body), *map(str, arguments)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+    )
+
+
+ADVANCE_FOREVER = """
+    state = opened(Path(sys.argv[1]))
+    epoch = state.read_stamp().epoch
+    while True:
+        state.advance([(stamp(epoch + 1), records_at(epoch + 1))], since=stamp(epoch))
+        epoch += 1
+        print(epoch, flush=True)
+"""
+
+
+def test_killed_at_any_time_it_is_at_one_epoch_or_at_none(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    state = built(tmp_path)
+    for _ in range(5):
+        with child(ADVANCE_FOREVER, tmp_path) as process:
+            assert process.stdout is not None
+            finished = [int(process.stdout.readline()) for _ in range(3)][-1]
+            time.sleep(chance.uniform(0, 0.01))
+            process.send_signal(signal.SIGKILL)
+        if state.read_stamp() is None:
+            built(tmp_path, finished)
+        assert epoch_of(state) >= finished
+
+
+@pytest.mark.parametrize("place", ["hot_state_half_built", "hot_state_written"])
+def test_killed_within_an_epoch_it_is_at_none(tmp_path: Path, place: str) -> None:
+    state = built(tmp_path)
+    body = """
+        state = opened(Path(sys.argv[1]))
+        state.advance([(stamp(2), records_at(2))], since=stamp(1))
+    """
+    with child(body, tmp_path, RETALLY_FAILPOINTS=f"{place}=kill") as process:
+        pass
+    assert process.returncode == -signal.SIGKILL
+    assert state.read_stamp() is None
+    catch_up(state, stamp(2), [stamp(1)], lambda _: [(stamp(2), records_at(2))])
+    assert epoch_of(state) == 2
+
+
+def test_a_fold_waits_for_a_change_and_not_for_ever(tmp_path: Path) -> None:
+    built(tmp_path)
+    state = opened(tmp_path, lock_seconds=0.2)
+    body = """
+        with opened(Path(sys.argv[1])).view(stamp(1)):
+            print("reading", flush=True)
+            time.sleep(60)
+    """
+    with child(body, tmp_path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "reading\n"
+        with pytest.raises(BucketLocked, match=r"more than 0\.2 s"):
+            state.advance([(stamp(2), records_at(2))], since=stamp(1))
+        holder.kill()
+    state.advance([(stamp(2), records_at(2))], since=stamp(1))
+    assert epoch_of(state) == 2
+
+
+def test_processes_that_catch_up_at_once_arrive_at_one_state(tmp_path: Path) -> None:
+    body = """
+        state = opened(Path(sys.argv[1]))
+        line = [stamp(epoch) for epoch in range(1, 30)]
+        def load(since):
+            first = 1 if since is None else since.epoch + 1
+            return [(stamp(epoch), records_at(epoch)) for epoch in range(first, 30)]
+        catch_up(state, stamp(29), line, load)
+        print(epoch_of(state))
+    """
+    processes = [child(body, tmp_path) for _ in range(4)]
+    said = [process.communicate()[0] for process in processes]
+    assert said == ["29\n"] * 4

@@ -1,0 +1,207 @@
+"""The fold in arrays says what the general fold says: same files, same counters, same state.
+
+random weighted rows ─┬─► FoldTask in arrays, on a hot state in any condition ─┐
+                      └─► FoldTask in general ─────────────────────────────────┴─► equal
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.core.fold.columnar.query import why_not_columnar
+from jobs.core.fold.fold import FoldResult, fold
+from jobs.core.fold.rules import DEFAULT_RULES, Rules
+from jobs.core.kernels.apply_records import apply_records, copy_living
+from jobs.core.kernels.fold_rows import gather_rows, merge_groups
+from jobs.core.kernels.group_keys import put_numbers, put_texts
+from jobs.core.plan.bucket import bucket_of
+from jobs.core.plan.tree import Plan
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
+from jobs.edge.state import columnar_state
+from jobs.edge.state.bucket_states import CommittedEpoch
+from jobs.edge.table.compaction import BASE_TIER, Merge
+from jobs.edge.tasks import columnar_fold
+from jobs.edge.tasks.fold import FoldTask
+from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
+from schemas.types.sql_types import SqlType
+from tests.support.tables.folded_table import BUCKETS, FoldedTable, a_plan
+
+COLUMNS = {
+    name: SqlType.parse(kind)
+    for name, kind in {
+        "name": "STRING", "city": "STRING", "v": "INT", "big": "BIGINT", "price": "DECIMAL(18, 2)",
+        "day": "DATE", "at": "TIMESTAMP(6)", "yes": "BOOLEAN", "bits": "BINARY", "t": "TIME",
+    }.items()
+}  # fmt: skip
+QUERIES = [
+    "SELECT name, SUM(v) AS total, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY name",
+    "SELECT name, city, MIN(v) AS low, MAX(v) AS top, COUNT(v) AS n FROM t GROUP BY name, city",
+    "SELECT v, COUNT(*) AS n, COUNT(name) AS named FROM t GROUP BY v",
+    "SELECT SUM(big) AS s, AVG(big) AS m, MIN(big) AS low FROM t",
+    "SELECT name, SUM(price) AS s, AVG(price) AS m, MAX(price) AS top FROM t GROUP BY name",
+    "SELECT day, yes, bits, t, price, at, COUNT(*) AS n FROM t "
+    "GROUP BY day, yes, bits, t, price, at",
+    "SELECT name, COUNT(DISTINCT v) AS n, SUM(DISTINCT v) AS s, AVG(DISTINCT v) AS m, "
+    "MAX(big) AS b FROM t GROUP BY name",
+    "SELECT name, MIN(day) AS first, MAX(at) AS last, ANY_VALUE(yes) AS y, AVG(v) AS m "
+    "FROM t GROUP BY name",
+    "SELECT name FROM t GROUP BY name",
+]
+Weighted = tuple[tuple[Any, ...], tuple[Any, ...], int, int]  # group, arguments, weight, position
+
+
+class HeadedTable(FoldedTable):
+    """A table whose rows have positions, so that some are heads."""
+
+    def _fold(self, rows: list[Any]) -> FoldResult:
+        program = self.layout.program
+        columns = [[row[1][i] for row in rows] for i in range(len(self.plan.arguments))]
+        weights, positions = [row[2] for row in rows], [row[3] for row in rows]
+        gathered = program.gather([row[0] for row in rows], *columns, positions, weights)
+        return fold(program, self.state, gathered, self._context)
+
+    def epoch(self, rows: Any = (), **fields: Any) -> Any:
+        of_bucket: dict[int, list[Any]] = {bucket: [] for bucket in range(self.buckets)}
+        for row in rows:
+            of_bucket[bucket_of(row[0], self.types, self.buckets)].append(row)
+        return self._epoch(lambda bucket: self._fold(of_bucket[bucket]), 1, fields)
+
+
+def value_of(chance: random.Random, kind: str) -> Any:
+    """A value of few, and now and then an end of its type."""
+    if chance.random() < 0.15:
+        return None
+    if kind in ("STRING", "TIME"):
+        return chance.choice(
+            ["", "a", "b", "\0", "a\0", "longer than eight bytes", "é", "12:00:01"]
+        )
+    if kind == "BINARY":
+        return chance.choice([b"", b"\0", b"\xff", b"\0\0\1"])
+    if kind == "BOOLEAN":
+        return chance.random() < 0.5
+    ends = {"INT": 31, "BIGINT": 63, "DATE": 19, "TIMESTAMP(6)": 50}
+    if chance.random() < 0.1:
+        limit = 10**18 - 1 if kind.startswith("DECIMAL") else (1 << ends[kind]) - 1
+        return chance.choice([limit, -limit, -limit - 1 if kind in ("INT", "BIGINT") else 0])
+    return chance.randint(-4, 6)
+
+
+def rows_of(plan: Plan, chance: random.Random, size: int, known: list[Weighted]) -> list[Weighted]:
+    """Rows of an epoch: new ones, those that take back earlier ones, and strangers."""
+    rows: list[Weighted] = []
+    for position in range(size):
+        if known and chance.random() < 0.45:
+            group, arguments, *_ = known.pop(chance.randrange(len(known)))
+            weight = -1
+        else:
+            group = tuple(value_of(chance, str(each.type)) for each in plan.group)
+            arguments = tuple(value_of(chance, str(each.type)) for each in plan.arguments)
+            weight = chance.choice([1, 1, 1, 1, 2, 0, -1])
+            known += [(group, arguments, 1, 0)] * max(weight, 0)
+        head = weight == -1 and chance.random() < 0.5
+        rows.append((group, arguments, weight, ~position if head else position))
+    return rows
+
+
+def as_arrow(plan: Plan, rows: list[Weighted]) -> pa.RecordBatch:
+    named = {}
+    for index, each in enumerate(plan.group):
+        named[f"g{index}"] = to_arrow([row[0][index] for row in rows], each.type)
+    for index, each in enumerate(plan.arguments):
+        named[f"a{index}"] = to_arrow([row[1][index] for row in rows], each.type)
+    types = [each.type for each in plan.group]
+    named[POSITION] = pa.array([row[3] for row in rows], pa.int64())
+    named[WEIGHT] = pa.array([row[2] for row in rows], pa.int64())
+    named[REPORT] = pa.nulls(len(rows), pa.binary())
+    buckets = [bucket_of(row[0], types, BUCKETS) for row in rows]
+    named[BUCKET] = pa.array(buckets, pa.int32())
+    return pa.RecordBatch.from_pydict(named)
+
+
+def run(
+    made: FoldedTable, line: list[Any], cache: Path, rows: pa.RecordBatch, uuid: str
+) -> FoldReport:
+    base = CommittedEpoch.of(line[-1])
+    task = FoldTask(
+        made.plan, made.root, cache, made.newest.epoch + 1, uuid, base.stamp, made.table.version,
+        tuple(map(CommittedEpoch.of, line)), made.rules,
+    )  # fmt: skip
+    (output,) = task(iter([rows]))
+    return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
+
+
+def written(made: FoldedTable, report: FoldReport, part: str) -> list[dict[str, Any]]:
+    names = [file.path for file in report.files if file.part == part]
+    rows = [row for name in names for row in pq.ParquetFile(made.root / name).read().to_pylist()]
+    return rows if part == CHANGELOG else sorted(rows, key=repr)
+
+
+@pytest.fixture(autouse=True)
+def closed_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mapped file keeps a descriptor, and other tests look at how many there are."""
+    monkeypatch.setattr(columnar_state, "_states", {})
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("query", QUERIES)
+def test_both_folds_write_the_same_files(
+    query: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(f"{query} {seed}")
+    plan = a_plan(query, COLUMNS)
+    assert why_not_columnar(plan, DEFAULT_RULES) is None
+    assert columnar_fold.has_kernels()
+    made = HeadedTable(tmp_path / "epochs", plan, rules=Rules(refresh=seed == 5))
+    line = [made.newest]
+    known: list[Weighted] = []
+    changed = 0
+    for number in range(8):
+        rows = rows_of(plan, chance, chance.choice([1, 4, 30, 200]), known)
+        uuid = f"epoch-{number}"
+        condition = chance.choice(("nothing", "nothing", "forget", "no redo", "merge"))
+        if condition == "forget":
+            shutil.rmtree(tmp_path / "arrays", ignore_errors=True)
+        elif condition == "no redo":
+            for redo in tmp_path.glob("arrays/*/redo-*"):
+                redo.unlink()
+        elif condition == "merge":
+            for part in STATE:
+                files = tuple(f for f in made.table.live_files() if f.part == part)
+                if files:
+                    made.merge(Merge(part, chance.choice((1, BASE_TIER)), files))
+        batch = as_arrow(plan, rows)
+        found = run(made, line, tmp_path / "arrays", batch, uuid)
+        with monkeypatch.context() as patch:
+            patch.setattr(columnar_fold, "has_kernels", lambda: False)
+            wanted = run(made, line, tmp_path / "lmdb", batch, f"{uuid}-general")
+        for part in (CHANGELOG, ACCUMULATORS, MULTISETS):
+            assert written(made, found, part) == written(made, wanted, part), (number, part)
+        assert found.counters == wanted.counters
+        assert sorted(found.dropped_keys) == sorted(wanted.dropped_keys)
+        assert found.groups_delta == wanted.groups_delta
+        assert found.changelog_rows == wanted.changelog_rows
+        changed += found.changelog_rows
+        line.append(made.epoch(rows, uuid=uuid))
+    assert changed > 0
+
+
+def test_no_task_compiles(tmp_path: Path) -> None:
+    """A kernel is compiled for one kind of arrays; set-up has compiled that one."""
+    plan = a_plan(QUERIES[0], COLUMNS)
+    made = HeadedTable(tmp_path / "epochs", plan)
+    rows = rows_of(plan, random.Random(1), 50, [])
+    run(made, [made.newest], tmp_path / "arrays", as_arrow(plan, rows), "once")
+    line = [made.newest, made.epoch(rows, uuid="once")]
+    run(made, line, tmp_path / "arrays", as_arrow(plan, rows), "twice")
+    for kernel in (gather_rows, merge_groups, apply_records, copy_living, put_texts, put_numbers):
+        assert len(kernel.signatures) == 1, kernel  # type: ignore[union-attr]
