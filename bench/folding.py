@@ -47,7 +47,8 @@ from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.edge.tasks.body import collector_off
-from jobs.edge.tasks.fold import FoldReport, FoldTask
+from jobs.edge.tasks.fold import FoldTask
+from jobs.edge.tasks.fold_inputs import FoldReport
 from schemas.limits import CANAL_BATCH_MESSAGES
 from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import SqlType

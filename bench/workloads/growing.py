@@ -103,7 +103,7 @@ def _add_cold_figures(bench: Bench, state: State, warm: Moved) -> None:
     cold = _moved(bench, state, "epochs from a cold cache")
     add(f"first {FIRST_EPOCHS} epochs, mean, none cached", cold.first_seconds)
     forget(state.job.directory)
-    hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("*.mdb"))
+    hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("columns"))
     with room(warm.memory_bytes + int(hot * ROOM_SHARE)) as narrow:
         if narrow is None:
             bench.say("no row of a state beyond memory: nothing here lets memory be bounded")
