@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from jobs.core.plan.bucket import bucket_of
 from jobs.core.plan.tree import Plan
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
-from jobs.edge.state import columnar_state
+from jobs.edge.state import columnar_state, hot_state
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import BASE_TIER, Merge
 from jobs.edge.tasks import columnar_fold
@@ -147,9 +148,14 @@ def written(made: FoldedTable, report: FoldReport, part: str) -> list[dict[str, 
 
 
 @pytest.fixture(autouse=True)
-def closed_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mapped file keeps a descriptor, and other tests look at how many there are."""
+def closed_states(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Open states keep descriptors, and other tests look at how many there are."""
+    opened: dict[Any, hot_state.HotState] = {}
     monkeypatch.setattr(columnar_state, "_states", {})
+    monkeypatch.setattr(hot_state, "_states", opened)
+    yield
+    for state in opened.values():
+        state.close()
 
 
 @pytest.mark.parametrize("seed", range(5))
