@@ -44,13 +44,13 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.state.bucket_lock import hold_bucket
 from jobs.edge.state.columnar_records import decode_records, encode_records
 from jobs.edge.state.errors import HotStateDamaged, StampMoved
+from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
 
 VERSION = 1
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 Steps = Iterable[tuple[Stamp, RecordArrays | None]]
 
-_REDO = "redo-"
 _PAGE = 4096
 _WORD = 8
 # The words of the first page.
@@ -130,22 +130,15 @@ class ColumnarState:
 
     def remember(self, epoch: int, uuid: str, records: RecordArrays) -> None:
         """Store the changes of an uncommitted epoch, to apply them once it is committed."""
-        for old in self.directory.glob(f"{_REDO}*"):
-            old.unlink(missing_ok=True)
-        path = self._redo_path(epoch, uuid)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(encode_records(records))
-        unfinished.rename(path)
+        store_redo(self.directory, self._redo_name(epoch, uuid), encode_records(records))
 
     def recall(self, stamp: Stamp) -> RecordArrays | None:
         """Return the changes that `remember` stored for an epoch; None if there are none here."""
-        try:
-            return decode_records(self._redo_path(stamp.epoch, stamp.uuid).read_bytes())
-        except FileNotFoundError:
-            return None
+        data = find_redo(self.directory, self._redo_name(stamp.epoch, stamp.uuid))
+        return None if data is None else decode_records(data)
 
-    def _redo_path(self, epoch: int, uuid: str) -> Path:
-        return self.directory / f"{_REDO}{epoch}-{uuid}-{self._name}"
+    def _redo_name(self, epoch: int, uuid: str) -> str:
+        return f"{epoch}-{uuid}-{self._name}"
 
     def _apply(self, steps: Steps) -> None:
         """Apply steps in place; the file is not whole until the last one is applied."""

@@ -38,11 +38,11 @@ from jobs.edge.state.hot_records import (
     encode,
 )
 from jobs.edge.state.lmdb_frame import is_sound, make_room
+from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STAMP_KEY = b"stamp"
-_REDO = "redo-"
 
 # With a cold page cache 14,000 groups of a 160 MB state took 0.25 s with readahead, 0.8 s without;
 # 500 groups 0.15 s against 0.1 s.
@@ -186,24 +186,19 @@ class HotState:
         line. If the records are missing, the task reads the same upserts from the table.
         """
         records = view.to_records(upserts)
-        for old in self.directory.glob(f"{_REDO}*"):
-            old.unlink(missing_ok=True)
-        path = self._redo_path(epoch, uuid)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(encode(records))
-        unfinished.rename(path)
+        store_redo(self.directory, self._redo_name(epoch, uuid), encode(records))
 
     def recall(self, stamp: Stamp) -> Records | None:
         """Return the records that `remember` stored for an epoch; None if it stored none here."""
+        data = find_redo(self.directory, self._redo_name(stamp.epoch, stamp.uuid))
         try:
-            return decode_records(self._redo_path(stamp.epoch, stamp.uuid).read_bytes())
-        except (FileNotFoundError, msgspec.DecodeError):
+            return None if data is None else decode_records(data)
+        except msgspec.DecodeError:
             return None
 
-    def _redo_path(self, epoch: int, uuid: str) -> Path:
-        """Return the path of an epoch's records; they fit only the current data file."""
-        data_file = f"{self.layout.fingerprint}-{self._inode}"
-        return self.directory / f"{_REDO}{epoch}-{uuid}-{data_file}"
+    def _redo_name(self, epoch: int, uuid: str) -> str:
+        """Return the name of an epoch's records; they fit only the current data file."""
+        return f"{epoch}-{uuid}-{self.layout.fingerprint}-{self._inode}"
 
     def bytes_used(self) -> int:
         """Return the disk space of the state."""
