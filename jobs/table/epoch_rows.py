@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable
 
 import msgspec
+import pyarrow as pa
 
 from jobs.table.files import LiveFile
 from jobs.table.parts import EPOCHS
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.table.object_path import TablePath
-from schemas.table.parquet_file import rows_in
+from schemas.table.parquet_file import TableDamaged, rows_in
 
 
 def newest_epoch(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
@@ -46,8 +47,16 @@ def start_row(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
 
 def read_epoch_rows(path: TablePath) -> list[EpochRow]:
     """Return the epoch rows in one file."""
-    rows = []
     table = rows_in(path)
+    try:
+        return _convert(table)
+    # A Parquet footer has no checksum, so damage can rename a column.
+    except (KeyError, ValueError) as error:
+        raise TableDamaged(f"{path} is damaged ({error}); restore it from a backup") from error
+
+
+def _convert(table: pa.Table) -> list[EpochRow]:
+    rows = []
     stamps = table["committed_at"].combine_chunks().view("int64").to_pylist()
     for record, stamp in zip(table.drop(["committed_at"]).to_pylist(), stamps, strict=True):
         for name in JSON_FIELDS:
