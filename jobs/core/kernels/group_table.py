@@ -82,7 +82,7 @@ def hash_entry(owner: int, value: int, seed: int) -> int:
 @inlined
 def check_of(rows: Array, number: int, check: int) -> int:
     """Return the check of a row: a hash of its other words."""
-    hashed = U(number)
+    hashed = U(number + 1)  # so that a row of zeros is damage at every number
     for word in range(rows.shape[1]):
         if word != check:
             hashed = mix(hashed, U(rows[number, word]))

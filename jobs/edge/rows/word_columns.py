@@ -39,12 +39,12 @@ class PackedKeys(NamedTuple):
 
     def take(self, rows: Array) -> PackedKeys:
         """Return the keys of some rows."""
-        taken = self._binary().take(pa.array(rows))
-        _, ends, data = taken.buffers()
-        places = np.frombuffer(ends, np.int64)[: len(rows) + 1]
-        padded = np.zeros(int(places[-1]) + KEY_PAD, np.uint8)
-        padded[: places[-1]] = np.frombuffer(data, np.uint8)[: places[-1]] if data else 0
-        return PackedKeys(padded, places.copy())
+        return _pack(self._binary().take(pa.array(rows)))
+
+    def encode(self) -> tuple[PackedKeys, Array]:
+        """Return each key once, and for each row the number of its key."""
+        encoded = self._binary().dictionary_encode()
+        return _pack(encoded.dictionary), encoded.indices.to_numpy().astype(np.int64)
 
     def sort(self, rows: Array) -> Array:
         """Return the places of some rows in the order of their keys."""
@@ -54,6 +54,15 @@ class PackedKeys(NamedTuple):
     def _binary(self) -> pa.Array:
         buffers = [None, pa.py_buffer(self.ends), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.large_binary(), len(self.ends) - 1, buffers)
+
+
+def _pack(keys: pa.Array) -> PackedKeys:
+    """Return a large_binary array that begins at its first byte as keys."""
+    _, ends, data = keys.buffers()
+    places = np.frombuffer(ends, np.int64)[: len(keys) + 1]
+    padded = np.zeros(int(places[-1]) + KEY_PAD, np.uint8)
+    padded[: places[-1]] = np.frombuffer(data, np.uint8)[: places[-1]] if data else 0
+    return PackedKeys(padded, places.copy())
 
 
 def pack_keys(columns: Sequence[tuple[pa.Array, SqlType]], count: int) -> PackedKeys:

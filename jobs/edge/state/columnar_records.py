@@ -17,7 +17,6 @@ from jobs.core.fold.columnar.table import Folded
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.compiled import Array
 from jobs.edge.rows.word_columns import PackedKeys, cells_to_words, pack_keys, to_words
-from jobs.edge.state.errors import HotStateError
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.parts import ACCUMULATORS, MULTISETS
 from schemas.types.arrow_values import to_list
@@ -44,14 +43,18 @@ def read_part(
     if part == ACCUMULATORS:
         values = _read_values(query, layout, rows)
         return RecordArrays(keys.data, keys.ends, values, np.zeros((0, ENTRY_WORDS), np.int64))
+    # Each group once: the state makes room for as many groups as there are keys.
+    keys, groups = keys.encode()
     values = np.zeros((0, query.values), np.int64)
-    return RecordArrays(keys.data, keys.ends, values, _read_entries(layout, rows))
+    return RecordArrays(keys.data, keys.ends, values, _read_entries(layout, rows, groups))
 
 
 def _read_values(query: ColumnarQuery, layout: TableLayout, rows: pa.Table) -> Array:
-    """Return the words of groups; zeros for a tombstone."""
-    if any(to_list(rows["withheld"])):
-        raise HotStateError("the table has withheld results, which a job without time never makes")
+    """Return the words of groups; zeros for a tombstone.
+
+    A withheld row is of an earlier spec: before a job without the event clock folds, an epoch
+    without data has released it, and its later row replaces this one.
+    """
     values = np.zeros((rows.num_rows, query.values), np.int64)
     for cell, (_, word) in zip(layout.program.cells, query.cell_words, strict=True):
         words = cells_to_words(rows[cell.name])
@@ -65,10 +68,10 @@ def _read_values(query: ColumnarQuery, layout: TableLayout, rows: pa.Table) -> A
     return values
 
 
-def _read_entries(layout: TableLayout, rows: pa.Table) -> Array:
+def _read_entries(layout: TableLayout, rows: pa.Table, groups: Array) -> Array:
     arguments = layout.program.plan.arguments
     entries = np.zeros((rows.num_rows, ENTRY_WORDS), np.int64)
-    entries[:, 0] = np.arange(rows.num_rows)
+    entries[:, 0] = groups
     entries[:, 3] = rows["multiplicity"].to_numpy()
     names = np.array(to_list(rows["argument"]), object)
     for multiset, (argument, (column, kind)) in enumerate(

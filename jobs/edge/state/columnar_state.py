@@ -47,7 +47,7 @@ from jobs.edge.state.errors import HotStateDamaged, StampMoved
 from jobs.edge.state.redo_files import find_redo, store_redo
 from schemas import limits
 
-VERSION = 1
+VERSION = 2
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 Steps = Iterable[tuple[Stamp, RecordArrays | None]]
 
@@ -125,7 +125,7 @@ class ColumnarState:
     def reset(self) -> None:
         """Delete the file, and those of the other kind of state."""
         self._table = None
-        for name in ("columns", "identity", "data.mdb", "lock.mdb"):
+        for name in ("columns", "columns.new", "identity", "data.mdb", "lock.mdb"):
             (self.directory / name).unlink(missing_ok=True)
 
     def remember(self, epoch: int, uuid: str, records: RecordArrays) -> None:
@@ -141,13 +141,13 @@ class ColumnarState:
         return f"{epoch}-{uuid}-{self._name}"
 
     def _apply(self, steps: Steps) -> None:
-        """Apply steps in place; the file is not whole until the last one is applied."""
-        self._header[_WHOLE] = 0
+        """Apply steps in place; from the first change to the stamp the file is not whole."""
         reached: Stamp | None = None
         for stamp, records in steps:
             if records is not None:
                 self._make_room(records)
                 assert self._table is not None
+                self._header[_WHOLE] = 0
                 apply(self.query, self._table, records)
                 failpoint("hot_state_half_built")
             reached = stamp
@@ -157,6 +157,7 @@ class ColumnarState:
 
     def _set_stamp(self, stamp: Stamp) -> None:
         header = self._header
+        header[_WHOLE] = 0
         header[_EPOCH], header[_GENERATION] = stamp.epoch, stamp.generation
         uuid = stamp.uuid.encode().ljust(_UUID_WORDS * _WORD, b"\0")
         header[_UUID : _UUID + _UUID_WORDS] = np.frombuffer(uuid, np.int64)
@@ -177,10 +178,15 @@ class ColumnarState:
         room = larger_room(used)
         fresh = self._path.with_suffix(".new")
         fresh.unlink(missing_ok=True)
-        header, table = _create(fresh, self.query, room, self._identity)
-        if before is not None:
-            copy_table(self.query, before, table)
-        fresh.rename(self._path)
+        try:
+            header, table = _create(fresh, self.query, room, self._identity)
+            if before is not None:
+                copy_table(self.query, before, table)
+            fresh.rename(self._path)
+        except Exception:
+            # A disk that is full needs the room back.
+            fresh.unlink(missing_ok=True)
+            raise
         self._header, self._table = header, table
         self._inode = self._path.stat().st_ino
 
@@ -188,13 +194,16 @@ class ColumnarState:
         """Map the file in the directory, unless it is mapped already."""
         try:
             inode = self._path.stat().st_ino
+            if self._table is not None and inode == self._inode:
+                return
+            # Between the two another process may delete the file.
+            self._header, self._table = _map_file(self._path, self.query)
         except FileNotFoundError:
             self._table = None
             return
-        if self._table is None or inode != self._inode:
-            self._header, self._table, self._inode = *_map_file(self._path, self.query), inode
-            if (self._header[_IDENTITY : _IDENTITY + 4] != self._identity).any():
-                self._table = None
+        self._inode = inode
+        if (self._header[_IDENTITY : _IDENTITY + 4] != self._identity).any():
+            self._table = None
 
     def _require_stamp(self, expected: Stamp | None) -> None:
         found = self.read_stamp()

@@ -367,7 +367,7 @@ class HotState:
     def _delete(self) -> None:
         """Delete the files of LMDB and write the identity for the next files."""
         self.close()
-        for name in ("identity", "data.mdb", "lock.mdb", "columns"):
+        for name in ("identity", "data.mdb", "lock.mdb", "columns", "columns.new"):
             (self.directory / name).unlink(missing_ok=True)
         fresh = self.directory / "identity.new"
         fresh.write_text(self._identity)

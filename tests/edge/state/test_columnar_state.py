@@ -5,6 +5,7 @@ Processes here are real ones, killed with SIGKILL, and damage is done to real fi
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from jobs.core.fold.program import Program
 from jobs.core.fold.state import Stamp
 from jobs.core.kernels.apply_records import RecordArrays
 from jobs.core.kernels.fold_rows import Rows
-from jobs.core.kernels.group_table import GROUPS, KEY_PAD
+from jobs.core.kernels.group_table import CHECK, GROUPS, KEY_PAD, check_of
 from jobs.edge.state import columnar_state
 from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.columnar_records import decode_records, encode_records
@@ -72,6 +74,41 @@ def built(directory: Path, epoch: int = 1) -> ColumnarState:
     state = opened(directory)
     state.rebuild([(stamp(epoch), records_at(epoch))], since=state.read_stamp())
     return state
+
+
+def test_a_step_that_cannot_be_loaded_leaves_the_state_as_it_was(tmp_path: Path) -> None:
+    state = built(tmp_path)
+
+    def steps() -> Iterator[tuple[Stamp, RecordArrays | None]]:
+        raise OSError("the storage does not answer")
+        yield
+
+    with pytest.raises(OSError, match="does not answer"):
+        state.advance(steps(), since=stamp(1))
+    assert epoch_of(state) == 1
+
+
+def test_a_disk_that_is_full_gets_its_room_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = built(tmp_path)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            state.advance([(stamp(2), records_at(2, 50 * NAMES))], since=stamp(1))
+    assert not (tmp_path / "columns.new").exists()
+    assert epoch_of(state) == 1
+    state.advance([(stamp(2), records_at(2))], since=stamp(1))
+    assert epoch_of(state) == 2
+
+
+def test_a_row_of_zeros_is_damage_at_every_number() -> None:
+    rows = np.zeros((3, 8), np.int64)
+    assert all(check_of(rows, number, CHECK) != 0 for number in range(3))
 
 
 def epoch_of(state: ColumnarState) -> int:
