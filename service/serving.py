@@ -1,6 +1,6 @@
 """Serving: run one service process until SIGTERM.
 
-lock of the data directory ──► tokens or loopback ──► application ──► uvicorn ──► SIGTERM
+lock of the data directory ──► first token or loopback ──► application ──► uvicorn ──► SIGTERM
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import uvicorn
 from schemas.limits import FOLLOWER_STALL_SECONDS_MAX
 from service import app
 from service.access.requirements import is_loopback
-from service.access.tokens import Tokens
+from service.access.tokens import Role, Tokens
 from service.limits.bounded_protocol import BoundedProtocol
 from service.limits.capacity import determine_capacity
 from service.live.reader_process import LOG_FORMAT, ReaderSpawner
@@ -32,6 +32,7 @@ from service.settings import Settings
 
 log = logging.getLogger("service")
 
+_FIRST_NAME = "first"
 _KEEP_ALIVE_SECONDS = 30
 _GRACE_SECONDS = 5
 _SWITCH_SECONDS = 0.0005
@@ -69,14 +70,12 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
     settings = replace(settings, capacity=determine_capacity())
     BoundedProtocol.capacity = settings.capacity
     tokens = Tokens(settings.paths.tokens)
-    if not tokens.required and not is_loopback(settings.host):
-        raise CannotServe(
-            f"there are no tokens, and {settings.host} accepts other machines; create a token with "
-            f"retally serve --data {settings.data} --new-token NAME=ROLE, or serve on 127.0.0.1"
-        )
     # Fork before taking the lock, so that no child keeps it.
     spawner = ReaderSpawner.start()
     with _lock_data(settings.paths.lock):
+        first_token = None
+        if not tokens.required and not is_loopback(settings.host):
+            first_token = tokens.add(_FIRST_NAME, Role.ADMIN.name.lower())
         application, gated = app.create(settings, spawner)
         if application.state.access.admits_everybody():
             log.warning("there are no tokens: everyone who reaches %s is admin", settings.host)
@@ -101,6 +100,15 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
         )
         listener = _listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
+        if first_token is not None:
+            log.warning(
+                "first start: sign in at http://127.0.0.1:%d with the admin token %s; it is shown "
+                "once, and `retally serve --data %s --new-token %s=admin` replaces it",
+                port,
+                first_token,
+                settings.data,
+                _FIRST_NAME,
+            )
         # Imported modules stay alive. Without this, each full garbage collection would stop all
         # requests for a tenth of a second.
         gc.collect()

@@ -170,6 +170,7 @@ class Stack:
         data = self.root / "data"
         data.mkdir(exist_ok=True)
         (own / "tmp").mkdir()
+        (own / "cache").mkdir()
         places = {"/opt/retally": str(IMAGE)}
         if IMAGE == CHECKOUT:  # whose virtual environment may be of another Python, elsewhere
             packages = "/opt/retally/.venv/lib/python3.11/site-packages"
@@ -179,6 +180,7 @@ class Stack:
             **places,
             "/data": str(data),
             "/cache/state": str(own / "cache" / "state"),
+            "/cache/master": str(own / "cache" / "master"),
             "/cache/work": str(own / "cache" / "work"),
             "/cache/spark": str(own / "cache" / "spark"),
             "/tmp": str(own / "tmp"),

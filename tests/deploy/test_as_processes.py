@@ -92,6 +92,17 @@ def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
             shop.feed(100)
             _until_exact(running, client, shop)
 
+            # The master is lost while the job runs. It comes back and knows workers and jobs.
+            running.containers["spark-master"].kill()
+            shop.feed(100)
+            running.containers["spark-master"].start()
+            running.containers["spark-master"].until_healthy()
+            _until_exact(running, client, shop)
+            eventually(lambda: _cluster(running)["status"] == "ALIVE", SECONDS)
+            again = _cluster(running)
+            assert (again["aliveworkers"], again["coresused"]) == (2, 2)
+            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+
             # One more joins while the job runs, and takes over from one that is lost: it makes
             # itself a hot state from the table.
             joined = running.one_more_worker()

@@ -195,7 +195,7 @@ def test_named_volumes_are_declared_and_used() -> None:
 
 def test_who_runs_tasks_sees_the_tables_where_the_driver_sees_them() -> None:
     assert _volumes("service") == _volumes("spark-worker") == {"/data": "data", "/cache": ""}
-    assert _volumes("spark-master") == {}
+    assert _volumes("spark-master") == {"/cache": "master"}, "it sees no table"
 
 
 def test_every_hot_state_is_a_container_s_own() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -178,11 +181,37 @@ def test_no_answer_invites_a_page_of_another_site(guarded: Guarded) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_without_tokens_other_addresses_are_not_served(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["serve", "--data", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]) == 1
-    assert "--new-token" in capsys.readouterr().err
+def test_the_first_start_beyond_loopback_makes_a_token_and_says_it_once(tmp_path: Path) -> None:
+    with _served_beyond_loopback(tmp_path) as (url, told):
+        (token,) = re.findall(r"\brt_[A-Za-z0-9_-]+", told)
+        assert httpx.get(f"{url}/v1/jobs", trust_env=False).status_code == 401
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{url}/v1/jobs", headers=headers, trust_env=False).status_code == 200
+    known = Tokens(tmp_path / "service" / "tokens.json")
+    assert known.find_role(token) == ("first", Role.ADMIN)
+    with _served_beyond_loopback(tmp_path) as (url, told):
+        assert not re.search(r"\brt_", told)
+        assert httpx.get(f"{url}/v1/jobs", headers=headers, trust_env=False).status_code == 200
+
+
+@contextmanager
+def _served_beyond_loopback(data: Path) -> Iterator[tuple[str, str]]:
+    """The address of a service that listens on all addresses, and what it said until ready."""
+    log = data.with_suffix(".log")
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data),
+             "--host", "0.0.0.0", "--port", "0"],
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready.startswith("ready http://"), log.read_text()
+        yield f"http://127.0.0.1:{ready.strip().rpartition(':')[2]}", log.read_text()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_tokens_are_made_and_taken_away_by_the_command(
