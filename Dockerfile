@@ -25,7 +25,8 @@ FROM ${BASE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --user-group --no-create-home --home-dir /tmp retally \
+    && groupadd --system --gid 10001 retally \
+    && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /tmp retally \
     # New volumes take owner and mode from here.
     && install -d -o retally -g retally -m 0700 /data /cache
 

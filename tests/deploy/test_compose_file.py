@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import socket
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from jobs.edge.process.broker import Broker
 from schemas.limits import BROKER_MESSAGE_BYTES_MAX
 from tests.deploy.deployment import COMPOSE, SETTINGS, composed, dockerfile, settings, variables
 
@@ -231,3 +235,50 @@ def test_kafka_is_the_version_that_is_tested() -> None:
     image, _, digest = SERVICES["kafka"]["image"].partition("@")
     assert image == f"apache/kafka:{tested[1]}"
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
+
+
+# --- the broker's health --------------------------------------------------------------------------
+
+
+@pytest.mark.broker
+def test_kafka_is_healthy_if_it_names_a_broker(broker: Broker) -> None:
+    assert _probe_kafka(broker.address) == 0
+
+
+def test_kafka_that_does_not_answer_is_not_healthy() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert _probe_kafka(address) != 0, "nobody listens"
+        listener.listen()
+
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        hangs_up = threading.Thread(target=hang_up)
+        hangs_up.start()
+        assert _probe_kafka(address) != 0, "it hangs up"
+        hangs_up.join()
+
+
+def test_kafka_that_knows_no_broker_is_not_healthy() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def answer() -> None:
+            with listener.accept()[0] as client:
+                client.recv(64)
+                client.sendall(bytes([0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0]))
+
+        answers = threading.Thread(target=answer)
+        answers.start()
+        assert _probe_kafka(f"127.0.0.1:{listener.getsockname()[1]}") != 0
+        answers.join()
+
+
+def _probe_kafka(address: str) -> int:
+    how, *command = SERVICES["kafka"]["healthcheck"]["test"]
+    assert how == "CMD"
+    placed = [word.replace("kafka/9092", address.replace(":", "/")) for word in command]
+    return subprocess.run(placed, capture_output=True, timeout=30).returncode

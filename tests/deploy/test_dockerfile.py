@@ -85,7 +85,10 @@ def test_the_last_user_is_not_root() -> None:
     assert user.text.split(":")[0] not in ("0", "root")
     after = LAST[LAST.index(user) :]
     assert not [each for each in after if each.word in ("RUN", "COPY")]
-    assert f"--uid {user.text.split(':')[0]}" in " ".join(e.text for e in every("RUN", LAST))
+    uid, gid = user.text.split(":")
+    done = " ".join(each.text for each in every("RUN", LAST))
+    assert f"--uid {uid} --gid {gid}" in done
+    assert f"groupadd --system --gid {gid}" in done
 
 
 def test_signals_reach_the_program_and_its_health_is_checked() -> None:
