@@ -173,6 +173,9 @@ class Client:
     def logs(self, name: str, limit: int = 100, level: str = "DEBUG") -> list[of.LogLine]:
         return self._get(f"{_job_path(name)}/logs", of.Logs, limit=limit, level=level).lines
 
+    def plan(self, name: str) -> list[of.PlanNode]:
+        return self._get(f"{_job_path(name)}/plan", of.JobPlan).nodes
+
     def offsets(self, name: str) -> of.JobOffsets:
         return self._get(f"{_job_path(name)}/offsets", of.JobOffsets)
 

@@ -98,6 +98,17 @@ class Valid(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
 
 
+class PlanNode(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+    predecessors: list[str]
+    attributes: dict[str, Any]
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    nodes: list[PlanNode]
+
+
 class LogLine(msgspec.Struct, frozen=True):
     time: str | None
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -299,7 +310,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 ALL: tuple[type[msgspec.Struct], ...] = (
-    Job, Jobs, Valid, Logs, Result, Listing, ChangePage, History, Explained, Difference,
+    Job, Jobs, Valid, JobPlan, Logs, Result, Listing, ChangePage, History, Explained, Difference,
     Quarantined, Quarantine, Savepoint, Savepoints, JobOffsets, Watermarks, Operation, Operations,
     Session, Ticket, AuditLogLines, Health,
 )  # fmt: skip

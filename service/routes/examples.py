@@ -37,6 +37,16 @@ _JOB = {
 JOB = {**_JOB, "spec": {"name": "items", "source": {"topic": "shop.product"}}}
 JOBS = {"jobs": [_JOB], "next_cursor": None}
 VALID = {"valid": True, "columns": [{"name": "name", "type": "STRING"}], "spec": {"name": "items"}}
+PLAN = {
+    "nodes": [
+        {
+            "id": "sink",
+            "type": "Sink",
+            "predecessors": ["table"],
+            "attributes": {"topic": "items-changes", "format": "changelog-json"},
+        }
+    ]
+}
 LOGS = {
     "lines": [
         {"time": "2026-01-31 12:00:00.000", "level": "INFO", "message": "epoch 41: 750 messages"}

@@ -9,14 +9,16 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from jobs.core.job.job_plan import plan_of
+from jobs.core.job.plan_nodes import list_nodes
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem
 from service.routes.answering import answer
-from service.routes.documents import Job, Jobs, Logs, Valid
+from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.routes.evolution import describe_evolution
-from service.routes.examples import JOB, JOBS, LOGS, SPEC_DOCUMENT, VALID, describe_responses
+from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.jobs import describe_job, make_etag
@@ -141,6 +143,16 @@ async def get_job(request: Request, name: str) -> Response:
     with suppress(Problem):  # a job without results has a document too
         await runtime.wait_until_ready(name)
     return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
+
+
+@router.get(
+    "/jobs/{name}/plan", dependencies=[_viewer], responses=describe_responses(JobPlan, PLAN, 404)
+)
+async def get_plan(request: Request, name: str) -> Response:
+    """Return the operators of the job's current spec, in the order of the data flow."""
+    jobs = runtime_of(request).jobs
+    spec = jobs.parse_spec(jobs.find_record(name))
+    return answer({"nodes": await run_in_threadpool(lambda: list_nodes(spec, plan_of(spec)))})
 
 
 @router.delete(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
@@ -11,16 +14,15 @@ from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
 from jobs.core.job.decoding import describe_decoding
 from jobs.core.job.folding import describe_folding
-from jobs.core.job.window_rules import closes
-from jobs.core.plan.tree import Plan, Window
-from jobs.core.sql.grouping_sets import sets_of_plan
+from jobs.core.job.plan_nodes import PlanNode, list_nodes, list_sets, write_lateness
+from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
 from schemas.spec.duration import duration_text
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import SqlType
 
 DISTINCT_COST = "a multiset, which no result reads: its distinct values are counted"
-RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
+_WRITTEN_ELSEWHERE = ("aggregates", "decoding", "folding")  # in the operators' lines
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,8 +51,9 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
     types = {named.name: named.type for named in plan.group}
     types |= dict(plan.kept_results)
     meaning = {named.name: expression_sql(named.expression) for named in plan.group}
-    meaning |= {each.name: _write_call(plan, i, "") for i, each in enumerate(plan.aggregates)}
+    meaning |= {each.name: aggregate_label(plan, each) for each in plan.aggregates}
     meaning |= {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+    nodes = list_nodes(spec, plan)
     return {
         "job": spec.name,
         "fingerprint": plan.fingerprint,
@@ -60,9 +63,10 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         ],
         "hidden": list(plan.unselected),
         "having": None if plan.having is None else expression_sql(plan.having, plan),
-        "grouping_sets": _list_sets(plan) if plan.grouping_sets > 1 else [],
+        "grouping_sets": list_sets(plan) if plan.grouping_sets > 1 else [],
         "window": _describe_window(spec, plan),
-        "topology": describe_topology(spec, plan),
+        "nodes": msgspec.to_builtins(nodes),
+        "topology": describe_topology(nodes),
         "decoding": describe_decoding(spec, plan.columns),
         "folding": describe_folding(spec, plan),
         "costs": _list_costs(plan),
@@ -72,60 +76,21 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
     }
 
 
-def describe_topology(spec: JobSpec, plan: Plan) -> list[str]:
+def describe_topology(nodes: Sequence[PlanNode]) -> list[str]:
     """Return the operators, the last first, as Flink's EXPLAIN prints them."""
-    group = ", ".join(named.name for named in plan.group)
-    calls = [
-        f"{_write_call(plan, index, RETRACTING)} AS {each.name}"
-        for index, each in enumerate(plan.aggregates)
-    ]
-    select = ", ".join([*(named.name for named in plan.group), *calls])
-    read = [
-        _alias(expression_sql(named.expression), named.name)
-        for named in (*plan.group, *plan.arguments)
-    ]
-    where = f", where=[{expression_sql(plan.where)}]" if plan.where is not None else ""
-    mode, interval = "ProcTime", spec.minibatch.latency_ms
-    if spec.minibatch.clock == "event":
-        mode, interval = "RowTime", spec.minibatch.interval_ms or 0
-    operators = [
-        f"GroupAggregate({f'groupBy=[{group}], ' if group else ''}select=[{select}])",
-        f"Exchange(distribution=[{f'hash[{group}]' if group else 'single'}], "
-        f"buckets=[{spec.state.buckets}])",
-        f"Calc(select=[{', '.join(dict.fromkeys(read))}]{where})",
-        f"MiniBatchAssigner(interval=[{interval}ms], mode=[{mode}]"
-        + (f", size=[{spec.minibatch.size}])" if spec.minibatch.size else ")"),
-        f"TableSourceScan(topics=[{', '.join(spec.source.topics)}], format=[{spec.source.format}], "
-        f"fields=[{', '.join(column.name for column in plan.image)}])",
-    ]
-    if plan.primary_key:  # as Flink calls it
-        key = ", ".join(column.name for column in plan.primary_key)
-        operators[-2:-2] = [
-            f"ChangelogNormalize(key=[{key}])",
-            f"Exchange(distribution=[hash[{key}]], buckets=[{spec.state.buckets}])",
-        ]
-    if plan.has_computed:
-        shown = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
-        columns = [_alias(shown.get(name, name), name) for name in plan.output]
-        having = f", where=[{expression_sql(plan.having, plan)}]" if plan.having else ""
-        operators.insert(0, f"Calc(select=[{', '.join(columns)}]{having})")
-    if spec.sink is not None:
-        operators.insert(
-            0,
-            f"Sink(topic=[{spec.sink.topic}], format=[{spec.sink.format}], "
-            f"delivery=[{spec.sink.delivery}])",
-        )
-    if plan.grouping_sets > 1:
-        sets = ", ".join("{" + ", ".join(each) + "}" for each in _list_sets(plan))
-        operators.insert(-2, f"Expand(sets=[{sets}])")
-    if plan.window is not None:  # where Flink prints it, although WHERE is evaluated first
-        operators.insert(-2, f"WindowAssigner({_write_window(spec, plan.window)})")
-    return [_indent(depth, text) for depth, text in enumerate(operators)]
+    return [_indent(depth, _write_node(node)) for depth, node in enumerate(reversed(nodes))]
 
 
-def _list_sets(plan: Plan) -> list[list[str]]:
-    """Return the columns of each grouping set."""
-    return [list(dict.fromkeys(map(expression_sql, each))) for each in sets_of_plan(plan)]
+def _write_node(node: PlanNode) -> str:
+    """Return a node as a line: the attributes that it uses and that have no line of their own."""
+    written = []
+    for name, value in node.attributes.items():
+        if value in (None, []) or name in _WRITTEN_ELSEWHERE:
+            continue
+        shown = ", ".join(value) if isinstance(value, list) else value
+        first, *rest = name.split("_")
+        written.append(f"{first}{''.join(map(str.title, rest))}=[{shown}]")
+    return f"{node.type}({', '.join(written)})"
 
 
 def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
@@ -143,31 +108,8 @@ def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _write_window(spec: JobSpec, window: Window) -> str:
-    length = "gap" if window.function == "SESSION" else "size"
-    times = f"time=[{window.time.name}], {length}=[{duration_text(window.size_ms)}]"
-    if window.function == "HOP":
-        times += f", slide=[{duration_text(window.slide_ms)}]"
-    lateness = write_lateness(spec)
-    open_for = f", allowedLateness=[{lateness}]" if lateness is not None else ""
-    return f"window=[{window.function}], {times}, emit=[{spec.emit}]{open_for}"
-
-
-def write_lateness(spec: JobSpec) -> str | None:
-    """Return how long a window stays open after its end; None: for ever."""
-    return duration_text(spec.allowed_lateness_ms or 0) if closes(spec) else None
-
-
 def _indent(depth: int, text: str) -> str:
     return text if depth == 0 else "   " * (depth - 1) + "+- " + text
-
-
-def _alias(sql: str, name: str) -> str:
-    return sql if sql == name else f"{sql} AS {name}"
-
-
-def _write_call(plan: Plan, index: int, suffix: str) -> str:
-    return aggregate_label(plan, plan.aggregates[index], suffix)
 
 
 def _list_costs(plan: Plan) -> list[dict[str, str]]:

@@ -1,9 +1,8 @@
-"""Dataflow: the operators of a job as boxes and arrows, drawn from its plan.
+"""Dataflow: the nodes of a job's plan as boxes and arrows.
 
-    topic ──► decode ──► last images ──► filter ──► window ──► group and fold ──► having ──► table
-                                                                                  topic ◄──────┘
+    topic ──► watermark ──► mini-batch ──► ... ──► fold ──► having ──► table ──► topic
 
-Each box shows the SQL of its operator. Each arrow shows how many messages or rows passed it in the
+Each box shows attributes of its node. Each arrow shows how many messages or rows passed it in the
 newest epoch, if the epoch counted them.
 """
 
@@ -12,11 +11,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
-from jobs.core.aggregates import FUNCTIONS, ReadCost
-from jobs.core.plan.tree import Plan, WindowBound
-from jobs.core.sql.printer import aggregate_sql, expression_sql, window_sql
+from jobs.core.job.plan_nodes import PlanNode, list_nodes
+from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
 from service.console.formatting import ELLIPSIS, count_of
 
@@ -28,6 +27,62 @@ _LINE = 17
 _HEAD = 27
 _FOOT = 9
 _ARROW = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """How nodes of one type are drawn; a line is left out if an attribute in it is not used."""
+
+    kind: str  # source, work, state or sink: its colour
+    title: str
+    lines: tuple[str, ...]
+
+
+_BOXES = {
+    "TableSourceScan": Box(
+        "source", "Topic", ("{topics}", "connection {connection}", "{format}: {fields}")
+    ),
+    "WatermarkAssigner": Box(
+        "work",
+        "Watermark",
+        (
+            "{strategy}",
+            "a partition is idle after {idle_after}",
+            "aligned in group {align_group}, up to {max_drift} apart",
+        ),
+    ),
+    "MiniBatchAssigner": Box(
+        "work", "Mini-batch", ("{mode}", "ends at the first of: {ends_bundle}")
+    ),
+    "LocalGroupAggregate": Box("work", "Add up equal rows", ("{group_by}",)),
+    "ChangelogNormalize": Box("state", "Keep the last image of each row", ("by {key}",)),
+    "WindowAssigner": Box(
+        "work",
+        "Window",
+        (
+            "{window} over {time}",
+            "size {size}",
+            "slide {slide}",
+            "gap {gap}",
+            "emit: {emit}",
+            "open for {allowed_lateness} after its end",
+        ),
+    ),
+    "Expand": Box("work", "Grouping sets", ("{sets}",)),
+    "Calc": Box("work", "Compute", ("{select}", "where {where}")),
+    "Exchange": Box("work", "Shuffle", ("{distribution}, {buckets} buckets",)),
+    "GlobalGroupAggregate": Box("state", "Fold", ("group by {group_by}", "expires after {ttl}")),
+    "DeltaTable": Box("state", "Table", ("history of {retention}", "mirror every {mirror}")),
+    "Sink": Box("sink", "Topic", ("{topic}", "{format}, {delivery}")),
+}
+_FLOWS = {  # the counter of an epoch that is the label of the arrow to a node
+    "watermark": ("read", "message"),
+    "local": ("rows", "row"),
+    "key-exchange": ("rows", "row"),
+    "aggregate": ("shipped", "row"),
+    "table": ("changelog_rows", "changelog row"),
+    "sink": ("changelog_rows", "changelog row"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +122,17 @@ class Dataflow:
 
 def draw_dataflow(spec: JobSpec, plan: Plan, counters: Mapping[str, Any]) -> Dataflow:
     """Draw the dataflow of a job; `counters` are those of its newest epoch."""
-    nodes: list[Node] = []
+    drawn: list[Node] = []
     y = 0
-    for kind, title, lines, flow in _list_operators(spec, plan, counters):
-        lines = [line for line in lines if line]
+    for node in list_nodes(spec, plan):
+        lines = _list_lines(node)
         cut = _cut_lines(lines)
         height = _HEAD + _LINE * len(cut) + (_FOOT if cut else 0)
         texts = tuple(TextLine(y + _HEAD + _LINE * (i + 1) - 5, text) for i, text in enumerate(cut))
-        nodes.append(Node(kind, title, ", ".join(lines), y, height, texts, flow))
+        box, flow = _BOXES[node.type], _label_flow(node, counters)
+        drawn.append(Node(box.kind, box.title, ", ".join(lines), y, height, texts, flow))
         y += height + _ARROW
-    return Dataflow(tuple(nodes), y - _ARROW)
+    return Dataflow(tuple(drawn), y - _ARROW)
 
 
 def _cut_lines(lines: Sequence[str]) -> list[str]:
@@ -91,57 +147,25 @@ def _cut_lines(lines: Sequence[str]) -> list[str]:
     return found
 
 
-_Operator = tuple[str, str, list[str], str]  # kind, title, lines, flow
-
-
-def _list_operators(spec: JobSpec, plan: Plan, counters: Mapping[str, Any]) -> list[_Operator]:
-    def count(name: str, one: str) -> str:
-        return count_of(int(counters[name]), one) if name in counters else ""
-
-    source = spec.source
-    used = ", ".join(f"{column.name} {column.type}" for column in plan.image)
-    found: list[_Operator] = [
-        ("source", "Topic", [", ".join(source.topics), f"connection {source.connection}"], ""),
-        ("work", f"Decode {source.format}", [used], count("read", "message")),
+def _list_lines(node: PlanNode) -> list[str]:
+    """Return the lines of a node's box: its templates, filled from attributes that it uses."""
+    known = {
+        name: ", ".join(value) if isinstance(value, list) else value
+        for name, value in node.attributes.items()
+        if value not in (None, [], False) and name != "aggregates"
+    }
+    lines = [
+        template.format_map(known)
+        for template in _BOXES[node.type].lines
+        if all(name in known for _, name, _, _ in Formatter().parse(template) if name)
     ]
-    rows = count("rows", "row")
-    if plan.primary_key:
-        key = ", ".join(column.name for column in plan.primary_key)
-        found.append(("state", "Keep the last image of each row", [f"by {key}"], rows))
-        rows = ""
-    if plan.where is not None:
-        found.append(("work", "Filter", [expression_sql(plan.where)], rows))
-        rows = ""
-    if plan.window is not None:
-        found.append(("work", "Window", [window_sql(plan.window), f"emits on {spec.emit}"], rows))
-        rows = ""
-    found.append(("state", "Fold", _describe_fold(spec, plan), rows))
-    if plan.has_computed:
-        found.append(("work", "Compute", _describe_compute(plan), ""))
-    changes = count("changelog_rows", "changelog row")
-    found.append(("state", "Table", ["changelog, accumulators, multisets, epochs"], changes))
-    if spec.sink is not None:
-        sink = spec.sink
-        lines = [sink.topic, f"{sink.format}, {sink.delivery.replace('_', ' ')}"]
-        found.append(("sink", "Topic", lines, changes))
-    return found
-
-
-def _describe_fold(spec: JobSpec, plan: Plan) -> list[str]:
-    bounds = [each for each in plan.group if not isinstance(each.expression, WindowBound)]
-    keys = ", ".join(expression_sql(each.expression) for each in bounds)
-    windowed = "window" if plan.window is not None else ""
-    group = ", ".join(filter(None, [keys, windowed]))
-    lines = [f"group by {group}" if group else "one group for all rows"]
-    for each in plan.aggregates:
-        keeps = FUNCTIONS[each.function].read_cost is not ReadCost.CELLS or each.distinct
-        more = " (keeps all values)" if keeps else ""
-        lines.append(f"{aggregate_sql(plan, each)} AS {each.name}{more}")
-    return [*lines, count_of(spec.state.buckets, "bucket")]
-
-
-def _describe_compute(plan: Plan) -> list[str]:
-    lines = [f"{expression_sql(each.expression, plan)} AS {each.name}" for each in plan.computed]
-    if plan.having is not None:
-        lines.append(f"having {expression_sql(plan.having, plan)}")
+    for each in node.attributes.get("aggregates", ()):
+        keeps = " (keeps all values)" if each["keeps_values"] else ""
+        lines.append(f"{each['call']} AS {each['name']}{keeps}")
     return lines
+
+
+def _label_flow(node: PlanNode, counters: Mapping[str, Any]) -> str:
+    """Return the label of the arrow to a node: how many messages or rows passed it."""
+    counter, one = _FLOWS.get(node.id, ("", ""))
+    return count_of(int(counters[counter]), one) if counter in counters else ""

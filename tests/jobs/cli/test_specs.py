@@ -116,7 +116,9 @@ def test_a_marker_is_checked_with_the_query(tmp_path: Path) -> None:
 def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path) -> None:
     code, out, _ = retally("plan", str(spec))
     assert code == 0
-    assert "GroupAggregate(groupBy=[name], select=[name, SUM_RETRACT(cnt) AS sum_cnt" in out
+    assert "GlobalGroupAggregate(groupBy=[name], select=[name, SUM_RETRACT(cnt) AS sum_cnt" in out
+    assert "+- LocalGroupAggregate(groupBy=[name, cnt]" in out
+    assert "+- WatermarkAssigner(time=[es], strategy=[MAX(es) - 1ms], emitEvery=[200ms]" in out
     assert "MiniBatchAssigner(interval=[100ms], mode=[ProcTime]" in out
     assert "def gather(" in out
     assert "acc_sum_cnt" in out
@@ -133,6 +135,9 @@ def test_plan_speaks_json(retally: Retally, spec: Path) -> None:
     assert ("accumulators", "acc_sum_cnt") in state
     assert ("multisets", "value_cnt") in state
     compile(plan["code"], "plan", "exec")
+    assert [node["id"] for node in plan["nodes"]][:3] == ["source", "watermark", "minibatch"]
+    assert all(line.endswith(")") for line in plan["topology"])
+    assert len(plan["topology"]) == len(plan["nodes"])
 
 
 def test_the_plan_of_a_query_without_groups_has_one_bucket_to_go_to(
@@ -143,9 +148,12 @@ def test_the_plan_of_a_query_without_groups_has_one_bucket_to_go_to(
     text[3] = f"query: {query}"
     spec.write_text("\n".join(text))
     _, out, _ = retally("plan", str(spec), "--json")
-    topology = json.loads(out)["topology"]
-    assert "GroupAggregate(select=[COUNT_RETRACT(*) AS" in topology[1]
-    assert "where=[cnt > 3]" in topology[3]
+    nodes = {node["id"]: node["attributes"] for node in json.loads(out)["nodes"]}
+    assert nodes["aggregate"]["select"] == ["COUNT_RETRACT(*) AS count"]
+    assert nodes["exchange"]["distribution"] == "single"
+    assert nodes["calc"]["where"] == "cnt > 3"
+    line = next(each for each in json.loads(out)["topology"] if "GlobalGroupAggregate" in each)
+    assert "GroupAggregate(select=[COUNT_RETRACT(*) AS" in line
 
 
 def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec: Path) -> None:
@@ -160,7 +168,7 @@ def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec:
     assert [each["name"] for each in plan["costs"]] == ["n", "l"]
     assert all(each["cost"].startswith(("a multiset,", "a multiset;")) for each in plan["costs"])
     assert "reads every entry" in plan["costs"][1]["cost"]
-    group = next(line for line in plan["topology"] if "GroupAggregate" in line)
+    group = next(line for line in plan["topology"] if "GlobalGroupAggregate" in line)
     assert "COUNT_RETRACT(DISTINCT cnt) AS n" in group
     assert "STRING_AGG_RETRACT(name, ',' ORDER BY cnt) AS l" in group
     code, out, _ = retally("plan", str(spec))

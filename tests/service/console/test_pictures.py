@@ -91,16 +91,31 @@ def test_the_dataflow_shows_the_sql_of_the_query() -> None:
     spec = load_spec(SPEC)
     drawn = draw_dataflow(spec, plan_of(spec), {"read": 1, "changelog_rows": 1_200})
     assert [node.title for node in drawn.nodes] == [
-        "Topic", "Decode canal-json", "Keep the last image of each row", "Filter", "Fold",
-        "Compute", "Table", "Topic",
+        "Topic", "Watermark", "Mini-batch", "Shuffle", "Keep the last image of each row", "Compute",
+        "Shuffle", "Fold", "Compute", "Table", "Topic",
     ]  # fmt: skip
-    texts = {node.title: node.text for node in drawn.nodes[1:]}
-    assert "SUM(cnt + 1) AS total" in texts["Fold"]
-    assert "COUNT(DISTINCT cnt) AS kinds (keeps all values)" in texts["Fold"]
-    assert texts["Filter"] == "cnt > 0"
-    assert "having" in texts["Compute"]
+    texts = [node.text for node in drawn.nodes]
+    assert texts[0] == "shop.product, connection default, canal-json: name, cnt, id"
+    assert texts[4] == "by id"
+    assert texts[5].endswith("where cnt > 0")
+    assert "SUM(cnt + 1) AS total" in texts[7]
+    assert "COUNT(DISTINCT cnt) AS kinds (keeps all values)" in texts[7]
+    assert texts[8].endswith("where SUM(cnt + 1) > 5")
     assert drawn.nodes[1].flow == "1 message"
     assert drawn.nodes[-1].flow == "1,200 changelog rows"
+
+
+def test_the_dataflow_shows_what_time_does() -> None:
+    time = "watermark: {delay: 5s, idle_after: 30s, align: {group: shop, max_drift: 1m}}\n"
+    spec = load_spec(SPEC + time + "minibatch: {clock: event, interval: 10s}\n")
+    drawn = draw_dataflow(spec, plan_of(spec), {})
+    assert [line.text for line in drawn.nodes[1].lines] == [
+        "MAX(es) - 5s - 1ms",
+        "a partition is idle after 30s",
+        "aligned in group shop, up to 1m apart",
+    ]
+    ends = "ends at the first of: the watermark reaches the end of an interval of 10s"
+    assert drawn.nodes[2].text == f"RowTime, {ends}"
 
 
 def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
@@ -111,8 +126,9 @@ def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
         assert above.y + above.height == below.arrow
         assert all(above.y < line.y < above.y + above.height for line in above.lines)
     assert drawn.nodes[-1].y + drawn.nodes[-1].height == drawn.height
-    condition = next(node for node in drawn.nodes if node.title == "Filter")
-    assert len(condition.lines) <= 4
+    condition = next(node for node in drawn.nodes if node.title == "Compute")
+    assert "where" in condition.lines[1].text
+    assert len(condition.lines) <= 1 + 4
     assert "number 49" in condition.text
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from jobs.cli.main import main
@@ -48,6 +49,20 @@ def test_a_job_is_put_started_stopped_and_deleted(client: Client) -> None:
     assert client.start("mine").desired == "RUNNING"
     assert client.stop("mine").desired == "STOPPED"
     assert "mine" in [job.name for job in client.jobs()]
+
+
+def test_the_plan_of_a_job_is_that_of_the_command(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.put("planned", SPEC)
+    path = tmp_path / "planned.yaml"
+    path.write_text("name: planned\n" + SPEC)
+    assert main(["plan", str(path), "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert msgspec.to_builtins(client.plan("planned")) == nodes
+    with pytest.raises(Refused) as unknown:
+        client.plan("nobody")
+    assert unknown.value.code == "job-unknown"
 
 
 def test_results_are_one_group_or_all_that_fit(client: Client) -> None:

@@ -1,0 +1,258 @@
+"""The plan of a job as nodes: what each operator is, and what it reads from.
+
+    source ─► watermark ─► minibatch ─┬─► local ──────────────────┬─► window ─► expand ─► calc ─┐
+                                      └─► key-exchange ─► images ─┘                             │
+                     sink ◄─ table ◄─ result ◄─ aggregate ◄─ exchange ◄─────────────────────────┘
+
+A node is left out if the job lacks it. Types have Flink's names where Flink has the operator. The
+command, the service and the console show the same nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from jobs.core.aggregates import FUNCTIONS, ReadCost
+from jobs.core.job.decoding import describe_decoding
+from jobs.core.job.folding import describe_folding
+from jobs.core.job.window_rules import closes
+from jobs.core.plan.tree import Plan, Window
+from jobs.core.sql.grouping_sets import sets_of_plan
+from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
+from schemas.spec.duration import duration_text
+from schemas.spec.job import GeneratorClass, JobSpec, MiniBatch, TimeColumn, Watermark
+from schemas.table.changelog import progress_topic
+
+RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
+
+Attributes = dict[str, Any]
+
+
+class PlanNode(msgspec.Struct, frozen=True):
+    """One operator. An attribute is None if the job does not use it."""
+
+    id: str
+    type: str
+    predecessors: list[str]
+    attributes: Attributes
+
+
+def list_nodes(spec: JobSpec, plan: Plan) -> list[PlanNode]:
+    """Return the operators of a job in the order of the data flow."""
+    nodes: list[PlanNode] = []
+    for name, kind, attributes in _list_operators(spec, plan):
+        before = [nodes[-1].id] if nodes else []
+        nodes.append(PlanNode(name, kind, before, attributes))
+    return nodes
+
+
+def list_sets(plan: Plan) -> list[list[str]]:
+    """Return the columns of each grouping set."""
+    return [list(dict.fromkeys(map(expression_sql, each))) for each in sets_of_plan(plan)]
+
+
+def write_lateness(spec: JobSpec) -> str | None:
+    """Return how long a window stays open after its end; None: for ever."""
+    return duration_text(spec.allowed_lateness_ms or 0) if closes(spec) else None
+
+
+def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attributes]]:
+    """Return the id, type and attributes of each operator."""
+    buckets = spec.state.buckets
+    yield "source", "TableSourceScan", _describe_source(spec, plan)
+    yield "watermark", "WatermarkAssigner", _describe_watermark(spec.watermark)
+    yield "minibatch", "MiniBatchAssigner", _describe_minibatch(spec)
+    image = [column.name for column in plan.image]
+    if plan.primary_key:  # as Flink calls it
+        key = [column.name for column in plan.primary_key]
+        yield "key-exchange", "Exchange", _describe_exchange(key, buckets)
+        yield "images", "ChangelogNormalize", {"key": key}
+    else:
+        yield (
+            "local",
+            "LocalGroupAggregate",
+            {
+                "group_by": image,
+                "select": [*image, f"COUNT{RETRACTING}(*) AS weight"],
+            },
+        )
+    if plan.window is not None:  # where Flink prints it, although WHERE is evaluated first
+        yield "window", "WindowAssigner", _describe_window(spec, plan.window)
+    if plan.grouping_sets > 1:
+        sets = ["{" + ", ".join(each) + "}" for each in list_sets(plan)]
+        yield "expand", "Expand", {"sets": sets}
+    read = [
+        _alias(expression_sql(named.expression), named.name)
+        for named in (*plan.group, *plan.arguments)
+    ]
+    where = None if plan.where is None else expression_sql(plan.where)
+    yield "calc", "Calc", {"select": list(dict.fromkeys(read)), "where": where}
+    group = [named.name for named in plan.group]
+    yield "exchange", "Exchange", _describe_exchange(group, buckets)
+    yield "aggregate", "GlobalGroupAggregate", _describe_aggregate(spec, plan)
+    if plan.has_computed:
+        shown = {named.name: expression_sql(named.expression, plan) for named in plan.computed}
+        columns = [_alias(shown.get(name, name), name) for name in plan.output]
+        having = expression_sql(plan.having, plan) if plan.having else None
+        yield "result", "Calc", {"select": columns, "where": having}
+    yield "table", "DeltaTable", _describe_table(spec)
+    if spec.sink is not None:
+        sink = spec.sink
+        yield (
+            "sink",
+            "Sink",
+            {
+                "topic": sink.topic,
+                "format": sink.format,
+                "delivery": sink.delivery,
+                "connection": sink.connection,
+                "partitions": sink.partitions,
+                "progress": progress_topic(sink.topic),
+            },
+        )
+
+
+def _describe_source(spec: JobSpec, plan: Plan) -> Attributes:
+    source = spec.source
+    start = spec.document()["source"]["start"]
+    return {
+        "topics": list(source.topics),
+        "format": source.format,
+        "fields": [column.name for column in plan.image],
+        "connection": source.connection,
+        "start": start if isinstance(start, str) else msgspec.json.encode(start).decode(),
+        "database": source.database,
+        "table": source.table,
+        "decoding": describe_decoding(spec, plan.columns),
+    }
+
+
+def _describe_watermark(watermark: Watermark) -> Attributes:
+    idle_after, align = watermark.idle_after_ms, watermark.align
+    return {
+        "time": _write_time(watermark),
+        "strategy": _write_strategy(watermark),
+        "emit_every": duration_text(watermark.emit_every_ms),
+        "idle_after": None if idle_after is None else duration_text(idle_after),
+        "align_group": align and align.group,
+        "max_drift": align and duration_text(align.max_drift_ms),
+        "align_every": align and duration_text(align.every_ms),
+        "future_skew": duration_text(watermark.future_skew_ms),
+    }
+
+
+def _write_time(watermark: Watermark) -> str:
+    time = watermark.time
+    return time.column if isinstance(time, TimeColumn) else time
+
+
+def _write_strategy(watermark: Watermark) -> str:
+    """Return the watermark of a partition as an expression over the times of its rows."""
+    greatest = f"MAX({_write_time(watermark)})"
+    delay = f" - {duration_text(watermark.delay_ms)}" if watermark.delay_ms else ""
+    match watermark.generator:
+        case GeneratorClass(path=path):
+            return path
+        case "bounded":
+            return greatest + delay + ("" if watermark.exact else " - 1ms")
+        case "monotonous":
+            return f"{greatest} - 1ms"
+        case "punctuated":
+            return f"{greatest}{delay} at a row where {watermark.marker}"
+        case "lag":
+            return f"now{delay}"
+        case "automatic":
+            return "now, once every emit_every"
+
+
+def _describe_minibatch(spec: JobSpec) -> Attributes:
+    """Return the assigner that acts: its mode, the reason for it, and what ends a bundle."""
+    minibatch = spec.minibatch
+    row_time = minibatch.clock == "event"
+    interval = minibatch.interval_ms if row_time else minibatch.latency_ms
+    if row_time:
+        because = "minibatch.clock is event: results wait for the watermark"
+    elif closes(spec):
+        because = "only windows need the watermark, and it closes them between two bundles"
+    else:
+        because = "no operator needs the watermark"
+    return {
+        "interval": f"{interval}ms",
+        "mode": "RowTime" if row_time else "ProcTime",
+        "because": because,
+        "size": minibatch.size,
+        "max_rows": minibatch.max_rows,
+        "ends_bundle": _list_bundle_ends(minibatch),
+    }
+
+
+def _list_bundle_ends(minibatch: MiniBatch) -> list[str]:
+    """Return the conditions of which the first one ends a bundle."""
+    size = minibatch.size
+    if minibatch.clock == "event":
+        interval = duration_text(minibatch.interval_ms or 0)
+        ends = [f"the watermark reaches the end of an interval of {interval}"]
+        return ends if size is None else [*ends, f"results of {size} rows are withheld"]
+    if size is None or size == 1:
+        ends = ["a message waits and the last bundle is committed"]
+    else:
+        latency = duration_text(minibatch.latency_ms)
+        ends = [f"{size} messages wait", f"a message waits {latency} after the last bundle began"]
+    return [*ends, f"{minibatch.max_rows} messages are in it"]
+
+
+def _describe_exchange(key: list[str], buckets: int) -> Attributes:
+    return {"distribution": f"hash[{', '.join(key)}]" if key else "single", "buckets": buckets}
+
+
+def _describe_window(spec: JobSpec, window: Window) -> Attributes:
+    session = window.function == "SESSION"
+    return {
+        "window": window.function,
+        "time": window.time.name,
+        "gap" if session else "size": duration_text(window.size_ms),
+        "slide": duration_text(window.slide_ms) if window.function == "HOP" else None,
+        "emit": spec.emit,
+        "allowed_lateness": write_lateness(spec),
+    }
+
+
+def _describe_aggregate(spec: JobSpec, plan: Plan) -> Attributes:
+    group = [named.name for named in plan.group]
+    calls = [
+        f"{aggregate_label(plan, each, RETRACTING)} AS {each.name}" for each in plan.aggregates
+    ]
+    ttl = spec.state.ttl_ms
+    return {
+        "group_by": group,
+        "select": [*group, *calls],
+        "aggregates": [
+            {
+                "name": each.name,
+                "call": aggregate_sql(plan, each),
+                "keeps_values": FUNCTIONS[each.function].read_cost is not ReadCost.CELLS
+                or each.distinct,
+            }
+            for each in plan.aggregates
+        ],
+        "ttl": duration_text(ttl) if ttl else None,
+        "buckets": spec.state.buckets,
+        "folding": describe_folding(spec, plan),
+    }
+
+
+def _describe_table(spec: JobSpec) -> Attributes:
+    mirror = spec.mirror_ms
+    return {
+        "job": spec.name,
+        "durable": spec.durable,
+        "retention": duration_text(spec.retention_ms),
+        "mirror": None if mirror is None else duration_text(mirror),
+    }
+
+
+def _alias(sql: str, name: str) -> str:
+    return sql if sql == name else f"{sql} AS {name}"
