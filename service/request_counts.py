@@ -8,20 +8,11 @@ cannot create new series. Durations end when the response starts, because stream
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, field
+from service.histogram import Histogram
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Durations by bucket; the last count is for durations beyond the last bound."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    seconds: float = 0.0
 
 
 class RequestCounts:
@@ -39,6 +30,5 @@ class RequestCounts:
         self.answered[answered] = self.answered.get(answered, 0) + 1
         durations = self.durations.get((route, method))
         if durations is None:
-            durations = self.durations[route, method] = Histogram()
-        durations.counts[bisect_left(BOUNDS, seconds)] += 1
-        durations.seconds += seconds
+            durations = self.durations[route, method] = Histogram(BOUNDS)
+        durations.observe(seconds)

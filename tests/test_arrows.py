@@ -48,8 +48,8 @@ LAYERS = [
         "jobs.table": "parts json_columns files epoch_rows version row_shape group",
         "jobs.edge": "process rows kafka table state spark tasks publisher",
         "jobs": "running changing checking offline replay cli cli.commands demo",
-        "service": """problems paths transaction moments log_lines probe request_counts attempts
-            access limits settings table supervision live answers runtime routes client
+        "service": """problems paths transaction moments log_lines probe histogram request_counts
+            attempts access limits settings table supervision live answers runtime routes client
             console.formatting console.rows console.asset_files console.visitor console.page
             console.job_view console.pictures console.explanations console.editor console.pages
             console.routes app serving""",

@@ -188,7 +188,7 @@ class Job:
                 pipeline.topics = dict(identities)
                 if publisher is not None:
                     pipeline.topics[publisher.topic] = publisher.identity()
-                    pipeline.phases.read_published = publisher.last
+                    pipeline.phases.take_published = publisher.take_published
                 maintenance = Maintenance(pipeline, place.home)
                 mirror = self._start_mirror(spark, pipeline, place)
                 try:

@@ -85,6 +85,12 @@ class Outcome:
         times = (report.event_time_max for report in self.ranges)
         return max((time for time in times if time is not None), default=None)
 
+    @property
+    def appended_ms(self) -> int | None:
+        """When the oldest record was appended; None without records, or if Kafka does not say."""
+        times = (report.appended_ms for report in self.ranges)
+        return min((time for time in times if time is not None), default=None)
+
     def require_none_failing(self) -> None:
         """Raise if a row fails: its task folded nothing, so a commit would lose other rows."""
         if self.failing:
@@ -127,6 +133,8 @@ class Outcome:
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in self.ranges) for name in _RANGE_COUNTERS
         }
+        if self.appended_ms is not None:
+            counters["appended_ms"] = self.appended_ms
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
         if plan.primary_key:
             counters |= self._sum_dedupe_counters(counters["rows"])

@@ -10,18 +10,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ReadPublished = Callable[[], tuple[int | None, float | None]]
+from jobs.edge.publisher.job_publisher import Published
 
 
 class Phases:
     """Measures the phases of one job's epochs.
 
-    `read_published` returns the newest epoch in the topic and the seconds it took to publish; a job
-    without a sink has None here.
+    `take_published` returns how far the topic is; a job without a sink has None here.
     """
 
     def __init__(self) -> None:
-        self.read_published: ReadPublished | None = None
+        self.take_published: Callable[[], Published] | None = None
         self._ms: dict[str, float] = {}
         self._began = self._at = time.monotonic()
 
@@ -46,9 +45,12 @@ class Phases:
             "compute_seconds": round(self._at - self._began, 4),
             "phases_ms": phases,
         }
-        if self.read_published is None:
+        if self.take_published is None:
             return counters
-        epoch, seconds = self.read_published()
-        if seconds is not None:
-            phases["publish"] = round(seconds * 1_000, 1)
-        return counters if epoch is None else counters | {"published": epoch}
+        published = self.take_published()
+        if published.seconds is not None:
+            phases["publish"] = round(published.seconds * 1_000, 1)
+        if published.latencies_ms:
+            latencies = {str(epoch): ms for epoch, ms in published.latencies_ms.items()}
+            counters["publish_latencies_ms"] = latencies
+        return counters if published.epoch is None else counters | {"published": published.epoch}

@@ -65,6 +65,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     cloned: int | None = None  # the epoch of the old job that was cloned
     published: int | None = None  # the newest epoch in the topic when this one was committed
     event_lag_ms: int | None = None  # from the greatest time of a row to the commit
+    appended_ms: int | None = None  # when the oldest record was appended to its topic
+    # From there to publication, in milliseconds, by epoch: of epochs published since the last row.
+    publish_latencies_ms: dict[str, int] = {}
     compute_seconds: float | None = None  # until the commit, including both of these
     decode_seconds: float | None = None  # the longest decode task
     fold_seconds: float | None = None  # the longest fold task
@@ -165,6 +168,15 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def watermark(self) -> int | None:
         return self.time.combined
+
+    @property
+    def commit_latency_ms(self) -> int | None:
+        """The time from the append of its oldest record to its commit; None without records.
+
+        It is at least 0: the clocks of a producer, a broker and the driver may differ.
+        """
+        appended = self.counts.appended_ms
+        return None if appended is None else max(0, self.committed_at // 1_000 - appended)
 
     @property
     def groups(self) -> int:

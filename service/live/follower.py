@@ -20,6 +20,7 @@ from contextlib import suppress
 from jobs.core.job.job_plan import plan_of
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from service.histogram import Histogram
 from service.live.epoch_history import EpochHistory
 from service.live.pulse import Pulse, wait_for_beat
 from service.live.reader import (
@@ -48,6 +49,12 @@ _TOTALS = (
 )  # fmt: skip
 
 
+# Bounds of latencies: from a fast epoch to the backlog of a day.
+LATENCY_BOUNDS = (
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0,
+)  # fmt: skip
+
+
 class Follower:
     """Follows one job between `start` and `close`.
 
@@ -72,6 +79,8 @@ class Follower:
         self.newest: EpochRow | None = None
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs since the start
+        self.commit_latencies = Histogram(LATENCY_BOUNDS)  # of the same epochs
+        self.publish_latencies = Histogram(LATENCY_BOUNDS)
         self._paces: deque[tuple[float, int, int]] = deque()  # seconds, messages, changelog rows
         self.successor: Follower | None = None  # the follower that has replaced this one
         self._on_query_changed = on_query_changed
@@ -217,6 +226,10 @@ class Follower:
         counts = row.counts
         self.totals["epochs"] += 1
         self.totals.update({name: getattr(counts, name) for name in _TOTALS})
+        if row.commit_latency_ms is not None:
+            self.commit_latencies.observe(row.commit_latency_ms / 1_000)
+        for latency in counts.publish_latencies_ms.values():
+            self.publish_latencies.observe(latency / 1_000)
         pace = (row.committed_at / 1e6, counts.read, counts.changelog_rows)
         self._paces.append(pace)
         while len(self._paces) > 1 and self._paces[0][0] < time.time() - 2 * _RATE_SECONDS:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from schemas.table.epoch import EpochRow
+from service.histogram import Histogram
 from service.live.follower import Follower
-from service.request_counts import BOUNDS, Histogram, RequestCounts
+from service.request_counts import RequestCounts
 from service.runtime import Runtime
 from service.supervision.register import Actual
 
@@ -61,6 +62,7 @@ def format_metrics(runtime: Runtime) -> str:
     families = [
         *_list_jobs(runtime),
         *_list_epochs(runtime, newest),
+        *_list_latencies(newest),
         *_list_partitions(runtime, newest),
         *_list_table_sizes(runtime, newest),
         *_list_requests(runtime.request_counts),
@@ -139,6 +141,29 @@ def _count_unpublished(newest: EpochRow) -> int | None:
     return None if published is None else max(0, newest.epoch - 1 - published)
 
 
+def _list_latencies(newest_epochs: _Newest) -> list[_Family]:
+    """Return the latencies of the epochs since the service started, of jobs that have some."""
+    histograms = {
+        "commit": [(name, follower.commit_latencies) for name, follower, _ in newest_epochs],
+        "publish": [(name, follower.publish_latencies) for name, follower, _ in newest_epochs],
+    }
+    ends = {"commit": "the commit of its results", "publish": "their publication"}
+    return [
+        _Family(
+            f"retally_job_{phase}_latency_seconds",
+            f"Seconds from the append of an epoch's oldest record to {ends[phase]}",
+            [
+                sample
+                for name, histogram in found
+                if any(histogram.counts)
+                for sample in _list_buckets({"job": name}, histogram)
+            ],
+            "histogram",
+        )
+        for phase, found in histograms.items()
+    ]
+
+
 def _list_partitions(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     """Return the lag, watermark and state of each partition."""
     lags: list[_Sample] = []
@@ -206,9 +231,8 @@ def _list_requests(counts: RequestCounts) -> list[_Family]:
 
 def _list_buckets(label: _Labels, histogram: Histogram) -> Iterator[tuple[_Labels, float, str]]:
     total = 0
-    for bound, count in zip((*BOUNDS, "+Inf"), list(histogram.counts), strict=True):
-        total += count
-        yield {**label, "le": str(bound)}, total, "_bucket"
+    for bound, total in histogram.list_buckets():
+        yield {**label, "le": bound}, total, "_bucket"
     yield label, round(histogram.seconds, 6), "_sum"
     yield label, total, "_count"
 

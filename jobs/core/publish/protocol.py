@@ -57,13 +57,28 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     status: str = "active"
     offsets: dict[str, Any] = {}
     committed_ms: int | None = None  # the time of the commit; None: the publisher's clock
+    appended_ms: int | None = None  # when its oldest record was appended; None without records
+
+
+class EpochTimes(msgspec.Struct, frozen=True):
+    """The latency marker of a published epoch: its way in milliseconds since 1970."""
+
+    epoch: int
+    appended_ms: int | None  # its oldest record, by Kafka's clock; None without records
+    committed_ms: int | None  # its results to the table, by the driver's clock
+    published_ms: int  # its changelog, by the publisher's clock
+
+    @property
+    def latency_ms(self) -> int | None:
+        """The time from append to publication, at least 0; None without records."""
+        return None if self.appended_ms is None else max(0, self.published_ms - self.appended_ms)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The position of the topic, as a record of the progress topic.
 
-    Until an epoch is `complete`, watermark, status and offsets are those of the previous epoch:
-    results come first, then the watermark."""
+    Until an epoch is `complete`, watermark, status, offsets and times are those of the previous
+    epoch: results come first, then the watermark."""
 
     epoch: int | None = None
     seq: int | None = None
@@ -75,6 +90,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""  # the table of the epochs; missing in records of retally before 0.2
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
+    times: list[EpochTimes] = []  # of the epochs that this record completes
 
     @property
     def next_epoch(self) -> int | None:
@@ -124,4 +140,5 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     published: int | None = None
     records: int | None = None  # records of the epoch that this process produced
     seconds: float | None = None  # from the driver's line to the commit
+    latency_ms: int | None = None  # from the append of its oldest record to the commit
     fatal: Fatal | None = None

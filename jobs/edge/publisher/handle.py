@@ -60,6 +60,7 @@ class Publisher:
         self._ready: Ready | None = None
         self._published: int | None = None
         self._last: Answer | None = None
+        self._latencies: deque[tuple[int, int]] = deque(maxlen=limits.PUBLISH_BACKLOG_EPOCHS_MAX)
         self._failure: Fatal | None = None
         self._stopping = False
         self._ended = False
@@ -128,6 +129,16 @@ class Publisher:
     def last_answer(self) -> Answer | None:
         """The newest answer about a published epoch, for metrics."""
         return self._last
+
+    def take_latencies(self) -> dict[int, int]:
+        """Return the latencies in milliseconds of epochs published since the last call.
+
+        If nobody calls for long, only the newest are kept.
+        """
+        with self._changed:
+            latencies = dict(self._latencies)
+            self._latencies.clear()
+        return latencies
 
     @property
     def backlog(self) -> int:
@@ -203,6 +214,8 @@ class Publisher:
         elif answer.published is not None:
             self._published = answer.published
             self._last = answer
+            if answer.latency_ms is not None:
+                self._latencies.append((answer.published, answer.latency_ms))
             self._outstanding.popleft()
 
     def _reason(self) -> Fatal:

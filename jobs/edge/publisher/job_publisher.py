@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from jobs.core.plan.tree import Plan, WindowBound
@@ -29,6 +30,15 @@ class HistoryMissing(Exception):
 
 class SinkAhead(Exception):
     """The topic has epochs that the table lacks; new epochs would contradict them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """How far a topic is, for the next epoch row."""
+
+    epoch: int | None  # the newest that is completely published
+    seconds: float | None  # from `send` to its commit
+    latencies_ms: dict[int, int]  # by epoch: from the append of its oldest record to its commit
 
 
 class JobPublisher:
@@ -106,10 +116,14 @@ class JobPublisher:
         """The newest epoch that is completely published."""
         return self._publisher.published
 
-    def last(self) -> tuple[int | None, float | None]:
-        """Return the newest published epoch, and the seconds from `send` to its commit."""
+    def take_published(self) -> Published:
+        """Return how far the topic is, and the latencies since the last call."""
         answer = self._publisher.last_answer
-        return self._publisher.published, None if answer is None else answer.seconds
+        return Published(
+            epoch=self._publisher.published,
+            seconds=None if answer is None else answer.seconds,
+            latencies_ms=self._publisher.take_latencies(),
+        )
 
     def close(self) -> None:
         """Stop the process after it has published all sent epochs."""
@@ -183,6 +197,7 @@ class JobPublisher:
             status=row.time.status,
             offsets=row.offsets,
             committed_ms=row.committed_at // 1_000,
+            appended_ms=row.counts.appended_ms,
         )
 
     def _wait_until_ready(self) -> None:

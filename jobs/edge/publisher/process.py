@@ -36,7 +36,14 @@ import msgspec
 from kafka.errors import KafkaError
 
 from jobs.core.publish.formats import FORMATS, EpochFacts
-from jobs.core.publish.protocol import Answer, EpochToPublish, Fatal, Progress, Ready
+from jobs.core.publish.protocol import (
+    Answer,
+    EpochTimes,
+    EpochToPublish,
+    Fatal,
+    Progress,
+    Ready,
+)
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
@@ -257,12 +264,16 @@ class PublisherProcess:
 
     def _answer_for_published(self) -> None:
         """Answer each waiting epoch that the progress covers."""
+        latencies = {times.epoch: times.latency_ms for times in self._progress.times}
         while self._waiting and self._progress.covers(self._waiting[0][0].epoch):
             order, came_at = self._waiting.popleft()
             records = self._records.pop(order.epoch, 0)
             seconds = round(time.monotonic() - came_at, 6)
+            latency_ms = latencies.get(order.epoch)
             self._outbox.write_answer(
-                Answer(published=order.epoch, records=records, seconds=seconds)
+                Answer(
+                    published=order.epoch, records=records, seconds=seconds, latency_ms=latency_ms
+                )
             )
 
     def _next_epochs(self) -> list[EpochToPublish]:
@@ -307,7 +318,7 @@ class PublisherProcess:
                 in_transaction += count
                 self._records[order.epoch] += count
                 reached = records.last_seq
-        self._commit(self._progress_after(epochs[-1], reached))
+        self._commit(self._progress_after(epochs, reached))
         self._answer_for_published()
 
     def _commit(self, progress: Progress) -> None:
@@ -334,7 +345,8 @@ class PublisherProcess:
     def _progress_inside(self, epoch: int, seq: int) -> Progress:
         return msgspec.structs.replace(self._progress, epoch=epoch, seq=seq, complete=False)
 
-    def _progress_after(self, order: EpochToPublish, seq: int) -> Progress:
+    def _progress_after(self, epochs: list[EpochToPublish], seq: int) -> Progress:
+        order, now_ms = epochs[-1], int(time.time() * 1_000)
         return Progress(
             epoch=order.epoch,
             seq=max(seq, 0),
@@ -346,6 +358,10 @@ class PublisherProcess:
             table=self._configuration.table,
             uuid=order.uuid,
             writer=self._writer_id,
+            times=[
+                EpochTimes(each.epoch, each.appended_ms, each.committed_ms, now_ms)
+                for each in epochs
+            ],
         )
 
 

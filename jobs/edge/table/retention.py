@@ -28,7 +28,7 @@ from schemas.types.arrow_values import to_list
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # Counters that describe a state or one epoch; their sum has no meaning.
-_OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved", "published"})
+_OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved", "published", "appended_ms"})
 _START_WRITER = f"c{TOP_TIER}-0"  # the highest tier, which compaction does not merge
 
 

@@ -89,6 +89,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     unreadable: str | None = None  # why the range could not be read
     silent: bool = False  # unreadable, but a later attempt may succeed
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
+    appended_ms: int | None = None  # when Kafka got the first record
     event_time_max: int | None = None
     event_time_marked: int | None = None  # the maximum up to the last marked row
     event_times_missing: int = 0
@@ -169,6 +170,8 @@ class RangeReader:
 
         In the second run of an epoch only keep them: `finish` needs all rows of the range.
         """
+        if self.report.topic is None and records:  # a partition's first record is its oldest
+            self.report.appended_ms = _stamp(None, records[0])
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = _decoder(self.task.rules, self.task.plan.columns, self.task.plan.image)

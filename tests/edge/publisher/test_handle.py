@@ -81,6 +81,7 @@ class SmallTable:
             watermark=1_000 * epoch,
             offsets={"t": {"0": epoch}},
             committed_ms=5_000 * epoch,
+            appended_ms=4_000 * epoch,
         )
         self.epochs.append(made)
         return made
@@ -346,6 +347,34 @@ def test_the_watermark_of_an_epoch_follows_after_all_its_rows(
     assert [each.epoch for each in progress[-3:]] == [2, 2, 2]
     last = progress[-1]
     assert (last.status, last.offsets, last.generation) == ("active", {"t": {"0": 2}}, 1)
+
+
+def test_the_progress_has_for_each_epoch_when_it_was_appended_committed_and_published(
+    broker: Broker, topic: str, start: Start, table: SmallTable
+) -> None:
+    began = int(time.time() * 1_000)
+    publisher = start()
+    publish(publisher, *(table.commit(5) for _ in range(6)))  # several in one transaction
+    found = [times for each in progress_of(broker.address, topic) for times in each.times]
+    assert [times.epoch for times in found] == [1, 2, 3, 4, 5, 6]
+    assert [times.appended_ms for times in found] == [4_000 * n for n in range(1, 7)]
+    assert [times.committed_ms for times in found] == [5_000 * n for n in range(1, 7)]
+    published = [times.published_ms for times in found]
+    assert published == sorted(published)
+    assert began <= published[0] <= published[-1] <= time.time() * 1_000
+    latencies = {times.epoch: times.published_ms - 4_000 * times.epoch for times in found}
+    assert publisher.take_latencies() == latencies
+    assert publisher.take_latencies() == {}
+
+
+def test_an_epoch_without_records_has_no_latency(
+    broker: Broker, topic: str, start: Start, table: SmallTable
+) -> None:
+    publisher = start()
+    publish(publisher, msgspec.structs.replace(table.commit(5), appended_ms=None))
+    (times,) = progress_of(broker.address, topic)[-1].times
+    assert (times.appended_ms, times.latency_ms) == (None, None)
+    assert publisher.take_latencies() == {}
 
 
 def test_a_start_finds_the_progress_and_passes_over_what_is_published(

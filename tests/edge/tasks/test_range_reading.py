@@ -92,6 +92,17 @@ def comparable_report(reader: RangeReader) -> dict[str, Any]:
     return report
 
 
+def test_the_report_has_the_time_at_which_the_first_record_was_appended(tmp_path: Path) -> None:
+    stamps = [(TIMESTAMP_CREATE_TIME, 7_000), (TIMESTAMP_CREATE_TIME, 6_000)]
+    records = [
+        Message(topic="items", partition=0, offset=offset, value=good_message(offset), timestamp=at)
+        for offset, at in enumerate(stamps)
+    ]
+    assert read(tmp_path, records, SPEC)[0]["appended_ms"] == 7_000
+    nameless = Message(topic="items", partition=0, offset=0, value=good_message(0))
+    assert read(tmp_path, [nameless, *records], SPEC)[0]["appended_ms"] is None
+
+
 WATERMARKS: dict[str, dict[str, Any]] = {
     "es": {"time": "es", "future_skew": "5 min"},
     "ts": {"time": "ts", "future_skew": "5 min"},

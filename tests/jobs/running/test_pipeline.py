@@ -77,6 +77,16 @@ def nothing_of(job: EpochsByHand, epoch: int) -> None:
 # --- epochs without data ----------------------------------------------------------------------
 
 
+def test_an_epoch_has_the_time_at_which_its_oldest_record_was_appended(open_job: OpenJob) -> None:
+    job = open_job()
+    began = int(time.time() * 1_000)
+    first = job.epoch_of([(0, insert(row("a", 1))), (1, insert(row("b", 2)))])
+    assert first.counts.appended_ms is not None
+    assert began <= first.counts.appended_ms <= first.committed_at // 1_000
+    assert first.commit_latency_ms == first.committed_at // 1_000 - first.counts.appended_ms
+    assert job.time_epoch().commit_latency_ms is None
+
+
 def test_an_epoch_without_data_keeps_offsets_and_the_state_goes_on_over_it(
     open_job: OpenJob,
 ) -> None:

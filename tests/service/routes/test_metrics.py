@@ -104,3 +104,21 @@ def test_every_metric_is_in_the_document(watched: WatchedTable) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
     listed = set(re.findall(r"`(retally_\w+)`", page))
     assert names == listed
+
+
+def test_latencies_of_epochs_are_histograms_of_each_job(watched: WatchedTable) -> None:
+    late = {"appended_ms": 0, "publish_latencies_ms": {"1": 700, "2": 3_000}}
+    watched.table.epoch({("a",): (3,)}, **late)
+    watched.table.epoch({("a",): (4,)})  # without records, and with nothing published since
+    watched.seen()
+    with watched.served.client() as client:
+        text = client.get("/metrics").text
+    commit, publish = (f"retally_job_{end}_latency_seconds" for end in ("commit", "publish"))
+    job = 'job="items"'
+    assert read_sample(text, f"{commit}_count", job) == 1
+    assert read_sample(text, f"{commit}_bucket", job, 'le="0.1"') == 1
+    assert [
+        read_sample(text, f"{publish}_bucket", job, f'le="{bound}"')
+        for bound in ("0.5", "1.0", "2.5", "5.0", "+Inf")
+    ] == [0, 1, 1, 2, 2]
+    assert read_sample(text, f"{publish}_sum", job) == 3.7

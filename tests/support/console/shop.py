@@ -53,7 +53,9 @@ class Shop(WrittenTable):
         self._commit("data", [write_file(self.place.table, name, rows)], 0)
         return number
 
-    def _commit(self, kind: str, files: list[AddedFile], changelog_rows: int) -> None:
+    def _commit(
+        self, kind: str, files: list[AddedFile], changelog_rows: int, **counters: Any
+    ) -> None:
         number = len(self.history) - 1
         at = min(time.time(), self._began + EPOCH_SECONDS * number)
         rows = sum(len(values) for values in self.history[-1].values())
@@ -69,6 +71,7 @@ class Shop(WrittenTable):
                     "decode_seconds": 0.06 + number % 3 / 50, "fold_seconds": 0.05,
                     "phases_ms": {"plan": 30.0, "tasks": 150.0, "judge": 5.0, "commit": 25.0},
                     "event_lag_ms": 400 + 30 * (number % 7), "quarantined": int(number % 9 == 4),
+                    **counters,
                 },
             ),
             files,

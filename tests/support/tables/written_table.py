@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from jobs.core.fold.program import Program
@@ -60,7 +61,7 @@ class WrittenTable:
         self.history: list[Live] = [{}]
         self._commit("start", [], 0)
 
-    def epoch(self, live: Live) -> None:
+    def epoch(self, live: Live, **counters: Any) -> None:
         """Commit an epoch after which exactly these groups are live."""
         before, number = self.history[-1], len(self.history)
         types = [kind for _, kind in self.layout.group]
@@ -96,7 +97,7 @@ class WrittenTable:
             if table.num_rows
         ]
         self.history.append(dict(live))
-        self._commit("data", files, len(changelog))
+        self._commit("data", files, len(changelog), **counters)
 
     def merge(self, part: str, tier: int) -> None:
         """Compact all files of a part into one."""
@@ -115,13 +116,15 @@ class WrittenTable:
     def reader(self) -> TableReader:
         return TableReader.open(self.place)
 
-    def _commit(self, kind: str, files: list[AddedFile], changelog_rows: int) -> None:
+    def _commit(
+        self, kind: str, files: list[AddedFile], changelog_rows: int, **counters: Any
+    ) -> None:
         number = len(self.history) - 1
         self.table.commit_epoch(
             EpochRow(
                 epoch=number, uuid=uuid4().hex, generation=1, kind=kind, committed_at=number,
                 plan=self.plan.fingerprint, offsets={self.topic: {"0": 10 * number}},
-                counters={"changelog_rows": changelog_rows},
+                counters={"changelog_rows": changelog_rows, **counters},
             ),
             files,
         )  # fmt: skip
