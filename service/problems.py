@@ -125,12 +125,19 @@ class Problem(Exception):
         )
 
 
+def describe_spec_problem(problem: spec_file.Problem) -> dict[str, Any]:
+    """Return one error or note of a spec, with its key and its position in the body."""
+    return {
+        "path": problem.path,
+        "message": problem.reason,
+        "line": problem.line,
+        "column": problem.column,
+    }
+
+
 def make_spec_problem(error: spec_file.SpecError) -> Problem:
     """Return all errors of a spec, each with its key and its position in the body."""
-    errors = [
-        {"path": each.path, "message": each.reason, "line": each.line, "column": each.column}
-        for each in error.problems
-    ]
+    errors = [describe_spec_problem(each) for each in error.problems]
     count = len(errors)
     detail = f"the spec has {count} {'error' if count == 1 else 'errors'}"
     return Problem("spec-invalid", 422, detail, errors=errors)

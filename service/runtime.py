@@ -57,7 +57,7 @@ class Runtime:
         self.register = Register(paths.register)
         self.jobs = JobCatalog(settings, self.register)
         self.supervisor = Supervisor(
-            self.register, paths, settings.run_arguments, settings.running_max
+            self.register, paths, settings.job_arguments, settings.running_max
         )
         self.table_reads = TableReads()
         self.results = Results(self.table_reads)
@@ -103,7 +103,9 @@ class Runtime:
 
     async def check_spec(self, body: bytes, name: str | None = None) -> CheckedSpec:
         """Return the spec in a body, parsed in a child process."""
-        return await self.attempts.run(partial(read_spec, body, name, self.settings.connections))
+        settings = self.settings
+        read = partial(read_spec, body, name, settings.connections, settings.idle_after_ms)
+        return await self.attempts.run(read)
 
     def put(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from schemas.limits import JOBS_RUNNING_MAX
 from schemas.spec.connections import Connections
+from schemas.spec.duration import duration_text
 from service.limits.capacity import Capacity
 from service.paths import ServicePaths
 
@@ -21,6 +22,7 @@ class Settings:
     brokers: str | None = None  # as given, for the command line of jobs
     connections_file: Path | None = None
     running_max: int = JOBS_RUNNING_MAX
+    idle_after_ms: int | None = None  # of partitions, for jobs that do not say
     capacity: Capacity = field(default_factory=Capacity)
 
     @property
@@ -40,3 +42,10 @@ class Settings:
     @property
     def run_arguments(self) -> list[str]:
         return [*self.kafka_arguments, "--master", self.master]
+
+    @property
+    def job_arguments(self) -> list[str]:
+        """The options of `retally run`."""
+        if self.idle_after_ms is None:
+            return self.run_arguments
+        return [*self.run_arguments, "--idle-after", duration_text(self.idle_after_ms)]

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from jobs.cli.errors import UsageError
 from schemas.limits import JOBS_RUNNING_MAX
+from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 
 ACTIONS = {
@@ -228,6 +229,15 @@ class _Command:
         )
         return self
 
+    def idle_after(self) -> _Command:
+        self.parser.add_argument(
+            "--idle-after",
+            type=_parse_idle_after,
+            metavar="DURATION",
+            help="watermark.idle_after for specs that have none, as in 30s (never idle)",
+        )
+        return self
+
     def json(self) -> _Command:
         self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
         return self
@@ -238,14 +248,14 @@ def _add_running(commands: _Commands) -> None:
     broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     broker.add_argument("--port", type=_parse_port, default=9092, help="0: a free port (9092)")
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
-    run.tables()
+    run.tables().idle_after()
     run.parser.add_argument(
         "--until-caught-up",
         action="store_true",
         help="end when all records that the topics had at the start are published",
     )
     serve = commands.add("serve", "runs the service, which starts and supervises jobs")
-    serve.data().brokers().master().tables()
+    serve.data().brokers().master().tables().idle_after()
     serve.parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"
     )
@@ -398,6 +408,16 @@ def _parse_tables(text: str) -> ObjectPath:
         return ObjectPath.of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _parse_idle_after(text: str) -> int:
+    try:
+        milliseconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if milliseconds == 0:
+        raise argparse.ArgumentTypeError("must be greater than 0")
+    return milliseconds
 
 
 def _parse_port(text: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jobs.core.time.job_time import JobTime
@@ -133,13 +134,25 @@ class JobClock:
         self.changed, self._snapshot_ms = False, self.now
         snapshot = self.time.snapshot()
         snapshot["event_time_max"] = dict(self._seen)
-        holding = self.time.list_holding()
+        holding = self._list_holding()
         if holding:
             snapshot["held_by"] = [str(each) for each in holding]
             snapshot["holding"] = [
                 {"topic": each.topic, "partition": each.partition} for each in holding
             ]
         return snapshot
+
+    def _list_holding(self) -> list[PartitionTime]:
+        """Return the partitions that the watermark waits for; find out which of them are empty."""
+        holding = self.time.list_holding()
+        if all(each.silent_ms is not None for each in holding):
+            return holding
+        unread = self._find_unread()
+
+        def is_empty(each: PartitionTime) -> bool:
+            return each.silent_ms is None and (each.topic, each.partition) not in unread
+
+        return [replace(each, empty=is_empty(each)) for each in holding]
 
     def list_partitions(self) -> list[PartitionTime]:
         return self.time.list_partitions()
@@ -161,12 +174,13 @@ class JobClock:
         return self.time.watermark, self.time.status, self.time.paused
 
     def _unread(self) -> set[TopicPartition]:
-        """Return the partitions with unread records at the broker.
-
-        Return none if neither idleness nor alignment needs them.
-        """
-        if self._spec.idle_after_ms is None and self._spec.align is None:
+        """Return the partitions with unread records, if idleness or alignment needs them."""
+        if not self._spec.idle_after_ms and self._spec.align is None:
             return set()
+        return self._find_unread()
+
+    def _find_unread(self) -> set[TopicPartition]:
+        """Return the partitions with unread records at the broker."""
         return {
             TopicPartition(topic, int(text))
             for topic, partitions in self._read_log_ends().items()

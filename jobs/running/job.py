@@ -96,6 +96,7 @@ class Job:
     connections: Connections
     master: str = "local[2]"
     until_caught_up: bool = False
+    idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
     progress: Progress = field(default_factory=Progress)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -286,7 +287,7 @@ class Job:
         except GeneratorRefused as refused:
             raise SpecMisfit(f"watermark.generator: {refused}") from refused
         return JobClock(
-            self.spec,
+            self.spec.with_idle_default(self.idle_after_ms),
             partitions,
             newest,
             read_log_ends=self.read_log_ends,

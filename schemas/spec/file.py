@@ -52,6 +52,12 @@ class Problem:
     line: int | None = None
     column: int | None = None
 
+    def describe(self, source: str) -> str:
+        """Return one line, even if a file name or a key contains line breaks or control codes."""
+        position = "" if self.line is None else f":{self.line}:{self.column}"
+        parts = (source + position, self.path, self.reason)
+        return _printable(": ".join(part for part in parts if part))
+
 
 class SpecError(ValueError):
     """The spec is invalid; `problems` lists everything that is wrong with it."""
@@ -62,13 +68,7 @@ class SpecError(ValueError):
         self.problems = list(problems)
 
     def __str__(self) -> str:
-        return "\n".join(self._line(problem) for problem in self.problems)
-
-    def _line(self, problem: Problem) -> str:
-        position = "" if problem.line is None else f":{problem.line}:{problem.column}"
-        parts = (self.source + position, problem.path, problem.reason)
-        # One line a problem, even if a file name or a key contains line breaks or control codes.
-        return _printable(": ".join(part for part in parts if part))
+        return "\n".join(problem.describe(self.source) for problem in self.problems)
 
 
 def load_spec(source: Path | str | Mapping[str, Any]) -> JobSpec:

@@ -33,6 +33,7 @@ from schemas.spec.values import (
     Count,
     Duration,
     DurationOrZero,
+    IdleAfter,
     JobName,
     MisplacedError,
     Section,
@@ -133,10 +134,16 @@ class Watermark(Section):
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
     marker: Sql | None = Field(default=None, validate_default=True)
     exact: bool = False
-    idle_after_ms: Duration | None = Field(default=None, alias="idle_after")
+    idle_after_ms: IdleAfter | None = Field(default=None, alias="idle_after")
     align: Alignment | None = None
     emit_every_ms: Duration = Field(default=200, alias="emit_every")
     future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
+
+    def with_idle_default(self, idle_after_ms: int | None) -> Watermark:
+        """Return this section with the operator's `idle_after`, unless it has its own."""
+        if self.idle_after_ms is not None or idle_after_ms is None:
+            return self
+        return self.model_copy(update={"idle_after_ms": idle_after_ms})
 
     @field_validator("generator", mode="before")
     @classmethod
@@ -234,6 +241,11 @@ class JobSpec(Section):
         if self.columns != other.columns:
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
+
+    def with_idle_default(self, idle_after_ms: int | None) -> JobSpec:
+        """Return this spec with the operator's `idle_after`, unless it has its own."""
+        watermark = self.watermark.with_idle_default(idle_after_ms)
+        return self.model_copy(update={"watermark": watermark})
 
     @field_validator("source")
     @classmethod

@@ -158,7 +158,7 @@ def _instant(value: object) -> int:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _instant_document(milliseconds: int) -> str | int:
+def instant_text(milliseconds: int) -> str | int:
     """Return ISO 8601 text, or a number for the years beyond 9999."""
     try:
         instant = _EPOCH + timedelta(milliseconds=milliseconds)
@@ -188,6 +188,13 @@ _TOPIC_HINT = f"use 1 to {limits.TOPIC_CHARACTERS_MAX} of letters, digits, '.', 
 
 Duration = Annotated[int, BeforeValidator(_duration), _AS_DURATION, _DURATION_SCHEMA]
 DurationOrZero = Annotated[int, BeforeValidator(parse_duration), _AS_DURATION, _DURATION_SCHEMA]
+# 0 is `never`, which says that the operator's default does not apply either.
+IdleAfter = Annotated[
+    int,
+    BeforeValidator(lambda value: 0 if value == "never" else _duration(value)),
+    PlainSerializer(lambda ms: duration_text(ms) if ms else "never", return_type=str),
+    _DURATION_SCHEMA,
+]
 Count = Annotated[int, BeforeValidator(parse_count)]
 JobName = Annotated[
     str,
@@ -239,7 +246,7 @@ Sql = Annotated[str, AfterValidator(_sql)]
 Instant = Annotated[
     int,
     BeforeValidator(_instant),
-    PlainSerializer(_instant_document),
+    PlainSerializer(instant_text),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["2026-01-31T12:00:00Z"]}),
 ]
 Partition = Annotated[int, BeforeValidator(_partition)]

@@ -125,6 +125,13 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
     due_work: DueWorkSnapshot | None = msgspec.field(name="agenda", default=None)
 
     @property
+    def next_window_at(self) -> int | None:
+        """The watermark that the first open window waits for; None if no results wait."""
+        if self.due_work is None or self.due_work.emits != "final":
+            return None
+        return (self.due_work.timers or {}).get("event")
+
+    @property
     def published_watermark(self) -> int | None:
         """The watermark up to which the changelog has every result.
 

@@ -92,9 +92,17 @@ class ResultColumn(msgspec.Struct, frozen=True):
     type: str
 
 
+class SpecNote(msgspec.Struct, frozen=True):
+    path: str
+    message: str
+    line: int | None
+    column: int | None
+
+
 class Valid(msgspec.Struct, frozen=True):
     valid: bool
     columns: list[ResultColumn]
+    notes: list[SpecNote]  # what may surprise in a valid spec
     spec: dict[str, Any]
 
 

@@ -36,7 +36,12 @@ _JOB = {
 }
 JOB = {**_JOB, "spec": {"name": "items", "source": {"topic": "shop.product"}}}
 JOBS = {"jobs": [_JOB], "next_cursor": None}
-VALID = {"valid": True, "columns": [{"name": "name", "type": "STRING"}], "spec": {"name": "items"}}
+VALID = {
+    "valid": True,
+    "columns": [{"name": "name", "type": "STRING"}],
+    "notes": [],
+    "spec": {"name": "items"},
+}
 PLAN = {
     "nodes": [
         {

@@ -14,7 +14,7 @@ from jobs.core.job.plan_nodes import list_nodes
 from schemas.limits import LOG_LINES_MAX, PAGE_ROWS_MAX
 from service.access.requirements import require_role
 from service.access.tokens import Role
-from service.problems import Problem
+from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.routes.evolution import describe_evolution
@@ -73,7 +73,12 @@ async def validate(request: Request) -> Response:
     types = {named.name: str(named.type) for named in checked.plan.group}
     types |= {name: str(kind) for name, kind in checked.plan.results}
     columns = [{"name": name, "type": types[name]} for name in checked.plan.output]
-    document = {"valid": True, "columns": columns, "spec": checked.spec.document()}
+    document = {
+        "valid": True,
+        "columns": columns,
+        "notes": [describe_spec_problem(note) for note in checked.notes],
+        "spec": checked.spec.document(),
+    }
     return answer(document)
 
 
@@ -150,8 +155,9 @@ async def get_job(request: Request, name: str) -> Response:
 )
 async def get_plan(request: Request, name: str) -> Response:
     """Return the operators of the job's current spec, in the order of the data flow."""
-    jobs = runtime_of(request).jobs
-    spec = jobs.parse_spec(jobs.find_record(name))
+    runtime = runtime_of(request)
+    spec = runtime.jobs.parse_spec(runtime.jobs.find_record(name))
+    spec = spec.with_idle_default(runtime.settings.idle_after_ms)
     return answer({"nodes": await run_in_threadpool(lambda: list_nodes(spec, plan_of(spec)))})
 
 

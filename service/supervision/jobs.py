@@ -70,7 +70,8 @@ class JobCatalog:
         return _parse_spec(record.spec)
 
     def check_spec(self, body: bytes, name: str | None = None) -> CheckedSpec:
-        return read_spec(body, name, self._settings.connections)
+        settings = self._settings
+        return read_spec(body, name, settings.connections, settings.idle_after_ms)
 
     # --- create, change -------------------------------------------------------------------------
 

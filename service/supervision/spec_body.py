@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.window_rules import window_problems
+from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError
@@ -27,16 +27,20 @@ _NAME = "<body>"
 class CheckedSpec:
     spec: JobSpec
     plan: Plan
+    notes: tuple[Problem, ...] = ()  # what may surprise in a valid spec
 
     def with_column_order(self, other: JobSpec) -> CheckedSpec:
         spec = self.spec.with_column_order(other)
-        return self if spec is self.spec else CheckedSpec(spec, plan_of(spec))
+        return self if spec is self.spec else replace(self, spec=spec, plan=plan_of(spec))
 
 
-def read_spec(body: bytes, name: str | None, connections: Connections) -> CheckedSpec:
+def read_spec(
+    body: bytes, name: str | None, connections: Connections, idle_after_ms: int | None = None
+) -> CheckedSpec:
     """Return the spec in a body; raise SpecError with all of its problems.
 
     `name` is the job's name in the address: the body may omit it, but must not contain another.
+    `idle_after_ms` applies to a spec without `idle_after`.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -65,7 +69,9 @@ def read_spec(body: bytes, name: str | None, connections: Connections) -> Checke
     problems += _check_connections(document, spec, connections)
     if problems or plan is None:
         raise SpecError(_NAME, _sort(problems))
-    return CheckedSpec(spec, plan)
+    noted = window_notes(spec.with_idle_default(idle_after_ms))
+    notes = tuple(document.problem(keys, reason) for keys, reason in noted.items())
+    return CheckedSpec(spec, plan, notes)
 
 
 def _check_name(document: Document, name: str) -> list[Problem]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from jobs.cli.output import open_console
 from jobs.cli.spec_reading import load_job
 from schemas.spec.connections import load_connections
+from schemas.spec.values import instant_text
 
 if TYPE_CHECKING:
     from jobs.running.job import Job, Progress
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> None:
         connections,
         master=options.master,
         until_caught_up=options.until_caught_up,
+        idle_after_ms=options.idle_after,
         tables=options.tables,
     )
     job.stop_on_signals()
@@ -100,7 +102,8 @@ def describe_progress(name: str, progress: Progress, rate: _RateMeter | None) ->
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
-    held = newest.time.held_by
+    held, window_at = newest.time.held_by, newest.time.next_window_at
     if held:
-        parts.append(f"watermark waits for {held[0]}" + (" and others" if held[1:] else ""))
+        waits = "watermark" if window_at is None else f"window up to {instant_text(window_at)}"
+        parts.append(f"{waits} waits for {held[0]}" + (" and others" if held[1:] else ""))
     return f"{name}: " + ", ".join(parts)

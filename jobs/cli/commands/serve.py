@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         brokers=options.brokers,
         connections_file=options.connections,
         running_max=options.running_max,
+        idle_after_ms=options.idle_after,
     )
     try:
         serving.serve(settings, verbose=options.verbose)

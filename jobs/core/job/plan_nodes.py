@@ -136,7 +136,7 @@ def _describe_watermark(watermark: Watermark) -> Attributes:
         "time": _write_time(watermark),
         "strategy": _write_strategy(watermark),
         "emit_every": duration_text(watermark.emit_every_ms),
-        "idle_after": None if idle_after is None else duration_text(idle_after),
+        "idle_after": duration_text(idle_after) if idle_after else None,
         "align_group": align and align.group,
         "max_drift": align and duration_text(align.max_drift_ms),
         "align_every": align and duration_text(align.every_ms),

@@ -11,6 +11,10 @@ from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, Window
 from schemas.spec.job import JobSpec, TimeColumn
 
+NEVER_IDLE = (
+    "windows wait for every partition, so one that is empty or silent holds all of them; add "
+    "watermark.idle_after, as in idle_after: 30s, or idle_after: never if they shall wait"
+)
 _ONLY_WITH_WINDOWS = "belongs to a query with windows, as GROUP BY TUMBLE(t, INTERVAL '1' MINUTE)"
 
 
@@ -44,6 +48,15 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
             "expire before; remove ttl"
         )
     return problems
+
+
+def window_notes(spec: JobSpec) -> dict[tuple[str, ...], str]:
+    """Return the keys of a valid spec that may surprise, with the reasons."""
+    watermark = spec.watermark
+    without_rows = watermark.generator in ("lag", "automatic")  # it moves on by the clock
+    if spec.emit != "final" or watermark.idle_after_ms is not None or without_rows:
+        return {}
+    return {("emit",): NEVER_IDLE}
 
 
 def closes(spec: JobSpec) -> bool:

@@ -116,7 +116,7 @@ class JobTime:
         if partition in source.partitions:
             return []
         after = self._spec.idle_after_ms
-        timer = None if after is None else IdlenessTimer(after)
+        timer = IdlenessTimer(after) if after else None
         source.partitions[partition] = Partition(self._make_generator(), timer)
         source.combined.register(partition)
         return self._valve.apply(topic, source.combined.combine())
@@ -363,7 +363,7 @@ class JobTime:
 
     def _restore_partition(self, source: Source, number: int, state: Mapping[str, Any]) -> None:
         after = self._spec.idle_after_ms
-        timer = None if after is None else IdlenessTimer(after)
+        timer = IdlenessTimer(after) if after else None
         partition = Partition(self._make_generator(), timer)
         partition.generator.restore(state)
         if timer:

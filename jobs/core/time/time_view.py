@@ -18,10 +18,11 @@ class PartitionTime:
     silent_ms: int | None  # since its last record; None: no record yet
     idle_in_ms: int | None  # if no record comes; None: never
     holds: bool  # the job's watermark waits for this partition
+    empty: bool = False  # the broker has no record that the job could read
 
     def __str__(self) -> str:
         if self.silent_ms is None:
-            parts = ["no record yet"]
+            parts = ["empty" if self.empty else "no record yet"]
         else:
             parts = [f"silent for {_seconds(self.silent_ms)}"]
         if self.idle:

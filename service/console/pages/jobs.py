@@ -12,7 +12,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from jobs.core.job.window_rules import window_notes
 from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS, CONSOLE_SAVEPOINTS
+from schemas.spec.job import JobSpec
 from service.console.explanations.advice import advise
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
@@ -123,6 +125,7 @@ def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) ->
     epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
+    spec = job.spec.with_idle_default(runtime.settings.idle_after_ms)
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
         "actions": list_actions(visitor, job),
@@ -132,7 +135,8 @@ def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) ->
         "charts": job_pictures.draw_job(history, now),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
-        "dataflow": _draw_dataflow(job),
+        "notes": window_notes(spec).values(),
+        "dataflow": _draw_dataflow(job, spec),
         "dataflow_width": WIDTH,
         "size": runtime.state_sizes.read(paths.table),
         "counters": _list_counters({} if job.follower is None else job.follower.totals),
@@ -156,9 +160,9 @@ def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
     return None
 
 
-def _draw_dataflow(job: JobView) -> Dataflow | None:
+def _draw_dataflow(job: JobView, spec: JobSpec) -> Dataflow | None:
     counters = {} if job.newest is None else job.newest.counters
-    return None if job.plan is None else draw_dataflow(job.spec, job.plan, counters)
+    return None if job.plan is None else draw_dataflow(spec, job.plan, counters)
 
 
 def _list_counters(totals: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -23,6 +23,7 @@ from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec import connections
 from schemas.spec import file as spec_file
 from schemas.spec.file import SpecError, load_spec, spec_text
+from schemas.spec.job import JobSpec
 from service.access.tokens import Role
 from service.console.editor.suggestion import suggest_spec
 from service.console.editor.trial import run_trial
@@ -151,7 +152,8 @@ async def _make_preview(
         return values | {"errors": error.problems}
     except Problem as problem:
         return values | {"errors": [spec_file.Problem("", problem.detail)]}
-    values |= await run_in_threadpool(_describe_plan, checked)
+    spec = checked.spec.with_idle_default(runtime.settings.idle_after_ms)
+    values |= await run_in_threadpool(_describe_plan, checked, spec)
     values["taken"] = name is None and runtime.register.find_job(checked.spec.name) is not None
     if sample:
         source = checked.spec.source
@@ -167,8 +169,8 @@ async def _make_preview(
     return values
 
 
-def _describe_plan(checked: CheckedSpec) -> dict[str, Any]:
-    columns, dataflow = _list_columns(checked.plan), draw_dataflow(checked.spec, checked.plan, {})
+def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> dict[str, Any]:
+    columns, dataflow = _list_columns(checked.plan), draw_dataflow(spec, checked.plan, {})
     return {"checked": checked, "columns": columns, "dataflow": dataflow}
 
 

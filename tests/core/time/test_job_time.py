@@ -211,6 +211,14 @@ def test_it_says_what_the_watermark_waits_for() -> None:
     )
 
 
+def test_never_is_like_no_idle_after() -> None:
+    time = job_time(0, 1, idle_after="never")
+    time.observe("t", 0, 5_000, 1)
+    pass_all(time, 1_000, 10_000_000)
+    assert [each.idle for each in time.list_partitions()] == [False, False]
+    assert time.watermark is None
+
+
 # --- restarts -------------------------------------------------------------------------------------
 
 

@@ -176,6 +176,15 @@ def test_the_plan_says_what_an_aggregate_keeps_and_reads(retally: Retally, spec:
     assert "reads when it changes" in out
 
 
+@pytest.mark.parametrize("wrong", ["0s", "30", "soon", "never"])
+def test_an_idle_after_of_the_operator_is_a_duration_above_zero(
+    retally: Retally, wrong: str
+) -> None:
+    code, _, err = retally("serve", "--data", "x", "--idle-after", wrong)
+    assert code == 2
+    assert "--idle-after" in err
+
+
 def test_bad_usage_is_2_and_help_is_0(retally: Retally) -> None:
     assert retally("results")[0] == 2
     assert retally("resluts")[0] == 2

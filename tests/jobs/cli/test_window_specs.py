@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobs.cli.commands.run import describe_progress
 from jobs.cli.spec_reading import load_job
+from jobs.running.job import Progress
 from schemas.spec.file import SpecError, load_spec
+from schemas.table.epoch import EpochRow
 from tests.support.command.lab import Retally
 
 TUMBLE = ", TUMBLE(at, INTERVAL '1' MINUTE)"
@@ -118,6 +122,53 @@ def test_windows_that_close_do_not_go_with_last_images(path: Path, rest: str) ->
     (problem,) = refused(path, TUMBLE, COLUMN + f"primary_key: [k]\ndedupe: pk\n{rest}\n")
     assert problem.startswith("7:")
     assert ": dedupe: windows that close" in problem
+
+
+def test_validate_notes_that_final_windows_wait_for_empty_partitions(
+    retally: Retally, path: Path
+) -> None:
+    path.write_text(SPEC.format(group=TUMBLE) + COLUMN + "emit: final\n")
+    code, out, err = retally("validate", str(path))
+    assert (code, out) == (0, "ok\n")
+    assert err.startswith(
+        f"{path}:6:1: emit: windows wait for every partition, so one that is empty"
+    )
+    code, out, _ = retally("validate", str(path), "--json")
+    (note,) = json.loads(out)["notes"]
+    assert (json.loads(out)["ok"], note["path"], note["line"]) == (True, "emit", 6)
+
+
+@pytest.mark.parametrize(
+    ("watermark", "rest"),
+    [
+        ("idle_after: 30s", "emit: final"),
+        ("idle_after: never", "emit: final"),
+        ("generator: lag", "emit: final"),  # moves on without rows
+        ("delay: 1s", "emit: changes"),
+    ],
+)
+def test_validate_notes_nothing_where_idleness_is_decided_or_does_not_matter(
+    retally: Retally, path: Path, watermark: str, rest: str
+) -> None:
+    section = f"watermark: {{time: {{column: at}}, {watermark}}}\n"
+    path.write_text(SPEC.format(group=TUMBLE) + section + rest + "\n")
+    assert retally("validate", str(path)) == (0, "ok\n", "")
+
+
+def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_waits_for() -> None:
+    held = ["t partition 1, empty, never idle (there is no idle_after)"]
+
+    def line(**agenda: Any) -> str:
+        row = EpochRow(
+            epoch=3, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets={},
+            watermarks={"held_by": held, "agenda": agenda},
+        )  # fmt: skip
+        return describe_progress("items", Progress(newest=row), None)
+
+    waits = "window up to 2026-01-01T12:00:59.999Z waits for t partition 1, empty"
+    assert waits in line(emits="final", timers={"event": 1_767_268_859_999})
+    assert "watermark waits for t partition 1, empty" in line(emits="final", timers={})
+    assert "watermark waits for" in line(emits="changes", timers={"event": 5})
 
 
 def test_sessions_are_emitted_as_they_change_or_once(path: Path) -> None:

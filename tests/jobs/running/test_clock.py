@@ -90,6 +90,20 @@ def test_a_job_waits_for_the_slower_of_its_topics() -> None:
     assert held.endswith("never idle (there is no idle_after)")
 
 
+def test_an_empty_partition_is_named_as_the_one_that_holds_the_watermark() -> None:
+    job = Lived({}, {"t": 3})
+    job.log["t"]["2"] = 1  # has a record that the job has not read yet
+    output = job.epoch(("t", 0, NOON))
+    assert output["held_by"] == [
+        "t partition 1, empty, never idle (there is no idle_after)",
+        "t partition 2, no record yet, never idle (there is no idle_after)",
+    ]
+    output = job.epoch(("t", 2, NOON))
+    assert output["holding"] == [{"topic": "t", "partition": 1}]
+    (held,) = job.epoch(("t", 1, NOON - MINUTE))["held_by"]
+    assert held.startswith("t partition 1, silent for")
+
+
 def test_silence_is_told_by_time_alone_and_unread_records_are_no_silence() -> None:
     job = Lived({"idle_after": "50ms"}, {"t": 2})
     assert job.epoch(("t", 0, NOON + MINUTE), ("t", 1, NOON))["combined"] == NOON - 1

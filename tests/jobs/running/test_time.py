@@ -163,6 +163,26 @@ def bought(t: int, cnt: int = 1, kind: str = "INSERT", old: str = "") -> bytes:
     return (text % (cnt, t, f'"old":[{old}],' if old else "", kind)).encode()
 
 
+def test_an_empty_partition_holds_the_window_until_the_operator_lets_partitions_be_idle(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    spec = windowed(topic)
+    del spec["watermark"]["idle_after"]
+    job = RunningJob(spec, tmp_path, broker.address)
+    produce(broker.address, topic, [(0, bought(NOON)), (0, bought(NOON + 2 * MINUTE))])
+    with running(job) as process:
+        held = await_row(job, process, lambda row: at(row, topic, 0) == 2)
+        (partition,) = held.time.held_by
+        assert partition == f"{topic} partition 1, empty, never idle (there is no idle_after)"
+        process.kill()
+    assert job.ask("results", job.spec["name"]) == []
+    job.options = ("--idle-after", "2s")
+    with running(job) as process:
+        await_row(job, process, lambda row: row.counters.get("changelog_rows") == 1)
+    assert [row["n"] for row in job.ask("results", job.spec["name"])] == [1]
+
+
 def test_a_window_is_told_once_and_late_rows_are_written_down_over_a_crash(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -402,6 +402,22 @@ def test_upsert_source_has_no_table_to_filter_either() -> None:
     assert list(problems_of(spec)) == ["source.database"]
 
 
+def test_idle_after_may_be_never_which_the_default_of_the_operator_does_not_change() -> None:
+    spec = load_spec({**SMALLEST, "watermark": {"idle_after": "never"}})
+    assert spec.watermark.idle_after_ms == 0
+    assert spec.document()["watermark"]["idle_after"] == "never"
+    assert load_spec(spec.document()) == spec
+    assert spec.with_idle_default(30_000) == spec
+
+
+def test_the_default_of_the_operator_is_for_specs_without_idle_after() -> None:
+    silent = load_spec(SMALLEST)
+    assert silent.with_idle_default(30_000).watermark.idle_after_ms == 30_000
+    assert silent.with_idle_default(None) == silent
+    own = load_spec({**SMALLEST, "watermark": {"idle_after": "5s"}})
+    assert own.with_idle_default(30_000) == own
+
+
 def test_modes_of_debezium_belong_to_its_format() -> None:
     modes = {"decimal_handling_mode": "precise", "time_precision_mode": "connect"}
     source = {"topic": "t", "debezium": modes}

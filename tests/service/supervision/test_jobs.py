@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from jobs.table.version import TableVersion
+from schemas.spec.connections import load_connections
+from service.settings import Settings
 from tests.support.service.served import SPEC, Served, problem
 from tests.support.service.tables import WatchedTable
 
@@ -74,6 +76,50 @@ def test_a_valid_spec_is_described_and_not_kept(client: httpx.Client) -> None:
     assert output.status_code == 200
     assert output.json()["columns"][1] == {"name": "total", "type": "INT"}
     assert client.get("/v1/jobs/dry").status_code == 404
+
+
+WINDOWED = """\
+source: {topic: t}
+columns: {name: STRING, at: TIMESTAMP(3)}
+query: SELECT name, COUNT(*) AS n FROM t GROUP BY name, TUMBLE(at, INTERVAL '1' MINUTE)
+watermark: {time: {column: at}}
+emit: final
+"""
+
+
+def test_final_windows_without_idle_after_have_a_note_in_the_api_and_the_console(
+    client: httpx.Client,
+) -> None:
+    output = client.post("/v1/jobs:validate", content="name: w\n" + WINDOWED).json()
+    (note,) = output["notes"]
+    assert (note["path"], note["line"]) == ("emit", 6)
+    assert "one that is empty or silent holds all of them" in note["message"]
+    assert client.put("/v1/jobs/windowed", content=WINDOWED).status_code == 201
+    assert "windows wait for every partition" in client.get("/jobs/windowed").text
+    decided = WINDOWED.replace("{column: at}", "{column: at}, idle_after: never")
+    assert client.put("/v1/jobs/windowed", content=decided).status_code == 200
+    assert "windows wait for every partition" not in client.get("/jobs/windowed").text
+
+
+def test_a_service_with_idle_after_decides_for_jobs_that_do_not(tmp_path: Path) -> None:
+    served = Served.start(tmp_path, "--idle-after", "45s")
+    try:
+        with served.client() as client:
+            output = client.post("/v1/jobs:validate", content="name: w\n" + WINDOWED).json()
+            assert output["notes"] == []
+            assert "idle_after" not in output["spec"]["watermark"]
+            assert client.put("/v1/jobs/windowed", content=WINDOWED).status_code == 201
+            nodes = client.get("/v1/jobs/windowed/plan").json()["nodes"]
+            page = client.get("/jobs/windowed").text
+    finally:
+        served.stop()
+    (watermark,) = (node for node in nodes if node["id"] == "watermark")
+    assert watermark["attributes"]["idle_after"] == "45s"
+    assert "windows wait for every partition" not in page
+    connections = load_connections(None, "127.0.0.1:9")
+    settings = Settings(tmp_path, connections, idle_after_ms=45_000)
+    assert settings.job_arguments[-2:] == ["--idle-after", "45s"]
+    assert "--idle-after" not in settings.run_arguments  # which other commands take too
 
 
 @pytest.mark.parametrize("name", ["UP", "a" * 41, "%2e%2e", "a_b", "1a", "a%00", "..%2f..%2fetc"])

@@ -39,6 +39,7 @@ class RunningJob:
     spec: dict[str, Any]
     home: Path
     brokers: str
+    options: tuple[str, ...] = ()  # more options of `retally run`
     warm: bool = True  # False where commands need more of the environment than our own settings
 
     @property
@@ -64,6 +65,7 @@ class RunningJob:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(self.spec))
         words = ["run", str(path), "--data", str(self.data), "--brokers", self.brokers]
+        words += self.options
         return [*words, "--until-caught-up"] if caught_up else words
 
     def start(
