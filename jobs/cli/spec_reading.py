@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError, parse_query
 from schemas.spec.file import Document, Problem, SpecError, TextPosition, read_file, validate
 from schemas.spec.job import JobSpec
@@ -32,7 +32,7 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
         spec = validate(JobSpec, document)
     except SpecError as error:
         raise SpecError(error.source, _add_query_problems(error.problems, document, path)) from None
-    problems = _find_marker_problems(spec, document)
+    problems = _find_time_problems(spec, document)
     try:
         plan = plan_of(spec)
     except QueryError as error:
@@ -65,14 +65,13 @@ def _sort_problems(problems: list[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-def _find_marker_problems(spec: JobSpec, document: Document) -> list[Problem]:
-    """Return the problems of the marker of a punctuated watermark."""
-    try:
-        if spec.watermark.marker is not None:
-            Marker.of(spec.watermark.marker, spec.columns)
-    except QueryError as error:
-        return [document.problem(("watermark", "marker"), str(each)) for each in error.problems]
-    return []
+def _find_time_problems(spec: JobSpec, document: Document) -> list[Problem]:
+    """Return the problems of the SQL in the `watermark` section."""
+    return [
+        document.problem(keys, str(each))
+        for keys, error in time_problems(spec)
+        for each in error.problems
+    ]
 
 
 def _locate_problems(error: QueryError, document: Document, path: Path) -> list[Problem]:

@@ -30,10 +30,12 @@ from jobs.core.job.in_memory import (
     list_evaluated_rows,
 )
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.time_rules import TimeRules
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.values.json_values import Json, converter, renderer
+from jobs.offline.replay_time import ReplayTime
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
@@ -58,7 +60,9 @@ class Arrival:
 
     partition: int
     offset: int
-    decoded: Decoded
+    decoded: Decoded  # rows of the plan's columns
+    timed: Changes | None = None  # the same with the columns of times and marks
+    time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,16 @@ class _Replay:
             problems = [Problem(".".join(keys), reason) for keys, reason in wrong.items()]
             raise SpecError("", problems)
         self.rows = RowExpander(self.plan)
+        self._time: ReplayTime | None = None
         self._render = _make_row_renderer(self.plan)
         self._columns = [(column.name, renderer(column.type)) for column in self.plan.used]
 
     def run(self, steps: Lines) -> Iterator[Output]:
         arrived: Iterable[Step] = StepReader(self.spec, self.plan).read(steps)
+        time = None
+        if "watermark" in self.spec.model_fields_set:
+            arrived = list(arrived)
+            time = self._time = _make_time(self.spec, self.plan, arrived)
         projection = plain_projection(self.rows.plan)
         if projection is None:
             arrived = list(arrived)
@@ -125,7 +134,12 @@ class _Replay:
         else:
             evaluated = Evaluated(projection)
         job = InMemoryJob(
-            self.spec, self.plan, self.rows, evaluated, bundle_rows=self.spec.minibatch.size
+            self.spec,
+            self.plan,
+            self.rows,
+            evaluated,
+            bundle_rows=self.spec.minibatch.size,
+            time=time,
         )
         for step in arrived:
             yield from map(self._convert, self._take(job, step, evaluated))
@@ -136,6 +150,8 @@ class _Replay:
             case Arrival():
                 why = self._find_reason(step, evaluated)
                 if why is None:
+                    if self._time is not None and step.timed is not None:
+                        self._time.arrive(step.partition, step.timed, step.time)
                     return job.take(step.partition, step.offset, _list_changes(step))
                 if self.spec.on_error == "fail":
                     place = f"partition {step.partition} offset {step.offset}"
@@ -194,6 +210,14 @@ class _Replay:
         return {"op": str(op), "row": self._render(key, result)}
 
 
+def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | None:
+    """Return the time of a replay; None if the steps themselves give the watermarks."""
+    if any(isinstance(step, InputWatermark) for step in steps):
+        return None
+    partitions = {step.partition for step in steps if isinstance(step, Arrival)}
+    return ReplayTime(spec, plan, partitions or {0})
+
+
 def _locate(event: RejectedMessage | LateRow) -> dict[str, int]:
     return {"partition": event.partition, "offset": event.offset}
 
@@ -230,10 +254,12 @@ class StepReader:
 
     def __init__(self, spec: JobSpec, plan: Plan) -> None:
         rules = MessageRules.of(spec)
-        self._decoder = rules.decoder(plan.columns, plan.image)
+        self._columns = len(plan.image)
+        row = (*plan.image, *TimeRules.of(spec, plan.columns).columns)
+        self._decoder = rules.decoder(plan.columns, row)
         self._fields = RowFields(
             plan.columns,
-            plan.image,
+            row,
             lambda sql_type: converter(sql_type, spec.timestamp_format),
             missing_is_null=rules.missing_is_null,
         )
@@ -250,13 +276,18 @@ class StepReader:
         if kind == "flush":
             require_true(step, "flush")
             return Flush()
-        if step.get("time") is not None:
-            read_whole(step, "time", least=-(2**63))
+        time = step.get("time")
+        if time is not None:
+            time = read_whole(step, "time", least=-(2**63))
         partition = read_whole(step, "partition", least=0, default=0)
         offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
         self._next_offsets[partition] = offset + 1
         decoded = self._decode_message(step) if kind == "message" else self._decode_row(step)
-        return Arrival(partition, offset, decoded)
+        if not isinstance(decoded, Changes):
+            return Arrival(partition, offset, decoded)
+        changes = [(sign, row[: self._columns]) for sign, row in decoded.changes]
+        own = Changes(changes, decoded.es, decoded.ts)
+        return Arrival(partition, offset, own, decoded, time)
 
     def _decode_message(self, step: Mapping[str, Any]) -> Decoded:
         value = _encode(step, "message", "the raw value of a record")

@@ -2,9 +2,9 @@
 
     steps ──► marker (if there is one) ──► JobTime ──► watermarks, status, paused
 
-Time starts at 0 and passes with `clock`. A periodic emission is a step, `periodic`; there is no
-timer. A partition is a number or a name. TOPIC/NAME is a partition of that topic, any other name a
-partition of the first topic. docs/time.md has the steps.
+Time starts at 0 and passes with `clock`, which emits every `emit_every`, as a running job does. If
+there is a step `periodic`, only such steps emit. A partition is a number or a name. TOPIC/NAME is a
+partition of that topic, any other name a partition of the first topic. docs/time.md has the steps.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from jobs.core.formats.row_fields import RefusedError, RowFields
-from jobs.core.sql.marker import Marker
+from jobs.core.job.time_rules import TimeRules
+from jobs.core.plan.tree import Column
+from jobs.core.rows.row_time import milliseconds_reader
 from jobs.core.time.combine import Signal, Status
 from jobs.core.time.job_time import JobTime
 from jobs.core.values.change import ColumnGone, Row
-from jobs.core.values.json_values import converter
+from jobs.core.values.json_values import converter, renderer
 from jobs.core.values.rounding import EvaluationError
 from jobs.edge.process.generator_class import GeneratorRefused, load_maker
 from jobs.offline.steps import (
@@ -93,7 +95,11 @@ class _Watermarks:
 
     def run(self, steps: Lines) -> Iterator[Output]:
         names: dict[TopicPartition, Name] = {}
-        for number, step in read_steps(steps, _KEYS, self._read_step):
+        read = list(read_steps(steps, _KEYS, self._read_step))
+        self._emits_by_itself = all(step.kind != "periodic" for _, step in read)
+        if self._emits_by_itself:
+            self.time.pass_time(0)
+        for number, step in read:
             if step.kind == "add":
                 names[step.place] = step.name
             paused = self.time.paused_by_alignment
@@ -117,13 +123,23 @@ class _Watermarks:
             case "resume":
                 self.time.resume(*step.place)
             case "clock":
-                self.time.advance(self.time.now + (step.number or 0))
+                return self._pass_time(self.time.now + (step.number or 0))
             case "periodic":
                 return self.time.emit()
             case "event":
-                marked = step.number if self.marks.is_marked(step.row) else None
-                return self.time.observe(*step.place, step.number, 1, marked)
+                marked, mark = self.marks.read_mark(step.row, step.number)
+                row = self.marks.show(step.row)
+                return self.time.observe_row(*step.place, step.number, row, mark, marked=marked)
         return []
+
+    def _pass_time(self, until: int) -> list[Signal]:
+        """Let time pass; unless the steps say when to emit, emit as a running job does."""
+        signals: list[Signal] = []
+        if self._emits_by_itself:
+            while (wakes_at := self.time.wakes_at) is not None and wakes_at <= until:
+                signals += self.time.pass_time(wakes_at)
+        self.time.advance(until)
+        return signals
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -173,10 +189,16 @@ class Marks:
     """
 
     def __init__(self, spec: JobSpec) -> None:
-        text = spec.watermark.marker
-        marker = None if text is None else Marker.of(text, spec.columns)
-        self._used = () if marker is None else marker.columns
-        self._marks = None if marker is None else marker.predicate(self._used)
+        declared = tuple(Column(name, kind) for name, kind in spec.columns.items())
+        rules = TimeRules.of(spec, declared)
+        parts = (rules.marker, rules.mark_time)
+        read = (column for part in parts if part is not None for column in part.columns)
+        self._used = rules.declared or tuple(dict.fromkeys(read))
+        self._marks = None if rules.marker is None else rules.marker.predicate(self._used)
+        mark_time = rules.mark_time
+        self._mark_time = None if mark_time is None else mark_time.reader(self._used)
+        self._milliseconds = None if mark_time is None else milliseconds_reader(mark_time.type)
+        self._by_class = bool(rules.declared)
         self._fields = RowFields(
             self._used,
             self._used,
@@ -184,12 +206,14 @@ class Marks:
             missing_is_null=False,
         )
 
-    def read_row(self, row: object) -> Row:
+    def read_row(self, row: object) -> Row | None:
         """Return the columns of a step's row that the marker reads."""
         if row is not None and not isinstance(row, Mapping):
             raise ValueError("row is not an object of column names and values (strings or null)")
         if not self._used:
             return ()
+        if row is None and self._marks is None:
+            return None  # a generator class may do without rows
         if row is None:
             raise ValueError("row is missing; the marker reads its columns")
         try:
@@ -200,11 +224,24 @@ class Marks:
                 raise ValueError(f"row has no {refused.column}, which the marker reads") from None
             raise ValueError(f"{refused.reason} at {refused.path}") from None
 
-    def is_marked(self, row: Row | None) -> bool:
+    def show(self, row: Row | None) -> dict[str, Any]:
+        """Return a row as a generator class sees it."""
+        if row is None or not self._by_class:
+            return {}
+        named = zip(self._used, row, strict=True)
+        return {column.name: renderer(column.type)(value) for column, value in named}
+
+    def read_mark(self, row: Row | None, time: int | None) -> tuple[bool, int | None]:
+        """Return whether a row is a mark, and the time that the mark carries."""
         try:
-            return self._marks is not None and row is not None and self._marks(row)
+            if self._marks is None or row is None or not self._marks(row):
+                return False, None
+            if self._mark_time is None or self._milliseconds is None:
+                return True, time
+            value = self._mark_time(row)
         except EvaluationError as failed:
             raise ValueError(f"the marker fails: {failed}") from failed
+        return True, None if value is None else self._milliseconds(value)
 
 
 def _read_name(name: object) -> Name:

@@ -18,9 +18,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jobs.core.time.job_time import JobTime
+from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.watermark_generators import Generator, latest_of
-from jobs.edge.kafka.ranges import advance_offsets
+from jobs.edge.kafka.ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.tasks.range_reading import RangeReport
@@ -29,22 +30,21 @@ from schemas.table.epoch import EpochRow, Offsets, TopicPartition
 
 
 class _Read(NamedTuple):
-    """The records that an epoch has read of one partition, and their greatest times.
+    """The records that an epoch has read of one partition, and their greatest time.
 
-    `marked` is the greatest time up to the last marked row.
+    `generator` is the state of a generator that saw the rows in order.
     """
 
     records: int = 0
     latest: int | None = None
-    marked: int | None = None
+    generator: dict[str, Any] | None = None
 
     def add(self, report: RangeReport) -> _Read:
         """Return the sum of this and the next range of the same partition."""
-        marked = report.event_time_marked
         return _Read(
             self.records + report.read,
             latest_of(self.latest, report.event_time_max),
-            self.marked if marked is None else latest_of(self.latest, marked),
+            report.generator or self.generator,
         )
 
 
@@ -107,10 +107,18 @@ class JobClock:
         for topic, partitions in self._ends.items():
             for text in partitions:
                 key = TopicPartition(topic, int(text))
-                records, latest, marked = read.get(key, _Read())
-                self._observe_latest(topic, text, latest)
-                self.time.observe(*key, latest, records, marked, unread=key in unread)
+                found = read.get(key, _Read())
+                self._observe_latest(topic, text, found.latest)
+                self.time.observe(
+                    *key, found.latest, found.records, found.generator, unread=key in unread
+                )
         self._pass_time(epoch=True)
+
+    def starts(self, ranges: Sequence[OffsetRange]) -> tuple[PartitionStart, ...]:
+        """Return the time of each range's partition before an epoch that judges rows in order."""
+        if not self._spec.in_order:
+            return ()
+        return tuple(self.time.start_of(each.topic, each.partition) for each in ranges)
 
     def _observe_latest(self, topic: str, partition: str, latest: int | None) -> None:
         if latest is not None:

@@ -194,7 +194,7 @@ class Pipeline:
             part = cut_ends(starts, ends, self._records_max)
             planned = ranges_between(starts, part)
             try:
-                row = self._run(split_ranges(planned, self.cores), part)
+                row = self._run(self._split(planned), part)
             except EpochTooLarge:
                 records = count_planned_records(planned)
                 if records == 1:
@@ -206,6 +206,11 @@ class Pipeline:
                 return row
             # Later records may be smaller; raise slowly, as a failed try costs a whole epoch.
             self._records_max += self._records_max // 8 + 1
+
+    def _split(self, planned: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+        """Split long ranges, unless the rows of a partition must be read in order."""
+        in_order = self._rules.times.in_order
+        return planned if in_order else split_ranges(planned, self.cores)
 
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
@@ -302,6 +307,8 @@ class Pipeline:
             uuid,
             durable=self.spec.durable,
             horizon_ms=horizon_ms,
+            starts=self.clock.starts(ranges),
+            now_ms=self.clock.now,
         )
 
     def _make_fold_task(self, epoch: int, uuid: str, now: int) -> FoldTask:
@@ -317,6 +324,7 @@ class Pipeline:
             rules=rules_of(self.spec.state, withhold=self.due_work.withholds, closing=self.closing),
             now_ms=now,
             watermark=self.due_work.watermark,
+            in_order=self._rules.times.in_order,
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )

@@ -25,6 +25,7 @@ from pydantic import (
 from schemas import limits
 from schemas.spec.source import Source
 from schemas.spec.values import (
+    EXPRESSION_TAG,
     KEYS_TAG,
     WORD_TAG,
     ColumnName,
@@ -40,6 +41,7 @@ from schemas.spec.values import (
     SinkTopic,
     Sql,
     text_like,
+    word_keys_or_expression,
     word_or_keys,
 )
 from schemas.table.changelog import SinkFormat, progress_topic
@@ -93,6 +95,19 @@ class TimeColumn(Section):
     column: ColumnName
 
 
+class TimeExpression(Section):
+    """The time of a row, as an SQL expression over its columns."""
+
+    expression: Sql
+
+
+class Mark(Section):
+    """Which rows are marks of a punctuated watermark, and the time that a mark carries."""
+
+    when: Sql
+    time: Sql
+
+
 class GeneratorClass(Section):
     """A generator class of the operator, who must have allowed it."""
 
@@ -114,8 +129,12 @@ class Alignment(Section):
 
 RowTime = Annotated[
     Annotated[Literal["es", "ts", "kafka", "ingestion"], Tag(WORD_TAG)]
-    | Annotated[TimeColumn, Tag(KEYS_TAG)],
-    Discriminator(word_or_keys),
+    | Annotated[TimeColumn, Tag(KEYS_TAG)]
+    | Annotated[TimeExpression, Tag(EXPRESSION_TAG)],
+    Discriminator(word_keys_or_expression),
+]
+Marker = Annotated[
+    Annotated[Sql, Tag(WORD_TAG)] | Annotated[Mark, Tag(KEYS_TAG)], Discriminator(word_or_keys)
 ]
 Generator = Annotated[
     Annotated[Literal["bounded", "monotonous", "punctuated", "lag", "automatic"], Tag(WORD_TAG)]
@@ -132,8 +151,9 @@ class Watermark(Section):
     time: RowTime = "es"
     generator: Generator = Field(default=None, validate_default=True)
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
-    marker: Sql | None = Field(default=None, validate_default=True)
+    marker: Marker | None = Field(default=None, validate_default=True)
     exact: bool = False
+    within_epoch: bool = False  # judge each row by the rows before it, not by the epochs before
     idle_after_ms: IdleAfter | None = Field(default=None, alias="idle_after")
     align: Alignment | None = None
     emit_every_ms: Duration = Field(default=200, alias="emit_every")
@@ -167,16 +187,19 @@ class Watermark(Section):
 
     @field_validator("marker")
     @classmethod
-    def _marker_of_punctuated(cls, marker: str | None, info: ValidationInfo) -> str | None:
+    def _marker_of_punctuated(cls, marker: Any, info: ValidationInfo) -> Any:
         if "generator" not in info.data:
             return marker
-        punctuated = info.data["generator"] == "punctuated"
+        generator = info.data["generator"]
+        punctuated = generator == "punctuated"
         if punctuated and marker is None:
             raise ValueError(
                 "is required by generator: punctuated; write a predicate, as in kind = 'end'"
             )
-        if marker is not None and not punctuated:
-            raise ValueError("needs generator: punctuated; remove it, or use that generator")
+        if marker is not None and not punctuated and not isinstance(generator, GeneratorClass):
+            raise ValueError(
+                "needs generator: punctuated, or a class; remove it, or use that generator"
+            )
         return marker
 
     @field_validator("exact")
@@ -185,6 +208,22 @@ class Watermark(Section):
         if exact and info.data.get("generator", "bounded") != "bounded":
             raise ValueError("needs generator: bounded; remove it, or use that generator")
         return exact
+
+    @field_validator("within_epoch")
+    @classmethod
+    def _within_epoch_of_rows(cls, within_epoch: bool, info: ValidationInfo) -> bool:
+        generator = info.data.get("generator")
+        if within_epoch and generator in ("lag", "automatic"):
+            raise ValueError(
+                f"has no effect with generator: {generator}, which follows the clock; remove it"
+            )
+        return within_epoch
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the generator must see the rows of a partition one by one, in their order."""
+        by_class = isinstance(self.generator, GeneratorClass)
+        return by_class or self.marker is not None or self.within_epoch
 
 
 class State(Section):

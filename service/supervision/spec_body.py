@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.marker import Marker
 from jobs.core.sql.select import QueryError
 from schemas.spec.connections import Connections, UnknownConnectionError
 from schemas.spec.file import Document, Problem, SpecError, read_text, validate
@@ -61,11 +61,8 @@ def read_spec(
     else:
         wrong = window_problems(spec, plan)
         problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
-    if spec.watermark.marker is not None:
-        try:
-            Marker.of(spec.watermark.marker, spec.columns)
-        except QueryError as error:
-            problems += _locate_query_problems(document, ("watermark", "marker"), error)
+    for keys, wrong_sql in time_problems(spec):
+        problems += _locate_query_problems(document, keys, wrong_sql)
     problems += _check_connections(document, spec, connections)
     if problems or plan is None:
         raise SpecError(_NAME, _sort(problems))

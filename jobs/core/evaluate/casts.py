@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.core.values.exact_numbers import FLOAT_UNIT_BITS, round_to_double, round_to_float
+from jobs.core.values.json_values import converter
 from jobs.core.values.rounding import EvaluationError, check_integer_range, fit_decimal
 from schemas.types.sql_types import BIGINT, BOOLEAN, STRING, Kind, SqlType, integer_range
 
@@ -31,6 +32,8 @@ def why_no_cast(source: SqlType, target: SqlType) -> str | None:
 
 def cast_function(source: SqlType, target: SqlType) -> Conversion:
     """Return a function that casts a non-NULL value; it may raise EvaluationError."""
+    if source == STRING and target != STRING:
+        return _from_text(target)
     if target == STRING:
         return _to_text(source)
     if target.kind is Kind.BINARY:
@@ -45,6 +48,19 @@ def cast_function(source: SqlType, target: SqlType) -> Conversion:
     if source.floating:
         return _from_float(source, target)
     return _from_exact(source.scale or 0, target)
+
+
+def _from_text(target: SqlType) -> Conversion:
+    """Return a parser of text by the rules of the source's values."""
+    parse = converter(target)
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise EvaluationError(str(error)) from None
+
+    return convert
 
 
 def _from_exact(scale: int, target: SqlType) -> Conversion:

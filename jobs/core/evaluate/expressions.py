@@ -40,7 +40,7 @@ from jobs.core.plan.walk import walk
 from jobs.core.values.exact_numbers import divide_half_up, to_float32
 from jobs.core.values.float_values import canonical_float
 from jobs.core.values.rounding import EvaluationError, fit_decimal, to_significant
-from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, integer_range
+from schemas.types.sql_types import DECIMAL_PRECISION_MAX, STRING, Kind, SqlType, integer_range
 
 Values = Sequence[Any]  # a group's key, then the values of its aggregates
 Evaluator = Callable[[Values], Any]
@@ -65,8 +65,10 @@ class NotEvaluable(NamedTuple):
     hint: str | None = None
 
 
-def why_not_evaluable(expression: Expression) -> NotEvaluable | None:
-    """Return why an expression cannot be evaluated over a group's results, or None if it can."""
+def why_not_evaluable(expression: Expression, *, parses_text: bool = False) -> NotEvaluable | None:
+    """Return why an expression cannot be evaluated over a group's results, or None if it can.
+
+    With `parses_text` casts of text are allowed; they follow the rules of the source's values."""
     for each in walk(expression):
         if (
             isinstance(each, Call)
@@ -76,6 +78,8 @@ def why_not_evaluable(expression: Expression) -> NotEvaluable | None:
             reason = f"{each.function} is possible over rows, not over aggregates"
             hint = f"use it inside the aggregate, or GROUP BY {each.function}(...)"
             return NotEvaluable(each.function, reason, hint)
+        if parses_text and isinstance(each, Cast) and each.operand.type == STRING:
+            continue
         if isinstance(each, Cast) and (why := why_no_cast(each.operand.type, each.type)):
             name = "TRY_CAST" if each.lenient else "CAST"
             return NotEvaluable(

@@ -82,11 +82,13 @@ class Closing:
         first: Any = self.open_end(watermark)
         return [row for row in opened if row[-1] >= first]
 
-    def late(self, times_ms: Integers, watermark: int) -> Late:
-        """Return which rows of a column are late for all of their windows, and for at least one."""
+    def late(self, times_ms: Integers, watermark: int | Integers) -> Late:
+        """Return which rows of a column are late for all of their windows, and for at least one.
+
+        The watermark is one for all rows, or each row's own."""
         window = self.window
         last_start = times_ms - times_ms % window.step_ms
-        first = self.open_end(watermark) // window.unit
+        first = watermark - self.lateness_ms + 2
         return Late(
             whole=last_start + window.size_ms < first,
             partly=last_start + window.slide_ms < first,

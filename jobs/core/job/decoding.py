@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.core.formats.scanned import is_scannable
 from jobs.core.plan.tree import Column
-from schemas.spec.job import JobSpec
+from schemas.spec.job import JobSpec, TimeExpression
 
 
 def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
@@ -14,8 +14,10 @@ def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
         why = f"the format is {spec.source.format}"
     elif unknown:
         why = f"column {unknown[0].name} is {unknown[0].type}"
-    elif spec.watermark.marker is not None:
-        why = "rows can be marks of the watermark"
+    elif spec.watermark.in_order:
+        why = "the watermark follows the rows in their order"
+    elif isinstance(spec.watermark.time, TimeExpression):
+        why = "the time of a row is an expression"
     else:
         return "scanned, many messages at once"
     return f"message by message, because {why}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection
@@ -27,6 +28,7 @@ from jobs.core.rows.windows import (
 )
 from jobs.core.sql.grouping_sets import set_number_projection, with_set_numbers
 from jobs.core.time.bundle_clocks import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
+from jobs.core.time.watermark_generators import latest_of
 from jobs.core.values.change import Rejected, Row
 from schemas.spec.job import JobSpec
 
@@ -73,6 +75,19 @@ class Evaluated:
 
     projection: Projection
     failures: Mapping[Row, str] = field(default_factory=dict)
+
+
+class BundleTime(Protocol):
+    """The time of a job whose bundles are the epochs of a running job."""
+
+    def take(self, sign: int, row: Row) -> int | None:
+        """Take the next row of the source; return the watermark by which it is late, if any."""
+
+    def end_bundle(self, now_ms: int) -> Iterable[int]:
+        """Return the watermarks that follow from the rows of a bundle."""
+
+    def pass_time(self, now_ms: int) -> Iterable[int]:
+        """Return the watermarks that follow from time alone, up to now."""
 
 
 class RowExpander:
@@ -125,8 +140,13 @@ class InMemoryJob:
         evaluated: Evaluated,
         *,
         bundle_rows: int | None = None,
+        time: BundleTime | None = None,
     ) -> None:
-        """Start a job without rows. A bundle ends after `bundle_rows` rows, if given."""
+        """Start a job without rows. A bundle ends after `bundle_rows` rows, if given.
+
+        Without `time` the caller gives all watermarks.
+        """
+        self._time = time
         self._rows = rows
         self._evaluated = evaluated
         self._bundle_rows = bundle_rows
@@ -149,12 +169,12 @@ class InMemoryJob:
 
     def take(self, partition: int, offset: int, changes: Iterable[Signed]) -> Iterator[Event]:
         """Add the rows of a message to the bundle; the bundle may end between two of them."""
-        for weight, row in self._derive(changes):
+        for weight, row, watermark in self._derive(changes):
             expanded = self._rows.expand(row)
             if self._evaluated.projection(expanded[0]) is None:
                 continue  # WHERE comes before the bundle, so its rows do not fill one
             if self._closing is not None:
-                expanded = self._closing.still_open(expanded, self._watermark)
+                expanded = self._closing.still_open(expanded, watermark)
                 if not expanded:
                     self._late.append(LateRow(partition, offset, weight, row))
                     continue
@@ -167,12 +187,14 @@ class InMemoryJob:
         """Record a rejected message; `end_bundle` reports it."""
         self._rejected.append(RejectedMessage(partition, offset, why))
 
-    def _derive(self, changes: Iterable[Signed]) -> Iterator[Signed]:
+    def _derive(self, changes: Iterable[Signed]) -> Iterator[tuple[int, Row, int | None]]:
+        """Yield the rows to fold, each with the watermark before it."""
         for sign, row in changes:
-            if self._images is None:
-                yield sign, row
-            else:
-                yield from self._images.derive(sign, row)
+            own = None if self._time is None else self._time.take(sign, row)
+            watermark = latest_of(self._watermark, own)
+            derived = ((sign, row),) if self._images is None else self._images.derive(sign, row)
+            for weight, each in derived:
+                yield weight, each, watermark
 
     def end_bundle(self) -> Iterator[Event]:
         """Fold the rows of the bundle."""
@@ -182,12 +204,13 @@ class InMemoryJob:
         late, self._late = self._late, []
         yield from sorted(rejected, key=_place)
         yield from sorted(late, key=_place)
-        if row_count == 0:
-            return
-        yield from self._memory_fold.fold(
-            bundle.consolidate(), self._now_ms, self._watermark
-        ).changelog
-        yield BundleEnd(row_count)
+        if row_count:
+            yield from self._memory_fold.fold(
+                bundle.consolidate(), self._now_ms, self._watermark
+            ).changelog
+            yield BundleEnd(row_count)
+        for time in () if self._time is None else self._time.end_bundle(self._now_ms):
+            yield from self.observe_watermark(time)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -205,6 +228,8 @@ class InMemoryJob:
         yield from self._expire(until)
         if self._event_clock is None:
             self._clock.pass_time(until)
+        for time in () if self._time is None else self._time.pass_time(until):
+            yield from self.observe_watermark(time)
 
     def _expire(self, until: int) -> Iterator[Event]:
         while (wakes_at := self._memory_fold.wakes_at) is not None and wakes_at <= until:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, Window
-from schemas.spec.job import JobSpec, TimeColumn
+from schemas.spec.job import JobSpec, TimeColumn, TimeExpression
 
 NEVER_IDLE = (
     "windows wait for every partition, so one that is empty or silent holds all of them; add "
@@ -75,6 +75,8 @@ def closing_of(spec: JobSpec, plan: Plan) -> Closing | None:
 def _time_problems(spec: JobSpec, window: Window) -> dict[tuple[str, ...], str]:
     time, name = spec.watermark.time, window.time.name
     hint = f"the windows of the query are over `{name}`: write time: {{column: {name}}}"
+    if isinstance(time, TimeExpression):
+        return {}
     if not isinstance(time, TimeColumn):
         reason = (
             f"{time} is the time of a message, and a retraction comes in another message than the "

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Value
+from jobs.core.values.change import Changes, Row, Value
 from schemas.spec.job import TimeColumn, Watermark
 from schemas.types.sql_types import Kind, SqlType
 
@@ -22,6 +22,7 @@ _MILLISECOND_CHARACTERS = len("2026-01-01 00:00:00.000")
 
 # Returns the time of a message and its record, or None.
 TimeReader = Callable[[Changes, object], int | None]
+RowReader = Callable[[Row], int | None]  # of one row
 
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:

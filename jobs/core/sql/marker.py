@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
-from jobs.core.plan.tree import Column, Expression, KeyValue, Plan
-from jobs.core.plan.walk import replace_parts
+from jobs.core.plan.tree import Column, Expression, Plan
+from jobs.core.sql.row_expression import over_places
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
@@ -47,20 +47,12 @@ class Marker:
         plan = parse_marker(sql, columns)
         assert plan.where is not None
         marker = cls(plan.where, plan.used)
-        if (why := why_not_evaluable(marker._over(dict.fromkeys(columns, 0)))) is not None:
+        if (why := why_not_evaluable(over_places(plan.where, plan.used))) is not None:
             reason = why[0].replace("over aggregates", "in a marker")
             raise QueryError([QueryProblem(reason, 1, 1, why[1])])
         return marker
 
     def predicate(self, row_columns: Sequence[Column]) -> Callable[[Row], bool]:
         """Return a function that tells whether a row is marked; it may raise EvaluationError."""
-        places = {column.name: place for place, column in enumerate(row_columns)}
-        evaluate = evaluator(self._over(places), 0)
-
+        evaluate = evaluator(over_places(self.where, row_columns), 0)
         return lambda row: evaluate(row) is True
-
-    def _over(self, places: Mapping[str, int]) -> Expression:
-        def value(part: Expression) -> Expression | None:
-            return KeyValue(places[part.name], part.type) if isinstance(part, Column) else None
-
-        return replace_parts(self.where, value)

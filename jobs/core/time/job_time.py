@@ -19,8 +19,9 @@ from typing import Any
 from jobs.core.time.alignment import Alignment
 from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
 from jobs.core.time.idleness import IdlenessTimer
+from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
 from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.watermark_generators import Generator, make_generator
+from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
 from schemas.spec.job import Watermark
 from schemas.table.epoch import TopicPartition
 
@@ -135,16 +136,71 @@ class JobTime:
         partition: int,
         latest: int | None,
         records: int,
-        marked: int | None = None,
+        state: Mapping[str, Any] | None = None,
         *,
         unread: bool = False,
     ) -> list[Signal]:
         """Observe a range that was read, and return the signals that cannot wait.
 
-        `latest` is the greatest time in the range, `marked` the greatest time up to its last mark
-        (None: no mark), `unread` whether the broker has more records. Signals that cannot wait are
-        ACTIVE and punctuated watermarks.
+        `latest` is the greatest time in the range, `state` its generator's state after it if the
+        generator saw the rows one by one, `unread` whether the broker has more records. Signals
+        that cannot wait are ACTIVE and punctuated watermarks.
         """
+
+        def advance(generator: Generator) -> int | None:
+            if state is None:
+                return generator.observe(latest, None, self.now)
+            before = generator.last
+            generator.restore(state)
+            return None if generator.last == before else generator.last
+
+        return self._observe(topic, partition, records, advance, unread=unread)
+
+    def observe_row(
+        self,
+        topic: str,
+        partition: int,
+        time: int | None,
+        row: Mapping[str, Any],
+        mark: int | None,
+        *,
+        marked: bool,
+    ) -> list[Signal]:
+        """Observe one row at once; `mark` is the time that it carries if it is a mark."""
+
+        def advance(generator: Generator) -> int | None:
+            at_once = generator.on_event(time, row, self.now)
+            if marked:
+                at_once = latest_of(at_once, generator.on_mark(mark, row, self.now))
+            if self._spec.within_epoch:
+                at_once = latest_of(at_once, generator.emit(self.now))
+            return at_once
+
+        return self._observe(topic, partition, 1, advance)
+
+    def start_of(self, topic: str, partition: int) -> PartitionStart:
+        """Return the time of a partition before an epoch, for a task that sees its rows."""
+        lowest = AFTER_ALL
+        for name, source in self._sources.items():
+            valve = self._valve.members[name]
+            if name != topic and (valve.idle or not valve.counts):
+                continue
+            for number, member in source.combined.members.items():
+                if not member.idle and (name, number) != (topic, partition):
+                    at = BEFORE_ALL if member.watermark is None else member.watermark
+                    lowest = min(lowest, at)
+        generator = self._sources[topic].partitions[partition].generator
+        return PartitionStart(generator.snapshot(), lowest, self.watermark)
+
+    def _observe(
+        self,
+        topic: str,
+        partition: int,
+        records: int,
+        advance: Callable[[Generator], int | None],
+        *,
+        unread: bool = False,
+    ) -> list[Signal]:
         signals = self.add(topic, partition)
         source = self._sources[topic]
         found = source.partitions[partition]
@@ -159,7 +215,7 @@ class JobTime:
         found.last_record_at, found.fresh = self.now, True
         if found.timer:
             found.timer.record_activity()
-        at_once = found.generator.observe(latest, marked, self.now)
+        at_once = advance(found.generator)
         if at_once is not None:
             signals += self._valve.apply(topic, source.combined.advance_at_once(partition, at_once))
             self._extend_alignment()

@@ -7,9 +7,9 @@ A watermark T means: every row with time <= T has arrived. So a watermark never 
 generator that follows the rows has none before the first row. There is no clock here: the caller
 passes `now`, in epoch milliseconds like all times.
 
-A generator observes one range of records at a time, as the driver's tasks report it: the greatest
-time in the range, and the greatest time up to the last marked record. The greatest time only
-rises, so the last mark covers all marks of the range. `event` is a range of one record.
+A generator that only needs the greatest time observes a range of records with `observe`. Marks,
+rows that are judged one by one and operators' classes need the rows in their order: then the task
+calls `on_event` and `on_mark`, and the driver takes the generator's state after them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.spec.job import GeneratorClass, Watermark
+from schemas.spec.job import GeneratorClass, Mark, Watermark
 
 
 class Generator:
@@ -35,8 +35,17 @@ class Generator:
         return cls()
 
     def event(self, time: int | None, marked: bool = False, now: int = 0) -> int | None:
-        """Observe one record; return a watermark if the record emits one at once."""
-        return self.observe(time, time if marked else None, now)
+        """Observe one row, which may be a mark; return a watermark if it emits one at once."""
+        at_once = self.on_event(time, {}, now)
+        return self.on_mark(time, {}, now) if marked else at_once
+
+    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        """Observe one row; return a watermark if it emits one at once."""
+        return self.observe(time, None, now)
+
+    def on_mark(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        """Observe the mark in the row of the last `on_event`; `time` is what the mark carries."""
+        return self.observe(None, time, now)
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
         """Observe a range of records; return a watermark if it emits one at once.
@@ -86,16 +95,22 @@ class Bounded(Generator):
 
 
 class Punctuated(Generator):
-    """Emits the greatest time - `delay` at each marked record, at once and never periodically."""
+    """Emits the greatest time - `delay` at each marked record, at once and never periodically.
 
-    __slots__ = ("_delay",)
+    With `own_time` it emits the time that the mark carries - `delay`, whatever came before.
+    """
 
-    def __init__(self, delay: int) -> None:
+    __slots__ = ("_delay", "_own_time")
+
+    def __init__(self, delay: int, *, own_time: bool = False) -> None:
         super().__init__()
         self._delay = delay
+        self._own_time = own_time
 
     def observe(self, latest: int | None, marked: int | None, now: int) -> int | None:
-        at_mark = None if marked is None else latest_of(self.seen, marked)
+        at_mark = marked
+        if marked is not None and not self._own_time:
+            at_mark = latest_of(self.seen, marked)
         super().observe(latest, None, now)
         return self._raise_to(None if at_mark is None else at_mark - self._delay)
 
@@ -148,6 +163,13 @@ class CustomGenerator(Generator):
         super().observe(latest, None, now)
         return self._raise_to(self._custom.observe(latest, marked, now))
 
+    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        self.seen = latest_of(self.seen, time)
+        return self._raise_to(self._custom.on_event(time, row, now))
+
+    def on_mark(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        return self._raise_to(self._custom.on_mark(time, row, now))
+
     def _candidate(self, now: int) -> int | None:
         return self._custom.emit(now)
 
@@ -167,7 +189,8 @@ def make_generator(watermark: Watermark) -> Generator:
         case "monotonous":
             return Bounded(0)
         case "punctuated":
-            return Punctuated(watermark.delay_ms)
+            own_time = isinstance(watermark.marker, Mark)
+            return Punctuated(watermark.delay_ms, own_time=own_time)
         case "lag":
             return Lag(watermark.delay_ms)
         case "automatic":

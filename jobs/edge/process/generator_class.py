@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
-from jobs.core.time.watermark_generators import CustomGenerator, Generator
+from jobs.core.time.watermark_generators import CustomGenerator, Generator, make_generator
 from schemas.spec.job import GeneratorClass, Watermark
 
 ALLOWED = "RETALLY_GENERATORS"
@@ -35,6 +35,18 @@ def load_maker(watermark: Watermark) -> Callable[[], Generator] | None:
             f"{path} is not among the generators that this machine's operator allows "
             f"({ALLOWED}={','.join(allowed)}); add it there, or use a built-in generator"
         )
+    loaded = _load(path)
+    return lambda: CustomGenerator(loaded.of(watermark))
+
+
+def make_in_task(watermark: Watermark) -> Generator:
+    """Return a new generator in a task; the driver has checked that the operator allows it."""
+    if not isinstance(watermark.generator, GeneratorClass):
+        return make_generator(watermark)
+    return CustomGenerator(_load(watermark.generator.path).of(watermark))
+
+
+def _load(path: str) -> type[Generator]:
     module, _, name = path.partition(":")
     try:
         loaded = getattr(import_module(module), name)
@@ -47,4 +59,4 @@ def load_maker(watermark: Watermark) -> Callable[[], Generator] | None:
         raise GeneratorRefused(
             f"{path} is not a subclass of jobs.core.generators.Generator; derive it from that class"
         )
-    return lambda: CustomGenerator(loaded.of(watermark))
+    return loaded

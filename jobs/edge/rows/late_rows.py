@@ -23,6 +23,7 @@ import pyarrow as pa
 from jobs.core.fold.window_closing import Booleans, Closing, Late
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import Integers
+from jobs.core.time.rows_in_order import BEFORE_ALL
 from jobs.core.values.json_values import renderer
 from schemas.types.arrow_values import from_arrow
 
@@ -40,6 +41,7 @@ class LateRow(msgspec.Struct, frozen=True, kw_only=True):
     row: str  # JSON
     became: str | None  # for a before image: the after image, which may be in time
     whole: bool  # late for all of its windows
+    watermark: int | None = None  # before the row; None: the watermark before the epoch
 
 
 read_late = msgspec.json.Decoder(LateRow).decode
@@ -52,25 +54,49 @@ class Deadline:
 
     closing: Closing
     watermark: int
+    in_order: bool = False  # each row has a watermark of its own
 
-    def late(self, plan: Plan, columns: Sequence[pa.Array]) -> Late:
-        """Return which rows are late; a row without a time is not, because it has no window."""
+    def late(self, plan: Plan, columns: Sequence[pa.Array], watermarks: Sequence[int] = ()) -> Late:
+        """Return which rows are late; a row without a time is not, because it has no window.
+
+        `watermarks` has the watermark before each row, in a job that judges rows in order."""
         time = columns[plan.used.index(self.closing.window.time)]
         present = ~time.is_null().to_numpy(zero_copy_only=False)
         values = time.view(pa.int64()).fill_null(0).to_numpy()
-        late = self.closing.late(values // self.closing.window.unit, self.watermark)
+        times = values // self.closing.window.unit
+        before = np.array(watermarks, np.int64) if self.in_order else self.watermark
+        late = self.closing.late(times, before)
         return Late(late.whole & present, late.partly & present)
 
     def takes(self, rows: pa.Table) -> Booleans:
         """Return which projected rows are in a window that is still open."""
         ends = rows[f"g{self.closing.place}"].combine_chunks().view(pa.int64()).to_numpy()
         taken: Booleans = ends >= self.closing.open_end(self.watermark)
+        if self.in_order:
+            late = np.flatnonzero(rows[LATE].is_valid().to_numpy())
+            payloads = rows[LATE].take(pa.array(late)).to_pylist()
+            for row, payload in zip(late.tolist(), payloads, strict=True):
+                before = read_late(payload).watermark
+                assert before is not None
+                taken[row] = ends[row] >= self.closing.open_end(before)
         return taken
 
+    def keeps(self, rows: pa.Table) -> pa.Array:
+        """Return which late rows a fold takes for the windows that are still open.
 
-def deadline_of(closing: Closing | None, watermark: int | None) -> Deadline | None:
-    """Return the deadline of an epoch; None if no window has closed."""
-    return None if closing is None or watermark is None else Deadline(closing, watermark)
+        In order a row that is late for one window is sent alone. Otherwise it is sent twice: alone
+        for the windows that have closed, and consolidated for the others.
+        """
+        return pa.array(np.full(rows.num_rows, self.in_order))
+
+
+def deadline_of(
+    closing: Closing | None, watermark: int | None, *, in_order: bool = False
+) -> Deadline | None:
+    """Return the deadline of an epoch; None if no window has closed or can close in it."""
+    if closing is None or (watermark is None and not in_order):
+        return None
+    return Deadline(closing, BEFORE_ALL if watermark is None else watermark, in_order)
 
 
 class Messages:
@@ -99,6 +125,7 @@ def late_rows(
     columns: Sequence[pa.Array],
     signs: Integers,
     late: Late,
+    watermarks: Sequence[int] = (),
 ) -> list[LateRow]:
     """Return the late rows of a range, in order."""
     rows = np.flatnonzero(late.partly)
@@ -112,6 +139,7 @@ def late_rows(
             row=reader.format(row),
             became=reader.format(row + 1) if is_update(signs, row, end) else None,
             whole=bool(late.whole[row]),
+            watermark=watermarks[row] if watermarks else None,
         )
         for row, offset, end in messages.places(rows)
     ]

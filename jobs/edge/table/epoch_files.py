@@ -311,7 +311,7 @@ class TableLayout:
                 row.offset,
                 row.weight,
                 row.time_ms,
-                watermark,
+                watermark if row.watermark is None else row.watermark,
                 row.row,
                 row.became,
             )

@@ -32,6 +32,7 @@ from jobs.core.rows.consolidate import (
     group_indexes,
 )
 from jobs.core.rows.dedupe import find_latest, key_indexes
+from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_records
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.failpoints import failpoint
@@ -71,6 +72,8 @@ class DecodeTask:
     bytes_max: int = TASK_BYTES_MAX
     probing: bool = False  # with dedupe: emit every row for evaluation, not only the last ones
     parcelling: Parcelling | None = None  # for rows without expressions to evaluate
+    starts: tuple[PartitionStart, ...] = ()  # of each range, if rows are judged in order
+    now_ms: int = 0  # the driver's clock
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
@@ -106,11 +109,14 @@ class DecodeTask:
                 yield self._image_batch(run, columns, signs)
                 yield self._report_batch(run.report)
                 return
-            late = self.deadline.late(self.plan, columns) if self.deadline else None
+            late = None
+            if self.deadline is not None:
+                late = self.deadline.late(self.plan, columns, run.watermarks)
             if late is None or not late.partly.any():
                 yield from self._consolidate(run, columns, signs)
             else:
-                yield from self._consolidate(run, columns, signs, np.flatnonzero(~late.whole))
+                alone = late.partly if self.rules.times.in_order else late.whole
+                yield from self._consolidate(run, columns, signs, np.flatnonzero(~alone))
                 yield self._late_batch(run, columns, signs, late)
         yield self._report_batch(run.report)
 
@@ -154,7 +160,7 @@ class DecodeTask:
         assert self.deadline is not None
         rows = np.flatnonzero(late.partly)
         late_records = late_rows(
-            self.plan, self.deadline.closing, run.messages, columns, signs, late
+            self.plan, self.deadline.closing, run.messages, columns, signs, late, run.watermarks
         )
         partition = {"topic": run.range.topic, "partition": run.range.partition}
         payloads = [

@@ -205,7 +205,7 @@ class _Fold:
         missed = rows.filter(pc.and_(late, pc.invert(taken)))
         if missed.num_rows:
             self._write_late(missed, deadline.watermark)
-        return rows.filter(pc.and_(pc.invert(late), taken))
+        return rows.filter(pc.and_(taken, pc.or_(pc.invert(late), deadline.keeps(rows))))
 
     def _write_late(self, missed: pa.Table, watermark: int) -> None:
         task = self.task

@@ -49,10 +49,11 @@ class FoldInputs:
     rules: Rules = DEFAULT_RULES
     now_ms: int = 0  # the driver's clock; tasks do not read clocks
     watermark: int | None = None  # the watermark before this epoch
+    in_order: bool = False  # rows are late or not by the rows before them in the epoch
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 
     @property
     def deadline(self) -> Deadline | None:
         """The deadline of rows in this epoch; None if no windows close."""
-        return deadline_of(self.rules.closing, self.watermark)
+        return deadline_of(self.rules.closing, self.watermark, in_order=self.in_order)

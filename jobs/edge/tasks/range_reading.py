@@ -11,11 +11,10 @@ decoded column by column.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -26,14 +25,15 @@ from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
+from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.kernels.codes import GOOD, NO_TIME, ODD
 from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
-from jobs.core.rows.row_time import time_reader
-from jobs.core.sql.marker import Marker
+from jobs.core.rows.row_time import TimeReader
+from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
-from jobs.core.values.rounding import EvaluationError
 from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.process.generator_class import make_in_task
 from jobs.edge.rows.columns import numbered
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
@@ -61,14 +61,11 @@ class SourceRules:
     """The rules of the job spec for reading the records of a source."""
 
     messages: MessageRules
-    time: str = "es"  # or ts, kafka, ingestion; see jobs.core.rows.row_time
-    time_column: Column | None = None
-    marker: Marker | None = None  # of punctuated watermarks
+    times: TimeRules
 
     def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
-        """Return the columns of a row: the used ones, then those of the marker and of the time."""
-        marking = () if self.marker is None else self.marker.columns
-        return (*used, *marking, *(() if self.time_column is None else (self.time_column,)))
+        """Return the columns of a row: the used ones, then those of marks and of the time."""
+        return (*used, *self.times.columns)
 
 
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
@@ -91,7 +88,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
     appended_ms: int | None = None  # when Kafka got the first record
     event_time_max: int | None = None
-    event_time_marked: int | None = None  # the maximum up to the last marked row
+    generator: dict[str, Any] | None = None  # its state, if it saw the rows one by one
     event_times_missing: int = 0
     gone: str | None = None  # a declared column that the source has dropped
     first_reject: str | None = None
@@ -135,6 +132,12 @@ class RangeTask(Protocol):
     @property
     def bytes_max(self) -> int: ...
 
+    @property
+    def starts(self) -> tuple[PartitionStart, ...]: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
 
 class RangeTooLarge(Exception):
     """The rows of a range have more bytes than a task may hold; read it in parts."""
@@ -153,6 +156,8 @@ class RangeReader:
     rejected_bytes: int = 0
     kept: list[tuple[Decoded, Message]] = field(default_factory=list)
     messages: Messages = field(default_factory=Messages)
+    watermarks: list[int] = field(default_factory=list)  # before each row, if judged in order
+    in_order: MessagesInOrder | None = field(init=False, default=None)
     odd_pieces: int = 0  # batches still to decode one by one
     odd_pieces_next: int = 1  # the same number after the next odd batch; doubles each time
 
@@ -160,6 +165,8 @@ class RangeReader:
         planned = self.range
         self.report = RangeReport(task=self.number, start=planned.start)
         self.signed_rows = SignedRows(self.task.plan.image)
+        if self.task.starts:
+            self.in_order = _in_order(self.task, self.number)
 
     @property
     def range(self) -> OffsetRange:
@@ -195,13 +202,13 @@ class RangeReader:
     @property
     def _scans(self) -> bool:
         """Whether the task needs no message by itself."""
-        return self.task.rules.marker is None and not self.task.failing
+        return self.task.rules.times.scannable and not self.task.failing
 
     @property
     def _decodes_batches(self) -> bool:
         """Whether the task needs only rows and times of messages, so batches can be decoded."""
         task, rules = self.task, self.task.rules
-        plain_time = rules.time in ("es", "ts", "ingestion") and rules.marker is None
+        plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
         return plain_time and task.deadline is None and not task.failing
 
     def _take_scanned(
@@ -278,7 +285,7 @@ class RangeReader:
 
     def _take_times(self, plain: CanalBatch) -> bool:
         """Take the times of the messages; return False if one is beyond the horizon."""
-        times = {"es": plain.es, "ts": plain.ts}.get(self.task.rules.time, [])
+        times = {"es": plain.es, "ts": plain.ts}.get(self.task.rules.times.source, [])
         known = [time for time in times if time is not None]
         latest = max(known, default=None)
         if latest is not None:
@@ -299,9 +306,9 @@ class RangeReader:
         take = changes.extend
         latest = NEVER if report.event_time_max is None else report.event_time_max
         horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
-        time_of, by_es = _time_of(task.rules), task.rules.time == "es"
+        time_of = _time_of(task.rules, task.plan.image)
+        by_es = task.rules.times.source == "es"
         closes = task.deadline is not None
-        marks = _marks(task.rules, task.plan.image)
         for decoded, record in messages:
             if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
@@ -312,8 +319,10 @@ class RangeReader:
                         self._reject(_reject_future(time), record)
                         continue
                     latest = time
-                if marks is not None and latest != NEVER and _has_marked_row(marks, decoded):
-                    report.event_time_marked = latest
+                if self.in_order is not None:
+                    order = self.in_order
+                    before = [order.take(sign, row, time) for sign, row in decoded.changes]
+                    self.watermarks += before
                 report.decoded += 1
                 take(decoded.changes)
                 if closes:
@@ -331,6 +340,8 @@ class RangeReader:
             self._take_each(self.kept)
         self._write_rejects()
         self.report.rows = self.signed_rows.count
+        if self.in_order is not None:
+            self.report.generator = self.in_order.rows.generator.snapshot()
 
     def _count_other(self, decoded: Decoded, record: Message) -> None:
         """Count a record without changes, or reject it."""
@@ -381,7 +392,7 @@ class RangeReader:
 
     def _is_beyond_horizon(self, changes: Changes, record: Message) -> bool:
         """Return whether a message's time is beyond the horizon."""
-        time_of, horizon = _time_of(self.task.rules), self.task.horizon_ms
+        time_of, horizon = _time_of(self.task.rules, self.task.plan.image), self.task.horizon_ms
         time = None if time_of is None else time_of(changes, record)
         return time is not None and horizon is not None and time > horizon
 
@@ -420,9 +431,21 @@ class RangeReader:
         return shown[: REASON_CHARACTERS_MAX // 2]
 
 
-def _time_of(rules: SourceRules) -> Callable[[Changes, Message], int | None] | None:
+@lru_cache(maxsize=8)
+def _time_of(
+    rules: SourceRules, used: tuple[Column, ...]
+) -> TimeReader | Callable[[Changes, Message], int | None] | None:
     """Return the function that reads a message's time; None if messages have none."""
-    return _stamp if rules.time == "kafka" else time_reader(rules.time, rules.time_column)
+    times = rules.times
+    return _stamp if times.source == "kafka" else times.message_time(rules.row(used))
+
+
+def _in_order(task: RangeTask, number: int) -> MessagesInOrder:
+    """Return what gives the rows of a range to the generator of its partition."""
+    times = task.rules.times
+    generator = make_in_task(times.watermark)
+    row = task.rules.row(task.plan.image)
+    return times.in_row_order(row, generator, task.starts[number], task.now_ms)
 
 
 def _stamp(_: Changes | None, record: Message) -> int | None:
@@ -433,27 +456,15 @@ def _stamp(_: Changes | None, record: Message) -> int | None:
 
 def _times_of(scanned: Scanned, records: list[Message], rules: SourceRules) -> Array | None:
     """Return the times of scanned messages, NO_TIME where one has none; None if no message has."""
-    if rules.time_column is not None:
+    if rules.times.column is not None:
         column, unit = scanned.columns[-1], _MICROS_A_MILLISECOND
-        if rules.time_column.type.integer:
+        if rules.times.column.type.integer:
             unit = 1
         return scanned.latest_of_rows(column.numbers // unit, column.valid)
-    if rules.time == "kafka":
+    if rules.times.source == "kafka":
         stamps = [_stamp(None, record) for record in records]
         return np.array([NO_TIME if stamp is None else stamp for stamp in stamps], np.int64)
-    return {"es": scanned.es, "ts": scanned.ts}.get(rules.time)
-
-
-def _has_marked_row(marks: Callable[[Row], bool], changes: Changes) -> bool:
-    """Return whether a message inserts a marked row.
-
-    Retractions do not count, nor do rows for which the marker expression fails.
-    """
-    for sign, row in changes.changes:
-        with suppress(EvaluationError):
-            if sign > 0 and marks(row):
-                return True
-    return False
+    return {"es": scanned.es, "ts": scanned.ts}.get(rules.times.source)
 
 
 def _reject_future(time: int) -> Rejected:
@@ -474,11 +485,6 @@ def _scanner(
     """Return the scanner of the source; None for a format or a type that it does not know."""
     decoder = _decoder(rules, columns, used)
     return decoder.make_scanner() if isinstance(decoder, CanalDecoder) else None
-
-
-@lru_cache(maxsize=8)
-def _marks(rules: SourceRules, used: tuple[Column, ...]) -> Callable[[Row], bool] | None:
-    return None if rules.marker is None else rules.marker.predicate(rules.row(used))
 
 
 def _decode_each(

@@ -56,7 +56,8 @@ def test_a_partition_that_appears_joins_and_is_waited_for() -> None:
 
 def test_marks_speak_at_once_and_the_periodic_emission_stays_silent() -> None:
     time = job_time(0, generator="punctuated", marker="TRUE", delay="1s")
-    assert time.observe("t", 0, 9_000, 5, marked=8_000) == [7_000]
+    assert time.observe_row("t", 0, 8_000, {}, 8_000, marked=True) == [7_000]
+    assert time.observe_row("t", 0, 9_000, {}, None, marked=False) == []
     assert time.pass_time(5_000) == []
 
 
@@ -343,7 +344,7 @@ def test_any_interleaving_of_partitions_ends_in_the_same_watermark(
         while any(waiting):
             number = data.draw(st.sampled_from([n for n, left in enumerate(waiting) if left]))
             latest = waiting[number].pop(0)
-            time.observe("t", number, latest, 1, latest)
+            time.observe_row("t", number, latest, {}, latest, marked=True)
             if data.draw(st.booleans()):
                 time.pass_time(time.now + 200)
         time.pass_time(time.now + 200)
