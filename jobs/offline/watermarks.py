@@ -9,8 +9,9 @@ partition of that topic, any other name a partition of the first topic. docs/tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,29 @@ def watermarks(spec: JobSpec | Mapping[str, Any] | Path | str, steps: Lines) -> 
 
 def main(spec_path: str, steps_path: str = "-") -> int:
     """Run `retally watermarks SPEC [STEPS]`; return the exit code."""
-    return print_run(watermarks, spec_path, steps_path)
+
+    def run(spec: JobSpec, lines: Lines) -> Iterator[Output]:
+        return watermarks(spec, list(lines))
+
+    return print_run(run, spec_path, steps_path)
+
+
+def _read_ahead(
+    steps: Iterator[tuple[int, Step]],
+) -> tuple[list[tuple[int, Step]], Iterator[tuple[int, Step]]]:
+    """Return the steps up to the first that cannot be read, and what raises its error."""
+    found: list[tuple[int, Step]] = []
+    try:
+        found.extend(steps)
+    except StepError as error:
+        problem = error
+
+        def fail() -> Iterator[tuple[int, Step]]:
+            raise problem
+            yield
+
+        return found, fail()
+    return found, iter(())
 
 
 class _Watermarks:
@@ -90,13 +113,17 @@ class _Watermarks:
             raise SpecError("", [problem]) from refused
         self.time = JobTime(spec.watermark, spec.source.topics, make_custom=make_custom)
         self.marks = Marks(spec)
+        self._emits_by_itself = False
         self._added = 0
         self._partitions: dict[Name, TopicPartition] = {}
 
     def run(self, steps: Lines) -> Iterator[Output]:
         names: dict[TopicPartition, Name] = {}
-        read = list(read_steps(steps, _KEYS, self._read_step))
-        self._emits_by_itself = all(step.kind != "periodic" for _, step in read)
+        read: Iterator[tuple[int, Step]] = read_steps(steps, _KEYS, self._read_step)
+        if isinstance(steps, Sequence):  # an iterator may have to be answered step by step
+            found, problem = _read_ahead(read)
+            self._emits_by_itself = all(step.kind != "periodic" for _, step in found)
+            read = chain(found, problem)
         if self._emits_by_itself:
             self.time.pass_time(0)
         for number, step in read:

@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 
 from schemas import limits
 from schemas.spec.job import JobSpec
-from schemas.spec.values import EXPRESSION_TAG, KEYS_TAG, WORD_TAG, MisplacedError
+from schemas.spec.values import KEYS_TAG, WORD_TAG, MisplacedError
 
 Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -129,7 +129,7 @@ def _plain(value: Any, name: str, depth: int) -> Any:
 def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) -> Problem:
     keys: Keys = ()
     for part in details["loc"]:
-        if part not in (WORD_TAG, KEYS_TAG, EXPRESSION_TAG, _KEY_ITSELF):
+        if part not in (WORD_TAG, KEYS_TAG, _KEY_ITSELF):
             keys = (*keys, known_keys.written.get((*keys, str(part)), str(part)))
     error = details.get("ctx", {}).get("error")
     if isinstance(error, MisplacedError):

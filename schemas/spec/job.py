@@ -12,7 +12,7 @@ even if another key is invalid, and the user sees every problem at once.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Discriminator,
@@ -20,12 +20,12 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from schemas import limits
 from schemas.spec.source import Source
 from schemas.spec.values import (
-    EXPRESSION_TAG,
     KEYS_TAG,
     WORD_TAG,
     ColumnName,
@@ -41,7 +41,6 @@ from schemas.spec.values import (
     SinkTopic,
     Sql,
     text_like,
-    word_keys_or_expression,
     word_or_keys,
 )
 from schemas.table.changelog import SinkFormat, progress_topic
@@ -91,14 +90,20 @@ class MiniBatch(Section):
         return max_rows
 
 
-class TimeColumn(Section):
-    column: ColumnName
+class RowTime(Section):
+    """The time that each row has: a column, or an SQL expression over the row's columns."""
 
+    column: ColumnName | None = None
+    expression: Sql | None = None
 
-class TimeExpression(Section):
-    """The time of a row, as an SQL expression over its columns."""
-
-    expression: Sql
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.column is None) == (self.expression is None):
+            raise ValueError(
+                "is required to have either column or expression; write it like "
+                "{column: updated_at}"
+            )
+        return self
 
 
 class Mark(Section):
@@ -127,11 +132,10 @@ class Alignment(Section):
     every_ms: Duration = Field(default=1_000, alias="every")
 
 
-RowTime = Annotated[
+Time = Annotated[
     Annotated[Literal["es", "ts", "kafka", "ingestion"], Tag(WORD_TAG)]
-    | Annotated[TimeColumn, Tag(KEYS_TAG)]
-    | Annotated[TimeExpression, Tag(EXPRESSION_TAG)],
-    Discriminator(word_keys_or_expression),
+    | Annotated[RowTime, Tag(KEYS_TAG)],
+    Discriminator(word_or_keys),
 ]
 Marker = Annotated[
     Annotated[Sql, Tag(WORD_TAG)] | Annotated[Mark, Tag(KEYS_TAG)], Discriminator(word_or_keys)
@@ -148,7 +152,7 @@ class Watermark(Section):
 
     `automatic` follows the clock that stamps the rows; it is the default for ingestion time."""
 
-    time: RowTime = "es"
+    time: Time = "es"
     generator: Generator = Field(default=None, validate_default=True)
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
     marker: Marker | None = Field(default=None, validate_default=True)
@@ -342,7 +346,7 @@ class JobSpec(Section):
     @classmethod
     def _declared_time_column(cls, watermark: Watermark, info: ValidationInfo) -> Watermark:
         columns = info.data.get("columns")
-        if columns is None or not isinstance(watermark.time, TimeColumn):
+        if columns is None or isinstance(watermark.time, str) or watermark.time.column is None:
             return watermark
         name = watermark.time.column
         if name not in columns:

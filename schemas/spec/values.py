@@ -28,7 +28,7 @@ from schemas.table.changelog import PROGRESS_SUFFIX
 from schemas.types.sql_types import SqlType
 
 # Parts of an error's path that pydantic adds for a value that is either a word or a mapping.
-WORD_TAG, KEYS_TAG, EXPRESSION_TAG = "<word>", "<keys>", "<expression>"
+WORD_TAG, KEYS_TAG = "<word>", "<keys>"
 
 
 class MisplacedError(ValueError):
@@ -179,13 +179,6 @@ def _partition(value: object) -> int:
 def word_or_keys(value: object) -> str:
     """Return the tag of a value that may be a word or a mapping."""
     return KEYS_TAG if isinstance(value, (Mapping, BaseModel)) else WORD_TAG
-
-
-def word_keys_or_expression(value: object) -> str:
-    """Return the tag of a value that may also be a mapping with an SQL expression."""
-    if isinstance(value, Mapping):
-        return EXPRESSION_TAG if "expression" in value else KEYS_TAG
-    return EXPRESSION_TAG if hasattr(value, "expression") else word_or_keys(value)
 
 
 _DURATION_SCHEMA = WithJsonSchema({"type": "string", "examples": ["5s", "200ms"]})

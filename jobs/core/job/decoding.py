@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.core.formats.scanned import is_scannable
 from jobs.core.plan.tree import Column
-from schemas.spec.job import JobSpec, TimeExpression
+from schemas.spec.job import JobSpec, RowTime
 
 
 def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
@@ -16,7 +16,7 @@ def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
         why = f"column {unknown[0].name} is {unknown[0].type}"
     elif spec.watermark.in_order:
         why = "the watermark follows the rows in their order"
-    elif isinstance(spec.watermark.time, TimeExpression):
+    elif isinstance(spec.watermark.time, RowTime) and spec.watermark.time.expression is not None:
         why = "the time of a row is an expression"
     else:
         return "scanned, many messages at once"

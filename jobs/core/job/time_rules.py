@@ -28,7 +28,7 @@ from jobs.core.time.watermark_generators import Generator
 from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
-from schemas.spec.job import GeneratorClass, JobSpec, Mark, TimeExpression, Watermark
+from schemas.spec.job import GeneratorClass, JobSpec, Mark, RowTime, Watermark
 
 Columns = tuple[Column, ...]
 
@@ -49,7 +49,7 @@ class TimeRules:
         """Return the rules of a spec; raise QueryError if an expression is not valid."""
         section, declared = spec.watermark, spec.columns
         expression, mark_time = None, None
-        if isinstance(section.time, TimeExpression):
+        if isinstance(section.time, RowTime) and section.time.expression is not None:
             expression = RowExpression.of_time(section.time.expression, declared)
         marker = section.marker
         if isinstance(marker, Mark):
@@ -155,7 +155,7 @@ def time_problems(spec: JobSpec) -> list[tuple[tuple[str, ...], QueryError]]:
     """Return what is wrong with the SQL of the `watermark` section, with its keys."""
     section, found = spec.watermark, []
     texts: list[tuple[tuple[str, ...], Callable[..., object], str]] = []
-    if isinstance(section.time, TimeExpression):
+    if isinstance(section.time, RowTime) and section.time.expression is not None:
         texts.append((("time", "expression"), RowExpression.of_time, section.time.expression))
     if isinstance(section.marker, Mark):
         texts.append((("marker", "when"), Marker.of, section.marker.when))

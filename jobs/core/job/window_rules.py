@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, Window
-from schemas.spec.job import JobSpec, TimeColumn, TimeExpression
+from schemas.spec.job import JobSpec
 
 NEVER_IDLE = (
     "windows wait for every partition, so one that is empty or silent holds all of them; add "
@@ -75,15 +75,13 @@ def closing_of(spec: JobSpec, plan: Plan) -> Closing | None:
 def _time_problems(spec: JobSpec, window: Window) -> dict[tuple[str, ...], str]:
     time, name = spec.watermark.time, window.time.name
     hint = f"the windows of the query are over `{name}`: write time: {{column: {name}}}"
-    if isinstance(time, TimeExpression):
-        return {}
-    if not isinstance(time, TimeColumn):
+    if isinstance(time, str):
         reason = (
             f"{time} is the time of a message, and a retraction comes in another message than the "
             f"row that it retracts, so it could fall into another window; {hint}"
         )
         return {("watermark", "time"): reason}
-    if time.column != name:
+    if time.column is not None and time.column != name:
         reason = f"a watermark of `{time.column}` does not show when a window is complete; {hint}"
         return {("watermark", "time", "column"): reason}
     return {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Row, Value
-from schemas.spec.job import TimeColumn, Watermark
+from schemas.spec.job import Watermark
 from schemas.types.sql_types import Kind, SqlType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,9 +27,10 @@ RowReader = Callable[[Row], int | None]  # of one row
 
 def time_column(spec: Watermark, columns: tuple[Column, ...]) -> Column | None:
     """Return the column that has the time of rows, or None."""
-    if not isinstance(spec.time, TimeColumn):
+    if isinstance(spec.time, str) or spec.time.column is None:
         return None
-    return next(column for column in columns if column.name == spec.time.column)
+    name = spec.time.column
+    return next(column for column in columns if column.name == name)
 
 
 def time_reader(source: str, column: Column | None) -> TimeReader | None:

@@ -23,7 +23,7 @@ ONE_BY_ONE = {
     "the format is maxwell-json": {"source": {"topic": "items", "format": "maxwell-json"}},
     "column rate is FLOAT": {"columns": SPEC["columns"] | {"rate": "FLOAT"}},
     "column fine is TIMESTAMP(9)": {"columns": SPEC["columns"] | {"fine": "TIMESTAMP(9)"}},
-    "rows can be marks of the watermark": {
+    "the watermark follows the rows in their order": {
         "watermark": {"generator": "punctuated", "marker": "cnt = 0"}
     },
 }

@@ -281,7 +281,7 @@ def act(time: JobTime, action: tuple[Any, ...]) -> list[Signal]:
         case (_, place, *_) if place not in there:
             return []
         case ("observe", place, latest, marked):
-            return time.observe(place[0], place[1], latest, 1, latest if marked else None)
+            return time.observe_row(place[0], place[1], latest, {}, latest, marked=marked)
         case ("unread", place, unread):
             return time.observe(place[0], place[1], None, 0, unread=unread)
         case (name, place):

@@ -113,10 +113,43 @@ def test_a_source_that_comes_back_is_active_before_anything_else() -> None:
     ]  # fmt: skip
 
 
-def test_time_alone_emits_nothing() -> None:
+def test_passing_time_emits_as_a_running_job_does() -> None:
+    steps: Steps = [{"add": 0}, {"event": [0, 100]}, {"clock": 199}, {"clock": 1}]
+    assert outputs(steps) == [{"watermark": 99}]
+    assert outputs([*steps, {"clock": 100_000}], idle_after="1s") == [
+        {"watermark": 99},
+        {"status": "idle"},
+    ]
+    assert outputs(steps, generator="lag", delay="50ms") == [{"watermark": 150}]
+
+
+def test_where_steps_say_when_to_emit_passing_time_emits_nothing() -> None:
+    steps: Steps = [{"add": 0}, {"event": [0, 100]}, {"clock": 100_000}, PERIODIC]
+    assert outputs(steps, generator="lag", delay="1s") == [{"watermark": 99_000}]
+
+
+def test_steps_that_come_one_by_one_emit_only_where_they_say_so() -> None:
     steps: Steps = [{"add": 0}, {"event": [0, 100]}, {"clock": 100_000}]
-    assert outputs(steps, idle_after="1s") == []
-    assert outputs([*steps, PERIODIC], generator="lag", delay="1s") == [{"watermark": 99_000}]
+    found = watermarks(spec(), iter(steps))
+    assert list(found) == []
+
+
+def test_a_mark_may_carry_a_time_of_its_own() -> None:
+    """Event 40, then a mark of 30: the watermark is the mark's, not the greatest time."""
+    own = {"generator": "punctuated", "marker": {"when": "end_of = TRUE", "time": "upto"}}
+    columns = {"end_of": "BOOLEAN", "upto": "BIGINT"}
+
+    def event(time: int, upto: int | None) -> dict[str, Any]:
+        row = {"end_of": "false" if upto is None else "true", "upto": upto and str(upto)}
+        return {"event": [0, time], "row": row}
+
+    steps: Steps = [{"add": 0}, event(40, None), event(10, 30), event(50, 45)]
+    document = {**spec(), "columns": columns, "query": "SELECT COUNT(*) AS n FROM t"}
+    found = list(watermarks({**document, "watermark": own}, steps))
+    assert found == [{"watermark": 30}, {"watermark": 45}]
+    short = {"generator": "punctuated", "marker": "end_of = TRUE"}
+    found = list(watermarks({**document, "watermark": short}, steps))
+    assert found == [{"watermark": 40}, {"watermark": 50}]
 
 
 def test_who_runs_ahead_is_paused_until_the_others_have_caught_up() -> None:

@@ -196,3 +196,59 @@ def test_windows_close_as_in_the_replay(
     assert late
     assert sum(row.counters.get("late", 0) for row in job.epochs()) == len(late)
     assert sorted(map(str, late)) == sorted(map(str, found))
+
+
+IN_ORDER: dict[str, dict[str, Any]] = {
+    "bounded": {"delay": "2s", "within_epoch": True},
+    "marks": {"generator": "punctuated", "marker": {"when": "v = 5", "time": "t"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("window", "section"),
+    quick(product(("tumble", "hop"), IN_ORDER), [("hop", "bounded"), ("tumble", "marks")]),
+)
+def test_rows_are_late_by_the_rows_before_them_as_in_the_replay(
+    window: str, section: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    document = {
+        "source": {"topic": topic},
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "query": f"SELECT k, window_start, SUM(v) AS s FROM t GROUP BY k, {WINDOWS[window]}",
+        "watermark": {"time": {"column": "t"}, **IN_ORDER[section]},
+        "minibatch": {"size": 100_000, "latency": "1h"},
+        "emit": "final",
+    }
+    random, live = Random(f"{window}{section}"), list[dict[str, str]]()
+    create_topic(broker.address, topic, 2)
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    steps: list[dict[str, Any]] = []
+    for second in range(10, 60, 8):
+        changes = moving_messages(random, live, second)
+        job.epoch_of(changes)
+        steps += steps_of([changes])
+        job.restart()
+    output: list[str] = []
+    late: list[tuple[int, int, dict[str, Any], int]] = []
+    told: list[int] = []
+    waiting: list[str] = []  # what the end of the input emits belongs to no epoch
+    for each in replay({"name": "by-hand", **document}, steps):
+        if "op" in each:
+            waiting.append(shown(each["op"], each["row"].values()))
+        elif "late" in each:
+            row = each["late"]
+            late.append((row["partition"], row["offset"], row["row"], row["weight"]))
+        elif each != {"watermark": WATERMARK_MAX}:
+            output, waiting = output + waiting, []
+            told += [each["watermark"]] if "watermark" in each else []
+    assert told
+    assert told[-1] == job.pipeline.newest.watermarks["combined"]
+    assert per_key(job.lines(), 2) == per_key(output, 2)
+    found = [
+        (row["partition"], row["offset"], json.loads(row["late_row"]), row["late_weight"])
+        for row in job.late()
+    ]
+    assert late
+    assert {str(each) for each in late} <= {str(each) for each in found}
+    if window == "tumble":
+        assert sorted(map(str, late)) == sorted(map(str, found))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
-from schemas.spec.job import GeneratorClass, JobSpec, TimeColumn
+from schemas.spec.job import GeneratorClass, JobSpec, RowTime
 from schemas.spec.source import StartAt
 from schemas.types.sql_types import BIGINT, INT, STRING, decimal
 
@@ -155,7 +155,7 @@ def test_every_key_is_read() -> None:
     assert spec.columns["price"] == decimal(10, 2)
     assert list(spec.columns) == ["id", "price", "at", "no"]
     assert spec.minibatch.interval_ms == 10_000
-    assert spec.watermark.time == TimeColumn(column="at")
+    assert spec.watermark.time == RowTime(column="at")
     assert spec.watermark.marker == "id = 0"
     assert spec.watermark.emit_every_ms == 100
     assert spec.sink is not None
@@ -293,7 +293,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("minibatch.max_rows", 0, "must be greater than 0"),
     ("minibatch.clock", "wall", "must be one of processing, event"),
     ("minibatch.interval", "10s", "needs clock: event"),
-    ("watermark.time", "now", "or a mapping with column"),
+    ("watermark.time", "now", "or a mapping with column or expression"),
     ("watermark.time", {}, "is required"),
     ("watermark.time.column", "nope", "'nope' is not one of columns (name, cnt)"),
     ("watermark.time.column", "name", "'name' is STRING; use a column of one of"),
