@@ -123,10 +123,8 @@ def run_epochs(
                 judged = deadline.late(plan, columns, reader.watermarks)
                 late += [(partition, start + i) for i in np.flatnonzero(judged.whole).tolist()]
         before = time.watermark
-        for report in reports:
-            time.observe(
-                "t", report.partition, report.event_time_max, report.read, report.generator
-            )
+        for each in reports:
+            time.observe("t", each.partition, each.event_time_max, each.read, each.generator)
         time.pass_time(0)
         time.emit()
         if time.watermark is not None and time.watermark != before:

@@ -256,6 +256,28 @@ def test_a_class_that_the_operator_allows_makes_watermarks_and_none_goes_back(
         outputs([], generator={"class": "no.such:Thing"})
 
 
+class Deadlines(Generator):
+    """Follows a column of the rows, and doubles the times of marks."""
+
+    def on_event(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        self.seen = row.get("v", time)
+        return None
+
+    def on_mark(self, time: int | None, row: Mapping[str, Any], now: int) -> int | None:
+        return None if time is None or self.seen is None else 2 * time + int(self.seen)
+
+
+def test_a_class_sees_each_row_and_each_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"{__name__}:Deadlines"
+    monkeypatch.setenv("RETALLY_GENERATORS", name)
+    rows = [{"k": "go", "v": "3", "at": None}, {"k": "end", "v": "5", "at": "70"}]
+    steps: Steps = [{"add": 0}, *({"event": [0, 10], "row": row} for row in rows)]
+    section = {"generator": {"class": name}, "marker": "k = 'end'"}
+    assert outputs(steps, **section) == [{"watermark": 25}]
+    section["marker"] = {"when": "k = 'end'", "time": "at"}  # type: ignore[assignment]
+    assert outputs(steps, **section) == [{"watermark": 145}]
+
+
 # --- how it is called -----------------------------------------------------------------------------
 
 
