@@ -23,7 +23,7 @@ from jobs.core.plan.tree import Plan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
-from schemas.spec.job import GeneratorClass, JobSpec, MiniBatch, TimeColumn, Watermark
+from schemas.spec.job import GeneratorClass, JobSpec, Mark, MiniBatch, Watermark
 from schemas.table.changelog import progress_topic
 
 RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows
@@ -135,6 +135,7 @@ def _describe_watermark(watermark: Watermark) -> Attributes:
     return {
         "time": _write_time(watermark),
         "strategy": _write_strategy(watermark),
+        "rows_are_late_by": "the rows before" if watermark.in_order else "the epochs before",
         "emit_every": duration_text(watermark.emit_every_ms),
         "idle_after": duration_text(idle_after) if idle_after else None,
         "align_group": align and align.group,
@@ -146,7 +147,7 @@ def _describe_watermark(watermark: Watermark) -> Attributes:
 
 def _write_time(watermark: Watermark) -> str:
     time = watermark.time
-    return time.column if isinstance(time, TimeColumn) else time
+    return time if isinstance(time, str) else str(time.column or time.expression)
 
 
 def _write_strategy(watermark: Watermark) -> str:
@@ -161,6 +162,8 @@ def _write_strategy(watermark: Watermark) -> str:
         case "monotonous":
             return f"{greatest} - 1ms"
         case "punctuated":
+            if isinstance(watermark.marker, Mark):
+                return f"{watermark.marker.time}{delay} at a row where {watermark.marker.when}"
             return f"{greatest}{delay} at a row where {watermark.marker}"
         case "lag":
             return f"now{delay}"

@@ -1,4 +1,4 @@
-"""How a job reads the time of messages, rows and marks, by the `watermark` section of its spec.
+"""How a job reads the time of messages, rows and marks, by its `watermark` section.
 
 es, ts, kafka, ingestion    of the message: all of its rows have it
 a column, an expression     of each row; an expression that fails gives no time

@@ -1,4 +1,6 @@
-"""An SQL expression over the columns of one row, which Python evaluates where it decodes messages.
+"""An SQL expression over the columns of one row, for the time of the row.
+
+Python evaluates it where it decodes messages.
 
 The time of a row and the time of a mark may be such expressions. They are parsed as the argument of
 an aggregate, so they have the grammar and the types of any other. Text may be cast, because no

@@ -272,9 +272,9 @@ def test_a_class_sees_each_row_and_each_mark(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RETALLY_GENERATORS", name)
     rows = [{"k": "go", "v": "3", "at": None}, {"k": "end", "v": "5", "at": "70"}]
     steps: Steps = [{"add": 0}, *({"event": [0, 10], "row": row} for row in rows)]
-    section = {"generator": {"class": name}, "marker": "k = 'end'"}
+    section: dict[str, Any] = {"generator": {"class": name}, "marker": "k = 'end'"}
     assert outputs(steps, **section) == [{"watermark": 25}]
-    section["marker"] = {"when": "k = 'end'", "time": "at"}  # type: ignore[assignment]
+    section["marker"] = {"when": "k = 'end'", "time": "at"}
     assert outputs(steps, **section) == [{"watermark": 145}]
 
 
