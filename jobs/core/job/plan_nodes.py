@@ -135,13 +135,13 @@ def _describe_watermark(watermark: Watermark) -> Attributes:
     return {
         "time": _write_time(watermark),
         "strategy": _write_strategy(watermark),
-        "rows_are_late_by": "the rows before" if watermark.in_order else "the epochs before",
         "emit_every": duration_text(watermark.emit_every_ms),
         "idle_after": duration_text(idle_after) if idle_after else None,
         "align_group": align and align.group,
         "max_drift": align and duration_text(align.max_drift_ms),
         "align_every": align and duration_text(align.every_ms),
         "future_skew": duration_text(watermark.future_skew_ms),
+        "late_by": "row" if watermark.in_order else None,  # else by epoch
     }
 
 
