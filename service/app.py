@@ -28,6 +28,7 @@ from service.routes import (
     progress,
     results,
     sessions,
+    sql,
 )
 from service.routes.documents import make_schemas
 from service.routes.gate import Gate
@@ -45,6 +46,7 @@ _ROUTERS = (
     sessions.router,
     jobs.router,
     approvals.router,
+    sql.router,
 )
 _ABOUT = (
     "Run jobs that maintain GROUP BY aggregates over a change stream, read their results, and "

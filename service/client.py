@@ -110,6 +110,15 @@ class Client:
     def validate(self, spec: Spec) -> of.Valid:
         return self._request("POST", "/v1/jobs:validate", of.Valid, _encode_spec(spec))
 
+    def sql(self, statement: str) -> of.SqlAnswer:
+        """Answer a SELECT over the results of all jobs."""
+        return self._request("POST", "/v1/sql", of.SqlAnswer, {"sql": statement})
+
+    def sql_stream(self, statement: str, format: Literal["arrow", "csv"]) -> bytes:
+        """Return the same answer as an Arrow stream or as CSV."""
+        body = msgspec.json.encode({"sql": statement, "format": format})
+        return self._send("POST", "/v1/sql", body, None)
+
     def put(
         self,
         name: str,

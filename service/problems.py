@@ -77,6 +77,7 @@ TITLES = {
     "too-busy": "Too many requests are in progress",
     "too-many-followers": "Too many clients follow changes",
     "too-many-jobs": "There are too many jobs",
+    "sql-refused": "The statement cannot be answered",
     "too-many-requests": "Too many requests of this kind at once",
     "too-many-running": "The maximum number of jobs is running",
     "unauthorized": "A valid bearer token is required",

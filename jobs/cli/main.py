@@ -311,6 +311,17 @@ def _add_action(parser: argparse.ArgumentParser, *, logs: bool, others: bool) ->
 
 
 def _add_reading(commands: _Commands) -> None:
+    sql = commands.add("sql", "answers a SELECT over the results of all jobs").json().parser
+    sql.add_argument("statement", metavar="SELECT", help="the statement; -: from standard input")
+    where = sql.add_mutually_exclusive_group()
+    where.add_argument("--data", type=Path, metavar="DIR", help="read the tables in DIR")
+    where.add_argument("--service", metavar="URL", help=_SERVICE)
+    sql.add_argument(
+        "--format",
+        choices=("table", "document", "arrow", "csv"),
+        default="table",
+        help="document: one JSON object with epochs, columns and rows (table)",
+    )
     results = commands.add("results", "prints a job's results, now or at an epoch")
     results.job().json()
     results.parser.add_argument(

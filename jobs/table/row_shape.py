@@ -39,6 +39,11 @@ class RowShape:
         values: tuple[Any, ...] = (*key, *result)
         return {name: self._writers[name](values[place]) for name, place in self._output}
 
+    def values(self, key: Row, result: Row) -> Row:
+        """Return the values of the row as the query selects it."""
+        values: tuple[Any, ...] = (*key, *result)
+        return tuple(values[place] for _, place in self._output)
+
     def key(self, key: Row) -> dict[str, Json]:
         """Return the group columns, hidden ones too."""
         return {

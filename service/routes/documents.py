@@ -106,6 +106,12 @@ class Valid(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
 
 
+class SqlAnswer(msgspec.Struct, frozen=True):
+    epochs: dict[str, int]  # of each table that the statement read
+    columns: list[ResultColumn]
+    rows: list[dict[str, Any]]
+
+
 class PlanNode(msgspec.Struct, frozen=True):
     id: str
     type: str

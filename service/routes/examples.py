@@ -42,6 +42,11 @@ VALID = {
     "notes": [],
     "spec": {"name": "items"},
 }
+SQL_ANSWER = {
+    "epochs": {"items": 41},
+    "columns": [{"name": "name", "type": "STRING"}],
+    "rows": [{"name": "bolt"}],
+}
 PLAN = {
     "nodes": [
         {

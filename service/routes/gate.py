@@ -28,8 +28,8 @@ from service.runtime import Runtime
 log = logging.getLogger("service.access")
 
 _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
-# They change nothing; the spec editor sends them while the user types.
-_READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/preview"})
+# They change nothing; the spec editor sends two of them while the user types.
+_READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
 _HEALTH = frozenset({"/healthz", "/readyz"})
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),

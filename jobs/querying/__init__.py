@@ -1,0 +1,1 @@
+"""SQL over the current and past results of all jobs."""

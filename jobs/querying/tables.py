@@ -1,0 +1,77 @@
+"""Read the results of jobs as Arrow tables, each at one epoch.
+
+    job, moment ──► TableReader ──► rows at the epoch ──► Arrow, typed as in the job's table
+
+A TIMESTAMP becomes seconds, milliseconds or microseconds by its precision, so that an answer shows
+as many digits as the job does. With more than six digits it is text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from jobs.edge.process.job_directory import find_job
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
+from jobs.querying.statement import Moment, StatementRefused
+from schemas import limits
+from schemas.types.sql_types import Kind, SqlType
+
+
+class JobResults(NamedTuple):
+    """The results of a job at an epoch."""
+
+    epoch: int
+    rows: pa.Table
+
+
+def read_job(data: Path, job: str, moment: Moment) -> JobResults:
+    """Return the results of a job; raise StatementRefused if there are none at the moment."""
+
+    def read(table: TableReader) -> JobResults:
+        epoch = moment.epoch
+        if moment.time_us is not None:
+            epoch = _find_epoch(table, moment.time_us)
+        found = table.results(epoch)
+        if len(found.rows) > limits.SQL_GROUPS_MAX:
+            raise StatementRefused(
+                f"job {job} has {len(found.rows)} groups, and a statement reads at most "
+                f"{limits.SQL_GROUPS_MAX}; read its table with another engine"
+            )
+        types = table.shape.types
+        rows = [table.shape.values(*row) for row in found.rows]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+        arrays = [
+            _narrow(to_arrow(values, kind), kind)
+            for values, kind in zip(columns, types.values(), strict=True)
+        ]
+        return JobResults(found.epoch, pa.table(arrays, names=list(types)))
+
+    try:
+        return read_with_retries(find_job(data, job), read)
+    except HistoryGone as error:
+        raise StatementRefused(str(error)) from None
+
+
+def _find_epoch(table: TableReader, time_us: int) -> int:
+    """Return the newest epoch that was committed by a time."""
+    epochs = table.epochs
+    place = bisect_right([row.committed_at for row in epochs], time_us)
+    if place == 0:
+        raise StatementRefused(
+            f"job {table.place.name} had no epoch at that time, or retention has removed it"
+        )
+    return epochs[place - 1].epoch
+
+
+def _narrow(array: pa.Array, kind: SqlType) -> pa.Array:
+    if kind.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) or kind.textual_time:
+        return array
+    precision = kind.precision or 0
+    zone = "UTC" if kind.kind is Kind.TIMESTAMP_LTZ else None
+    unit = "us" if precision > 3 or zone else "ms" if precision else "s"
+    return array.cast(pa.timestamp(unit, zone))

@@ -1,0 +1,117 @@
+"""A statement says of a job what reading its results says, at each epoch."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.cli.main import main
+from jobs.querying.answers import answer_statement
+from jobs.querying.statement import StatementRefused
+from schemas.types.sql_types import SqlType
+from service.table.row_shape import RowShape
+from tests.support.tables.written_table import WrittenTable, write_random_history
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenTable:
+    return write_random_history(tmp_path_factory.mktemp("data"))
+
+
+def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
+    data, reader = written.place.home.parents[1], written.reader()
+    shape = RowShape(written.plan)
+    for epoch in range(len(written.history)):
+        expected = [shape.row(*row) for row in reader.results(epoch).rows]
+        found = answer_statement(data, f"SELECT * FROM items AT EPOCH {epoch}")
+        assert found.epochs == {f"items AT EPOCH {epoch}": epoch}
+        assert sorted(found.documents(), key=str) == sorted(expected, key=str)
+    now = answer_statement(data, "SELECT * FROM items")
+    assert now.epochs == {"items": len(written.history) - 1}
+    assert list(now.document()["rows"]) == list(now.documents())
+    assert [column["type"] for column in now.columns] == ["STRING", "INT", "INT"]
+
+
+def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: WrittenTable) -> None:
+    data = written.place.home.parents[1]
+    row = written.reader().epochs[3]
+    at = datetime.fromtimestamp(row.committed_at / 1_000_000, UTC).isoformat()
+    later = answer_statement(data, f"SELECT COUNT(*) FROM items AT TIME '{at}'")
+    assert list(later.epochs.values())[0] >= 3
+    with pytest.raises(StatementRefused, match="had no epoch at that time"):
+        answer_statement(data, "FROM items AT TIME '2001-01-01'")
+    with pytest.raises(StatementRefused, match="has no epoch 99"):
+        answer_statement(data, "FROM items AT EPOCH 99")
+    with pytest.raises(StatementRefused, match="the jobs are items"):
+        answer_statement(data, "FROM itemss")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("BIGINT", 2**53 + 1, str(2**53 + 1)),
+        ("BIGINT", 5, 5),
+        ("DECIMAL(10, 2)", "1.50", "1.50"),
+        ("TIMESTAMP(3)", "2026-01-01 00:00:00.120", "2026-01-01 00:00:00.120"),
+        ("TIMESTAMP(6)", "2026-01-01 00:00:00.120000", "2026-01-01 00:00:00.120000"),
+        ("TIMESTAMP(9)", "2026-01-01 00:00:00.123456789", "2026-01-01 00:00:00.123456789"),
+        ("DATE", "2026-01-01", "2026-01-01"),
+        ("BOOLEAN", "true", True),
+        ("DOUBLE", "NaN", "NaN"),
+        ("STRING", 'a"b,c', 'a"b,c'),
+        ("BINARY", "aGk=", None),
+    ],
+)
+def test_values_are_written_as_rest_writes_them(
+    kind: str, value: object, shown: object, tmp_path: Path
+) -> None:
+    from jobs.core.values.json_values import converter
+
+    sql_type = SqlType.parse(kind)
+    key = converter(sql_type)(str(value) if not isinstance(value, int) else value)
+    columns = {"k": sql_type, "v": SqlType.parse("INT")}
+    table = WrittenTable(
+        tmp_path, "SELECT k, SUM(v) AS total, MAX(v) AS top FROM t GROUP BY k", columns
+    )
+    table.epoch({(key,): (7,)})
+    ((key, result),) = table.reader().results().rows
+    expected = RowShape(table.plan).row(key, result)
+    found = answer_statement(tmp_path, "FROM items")
+    assert list(found.documents()) == [expected]
+    if shown is not None:
+        assert expected["k"] == shown
+
+
+def test_the_command_writes_rows_documents_csv_and_arrow(
+    written: WrittenTable,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.cli.commands.sql._limit_process", lambda: None)  # of this process
+    data = str(written.place.home.parents[1])
+    ask = ["sql", "--data", data, "SELECT name, total FROM items ORDER BY name NULLS LAST LIMIT 1"]
+    newest = len(written.history) - 1
+    assert main([*ask, "--json"]) == 0
+    out, err = capfdbinary.readouterr()
+    row = json.loads(out)
+    assert set(row) == {"name", "total"}
+    assert json.loads(err.removeprefix(b"epochs: ")) == {"items": newest}
+    assert main([*ask, "--format", "document"]) == 0
+    document = json.loads(capfdbinary.readouterr()[0])
+    assert document == {
+        "epochs": {"items": newest},
+        "columns": [{"name": "name", "type": "STRING"}, {"name": "total", "type": "INT"}],
+        "rows": [row],
+    }
+    assert main([*ask, "--format", "csv"]) == 0
+    assert capfdbinary.readouterr()[0].splitlines()[0] == b"name,total"
+    assert main([*ask, "--format", "arrow"]) == 0
+    stream = pa.ipc.open_stream(capfdbinary.readouterr()[0])
+    assert json.loads(stream.schema.metadata[b"epochs"]) == {"items": newest}
+    assert stream.read_all().to_pylist() == [row]
+    assert main(["sql", "--data", data, "DROP TABLE items"]) == 2
+    assert b"results can only be read, with SELECT" in capfdbinary.readouterr()[1]

@@ -1,0 +1,86 @@
+"""A statement reads the given tables, and reaches nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.querying.engine import answer
+from jobs.querying.statement import StatementRefused
+from schemas import limits
+
+ITEMS = {"items": pa.table({"name": ["a", "b"], "n": [1, 2]})}
+FOREVER = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(*) FROM t"
+
+
+def test_a_select_is_answered() -> None:
+    found = answer("SELECT name, n * 2 AS twice FROM items ORDER BY name DESC", ITEMS)
+    assert found.to_pylist() == [{"name": "b", "twice": 4}, {"name": "a", "twice": 2}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM read_blob('{file}')",
+        "SELECT * FROM sniff_csv('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('{folder}/*')",
+        "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')",
+        "SELECT * FROM query('COPY items TO ''{made}''')",
+        "EXPLAIN ANALYZE COPY items TO '{made}'",
+        "COPY items TO '{made}'",
+        "COPY (SELECT 1) TO '{made}'",
+        "EXPORT DATABASE '{made}'",
+        "IMPORT DATABASE '{folder}'",
+        "ATTACH '{made}'",
+        "INSTALL httpfs",
+        "LOAD '{file}'",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+        "RESET lock_configuration",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "CREATE TABLE mine (n INT)",
+        "CREATE MACRO mine() AS 1",
+        "INSERT INTO items VALUES ('c', 3)",
+        "DELETE FROM items",
+        "PREPARE mine AS SELECT 1",
+        "SELECT 1; DROP TABLE items",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM ITEMS_OF_PYTHON",
+        "SELECT * FROM duckdb_secrets()",
+        "",
+        "SELECT",
+    ],
+)
+def test_nothing_else_is_reached(sql: str, tmp_path: Path) -> None:
+    file, made = tmp_path / "secret", tmp_path / "made"
+    file.write_text("name\nsecret\n")
+    items_of_python = ITEMS["items"]  # a variable that DuckDB could take for a table
+    with pytest.raises(StatementRefused):
+        answer(sql.format(file=file, folder=tmp_path, made=made), ITEMS)
+    assert os.listdir(tmp_path) == ["secret"]
+    assert items_of_python.num_rows == 2
+
+
+@pytest.mark.parametrize("sql", [FOREVER, "SELECT SUM(i * i) FROM range(1000000000000) r(i)"])
+def test_an_endless_answer_ends(sql: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(StatementRefused, match=r"takes more than 0\.5 s"):
+        answer(sql, ITEMS, seconds_max=0.5)
+    assert time.monotonic() - began < 10
+
+
+def test_memory_rows_and_depth_are_bounded() -> None:
+    with pytest.raises(StatementRefused, match="MiB of memory; ask for less"):
+        answer("SELECT LIST(i) FROM range(10000000000) r(i)", ITEMS)
+    with pytest.raises(StatementRefused, match=f"more than {limits.SQL_ROWS_MAX} rows"):
+        answer("SELECT * FROM range(1000000)", ITEMS)
+    with pytest.raises(StatementRefused, match="depth"):
+        answer("SELECT " + "(" * 5_000 + "1" + ")" * 5_000, ITEMS)

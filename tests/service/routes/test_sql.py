@@ -1,0 +1,82 @@
+"""SQL over results by HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from service.client import Client, Refused
+from tests.support.service.served import Served
+from tests.support.service.tables import WatchedTable
+
+
+@pytest.fixture(scope="module")
+def watched(served: Served) -> WatchedTable:
+    watched = WatchedTable(served)
+    watched.write({"a": (1, 5), "b": (2,)}, {"a": (1,), None: (4,), "b": (2,)})
+    watched.seen()
+    return watched
+
+
+def ask(client: httpx.Client, sql: str, format: str = "json") -> httpx.Response:
+    return client.post("/v1/sql", json={"sql": sql, "format": format})
+
+
+def test_the_answer_is_that_of_the_listing(client: httpx.Client, watched: WatchedTable) -> None:
+    for table, asked in (("items", None), ("items AT EPOCH 1", "epoch:1")):
+        listed = client.get("/v1/jobs/items/results", params={"as_of": asked} if asked else {})
+        answered = ask(client, f"SELECT * FROM {table}")
+        assert answered.status_code == 200, answered.text
+        document = answered.json()
+        assert document["epochs"] == {table: listed.json()["epoch"]}
+        assert sorted(map(str, document["rows"])) == sorted(map(str, listed.json()["rows"]))
+        assert json.loads(answered.headers["Retally-Epochs"]) == document["epochs"]
+
+
+def test_two_epochs_are_joined(client: httpx.Client, watched: WatchedTable) -> None:
+    sql = (
+        "SELECT n.name, n.total - b.total AS more FROM items n "
+        "JOIN items AT EPOCH 1 b USING (name) ORDER BY name"
+    )
+    assert ask(client, sql).json()["rows"] == [
+        {"name": "a", "more": -5},
+        {"name": "b", "more": 0},
+    ]
+
+
+def test_csv_and_arrow(client: httpx.Client, watched: WatchedTable) -> None:
+    answered = ask(client, "SELECT name FROM items WHERE name = 'a'", "csv")
+    assert answered.text.splitlines() == ["name", "a"]
+    assert answered.headers["Content-Type"].startswith("text/csv")
+    answered = ask(client, "SELECT name, top FROM items WHERE name = 'a'", "arrow")
+    rows = pa.ipc.open_stream(answered.content).read_all()
+    assert rows.to_pylist() == [{"name": "a", "top": 1}]
+
+
+def test_what_is_refused_has_its_reason(client: httpx.Client, watched: WatchedTable) -> None:
+    for sql, reason in (
+        ("COPY items TO '/tmp/x'", "COPY is not possible"),
+        ("SELECT * FROM read_text('/etc/hostname')", "disabled by configuration"),
+        ("SELECT * FROM itmes", "the jobs are items"),
+        ("FROM items AT EPOCH 77", "has no epoch 77"),
+    ):
+        refused = ask(client, sql)
+        assert refused.status_code == 422
+        assert refused.json()["code"] == "sql-refused"
+        assert reason in refused.json()["detail"]
+    wrong = client.post("/v1/sql", json={"sql": "SELECT 1", "form": "json"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "body-invalid")
+
+
+def test_the_client_answers_statements(served: Served, watched: WatchedTable) -> None:
+    client = Client(served.address)
+    found = client.sql("SELECT COUNT(*) AS n FROM items")
+    assert (found.epochs, found.rows) == ({"items": watched.newest}, [{"n": 3}])
+    assert client.sql_stream("SELECT 1 AS n", "csv").split() == [b"n", b"1"]
+    with pytest.raises(Refused) as refused:
+        client.sql("DROP TABLE items")
+    assert refused.value.code == "sql-refused"
+    client.close()
