@@ -346,7 +346,8 @@ def _add_specs(commands: _Commands) -> None:
         ("replay", "runs a job on a file of steps, without Kafka and Delta"),
         ("watermarks", "runs only the watermarks of a job, on a file of steps"),
     ):
-        parser = commands.add(name, summary).spec().parser
+        parser = commands.add(name, summary, module="steps").spec().parser
+        parser.set_defaults(runs=name)
         parser.add_argument(
             "steps", nargs="?", default="-", metavar="STEPS", help="JSON lines (standard input)"
         )

@@ -109,6 +109,8 @@ def _render(column: pa.ChunkedArray) -> list[Json]:
         column = column.cast(column.type.value_type)
     if pa.types.is_unsigned_integer(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.string() if kind.kind is Kind.STRING else pa.int64())
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz))
     write = _safe_renderer(kind)
     return [None if value is None else write(value) for value in from_arrow(column, kind)]
 
@@ -138,6 +140,8 @@ def _sql_type(arrow: pa.DataType) -> SqlType | None:
         return SqlType(Kind.FLOAT if types.is_float32(arrow) else Kind.DOUBLE)
     if types.is_decimal128(arrow):
         return SqlType(Kind.DECIMAL, arrow.precision, arrow.scale)
+    if types.is_binary(arrow):
+        return SqlType(Kind.BINARY)
     if types.is_string(arrow) or types.is_large_string(arrow):
         return SqlType(Kind.STRING)
     if types.is_date32(arrow):

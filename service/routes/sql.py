@@ -63,11 +63,11 @@ async def answer_sql(request: Request) -> Response:
     """
     body = await parse_body(request, SqlBody)
     data = str(runtime_of(request).settings.paths.data)
-    answer, epochs = await run_in_threadpool(_ask, data, body)
+    answer, epochs = await run_in_threadpool(_run_query, data, body)
     return Response(answer, media_type=_MEDIA[body.format], headers={"Retally-Epochs": epochs})
 
 
-def _ask(data: str, body: SqlBody) -> tuple[bytes, str]:
+def _run_query(data: str, body: SqlBody) -> tuple[bytes, str]:
     """Return the answer to a statement, and the epochs that it read."""
     if not _free.acquire(blocking=False):
         detail = f"{limits.SQL_AT_ONCE_MAX} statements are being answered; try again"

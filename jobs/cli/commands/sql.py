@@ -15,7 +15,7 @@ from schemas import limits
 
 def run(options: argparse.Namespace) -> None:
     if options.data is None:
-        _ask_service(options)
+        _query_service(options)
         return
     from jobs.querying.answers import answer_statement
     from jobs.querying.statement import StatementRefused
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     print_note(f"epochs: {json.dumps(dict(found.epochs))}")
 
 
-def _ask_service(options: argparse.Namespace) -> None:
+def _query_service(options: argparse.Namespace) -> None:
     from jobs.cli.service import service_client
 
     text = sys.stdin.read() if options.statement == "-" else options.statement
