@@ -64,9 +64,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--groups", type=int, default=GROUPS, help="the most of a growing state")
     parser.add_argument("--only", action="append", choices=names(), help="may be given twice")
     parser.add_argument(
-        "--call", action="append", choices=list(CALLS), metavar="AGGREGATE",
+        "--call",
+        action="append",
+        choices=list(CALLS),
+        metavar="AGGREGATE",
         help="of the aggregates measure this one alone; may be given twice",
-    )  # fmt: skip
+    )
     parser.add_argument("--skip-flink", action="store_true")
     parser.add_argument("--skip-retally", action="store_true", help="the peers alone")
     return parser.parse_args(arguments)

@@ -34,33 +34,63 @@ def table_row(dice: random.Random, number: int) -> dict[str, Any]:
 
 def canal(row: dict[str, Any], old: int) -> dict[str, Any]:
     return {
-        "data": [{name: str(value) for name, value in row.items()}], "database": "shop",
-        "es": 1589373515000, "id": 3, "isDdl": False,
+        "data": [{name: str(value) for name, value in row.items()}],
+        "database": "shop",
+        "es": 1589373515000,
+        "id": 3,
+        "isDdl": False,
         "mysqlType": {"id": "BIGINT", "name": "VARCHAR(255)", "cnt": "INT"},
-        "old": [{"cnt": str(old)}], "pkNames": ["id"], "sql": "",
-        "sqlType": {"id": -5, "name": 12, "cnt": 4}, "table": "product", "ts": 1589373515477,
+        "old": [{"cnt": str(old)}],
+        "pkNames": ["id"],
+        "sql": "",
+        "sqlType": {"id": -5, "name": 12, "cnt": 4},
+        "table": "product",
+        "ts": 1589373515477,
         "type": "UPDATE",
-    }  # fmt: skip
+    }
 
 
 def maxwell(row: dict[str, Any], old: int) -> dict[str, Any]:
     return {
-        "database": "shop", "table": "product", "type": "update", "ts": 1589373515, "xid": 8891,
-        "commit": True, "position": "master.000006:800911", "server_id": 23042, "data": row,
+        "database": "shop",
+        "table": "product",
+        "type": "update",
+        "ts": 1589373515,
+        "xid": 8891,
+        "commit": True,
+        "position": "master.000006:800911",
+        "server_id": 23042,
+        "data": row,
         "old": {"cnt": old},
-    }  # fmt: skip
+    }
 
 
 def debezium(row: dict[str, Any], old: int) -> dict[str, Any]:
     source = {
-        "version": "2.7.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1589373515000,
-        "snapshot": "false", "db": "shop", "sequence": None, "table": "product", "server_id": 1,
-        "gtid": None, "file": "binlog.000003", "pos": 484, "row": 0, "thread": 7, "query": None,
-    }  # fmt: skip
+        "version": "2.7.0.Final",
+        "connector": "mysql",
+        "name": "shop",
+        "ts_ms": 1589373515000,
+        "snapshot": "false",
+        "db": "shop",
+        "sequence": None,
+        "table": "product",
+        "server_id": 1,
+        "gtid": None,
+        "file": "binlog.000003",
+        "pos": 484,
+        "row": 0,
+        "thread": 7,
+        "query": None,
+    }
     return {
-        "before": row | {"cnt": old}, "after": row, "source": source, "op": "u",
-        "ts_ms": 1589373515477, "transaction": None,
-    }  # fmt: skip
+        "before": row | {"cnt": old},
+        "after": row,
+        "source": source,
+        "op": "u",
+        "ts_ms": 1589373515477,
+        "transaction": None,
+    }
 
 
 def debezium_with_schema(row: dict[str, Any], old: int) -> dict[str, Any]:

@@ -170,9 +170,15 @@ class EpochsByHand:
     def folded(self, rows: pa.RecordBatch) -> FoldReport:
         self.uuid = uuid4().hex
         task = FoldTask(
-            self.plan, self.table.root, self.cache, self.row.epoch + 1, self.uuid,
-            self.line[-1].stamp, self.table.version, tuple(self.line),
-        )  # fmt: skip
+            self.plan,
+            self.table.root,
+            self.cache,
+            self.row.epoch + 1,
+            self.uuid,
+            self.line[-1].stamp,
+            self.table.version,
+            tuple(self.line),
+        )
         (output,) = task(iter([rows]))
         return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
 
@@ -187,10 +193,17 @@ class EpochsByHand:
 
 def _row(epoch: int, plan: Plan, files: dict[str, list[str]], uuid: str = "start") -> EpochRow:
     return EpochRow(
-        epoch=epoch, uuid=uuid, generation=1, kind="data" if epoch else "start",
-        committed_at=now_ms() * 1_000, plan=plan.fingerprint, offsets={}, topics={},
-        counters={}, files=files,
-    )  # fmt: skip
+        epoch=epoch,
+        uuid=uuid,
+        generation=1,
+        kind="data" if epoch else "start",
+        committed_at=now_ms() * 1_000,
+        plan=plan.fingerprint,
+        offsets={},
+        topics={},
+        counters={},
+        files=files,
+    )
 
 
 def _value_of(expression: Expression, names: list[str]) -> Callable[[Row], Value]:

@@ -118,9 +118,14 @@ def group_name(group: int) -> bytes:
 def one_row_each(groups: int) -> Shape:
     """Return the shape of a stream that fills so many groups with one row each."""
     return Shape(
-        changes=groups, live_rows=groups, groups=groups, skew=None, update_share=0.0,
-        growing_share=1.0, own_group=True,
-    )  # fmt: skip
+        changes=groups,
+        live_rows=groups,
+        groups=groups,
+        skew=None,
+        update_share=0.0,
+        growing_share=1.0,
+        own_group=True,
+    )
 
 
 def in_motion(groups: int) -> Shape:

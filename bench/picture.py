@@ -69,10 +69,8 @@ def _bar(figure: Figure, most: float, y: int) -> Iterator[str]:
 def main(arguments: list[str]) -> None:
     *results, picture = map(Path, arguments)
     figures = [
-        Figure(**figure)
-        for path in results
-        for figure in json.loads(path.read_text())["figures"]
-    ]  # fmt: skip
+        Figure(**figure) for path in results for figure in json.loads(path.read_text())["figures"]
+    ]
     picture.write_text(draw_figures(figures))
 
 

@@ -99,9 +99,13 @@ class RetallyJob:
             if published_ms > progress[-1].at_ms:
                 progress.append(Progress(published_ms, progress[-1].changes))
         return Outcome(
-            "retally", started_ms, progress, footprint.memory_bytes_max, footprint.cpu_seconds,
+            "retally",
+            started_ms,
+            progress,
+            footprint.memory_bytes_max,
+            footprint.cpu_seconds,
             footprint.spent,
-        )  # fmt: skip
+        )
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:

@@ -60,9 +60,24 @@ FOLDER_MODULES_MAX = 20
 
 # What makes an outcome depend on when, where or how often something runs.
 IMPURE_MODULES = {
-    "asyncio", "glob", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets",
-    "shutil", "socket", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
-}  # fmt: skip
+    "asyncio",
+    "glob",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "shutil",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "uuid",
+}
 IMPURE_CALLS = {"open", "input", "print", "now", "utcnow", "today", "urandom"}
 SQL_TEXT_CALLS = {"expr", "selectExpr"}
 

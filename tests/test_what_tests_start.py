@@ -60,9 +60,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     options = ["-c", str(CHECKOUT / "pyproject.toml"), "--basetemp", str(home / "base")]
     done = subprocess.run(
         [*command, *options, str(home / "test_others.py")],
-        cwd=CHECKOUT, capture_output=True, text=True, timeout=60,
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=60,
         env={**os.environ, "JAVA_HOME": str(home / "java-home")},
-    )  # fmt: skip
+    )
     return done.stdout
 
 

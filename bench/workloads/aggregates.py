@@ -115,7 +115,9 @@ def audit(job: RetallyJob) -> None:
     command = [str(retally), "audit", job.name, "--data", str(job.directory)]
     done = subprocess.run(
         [*command, "--brokers", job.brokers],
-        capture_output=True, timeout=AUDIT_SECONDS_MAX, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=AUDIT_SECONDS_MAX,
+        check=False,
+    )
     if done.returncode:
         raise BenchFailed(f"{job.name}: the audit failed: {done.stdout.decode()[-500:]}")

@@ -68,17 +68,30 @@ def run(bench: Bench) -> None:
         if peer.name in rates and peer.times_min is not None:
             times = rate / rates[peer.name]
             bench.add(
-                Figure(TITLE, "retally", f"rate, of that of Flink {peer.name}", times, "times",
-                       f">= {peer.times_min:.1f}", times >= peer.times_min)
-            )  # fmt: skip
+                Figure(
+                    TITLE,
+                    "retally",
+                    f"rate, of that of Flink {peer.name}",
+                    times,
+                    "times",
+                    f">= {peer.times_min:.1f}",
+                    times >= peer.times_min,
+                )
+            )
 
 
 def _peer(bench: Bench, loaded: Loaded, warm: int, peer: Peer) -> float:
     sink_topic = bench.new_topic("flink")
     job = FlinkJob(
-        bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic,
-        tuned=peer.tuned, state=peer.state, sink=peer.sink,
-    )  # fmt: skip
+        bench.brokers,
+        loaded.topic,
+        sink_topic,
+        bench.out,
+        bench.directory / sink_topic,
+        tuned=peer.tuned,
+        state=peer.state,
+        sink=peer.sink,
+    )
     with bench.measuring(f"Flink {peer.name}: backfill"):
         outcome = job.catch_up()
     bench.check_flink(job, loaded)

@@ -56,9 +56,16 @@ def run(bench: Bench) -> None:
     _add_times(bench, "open and read the newest epoch", reads)
     most = max(files)
     bench.add(
-        Figure(TITLE, "retally", "live files, at most", most, "", f"<= {LIVE_FILES_MAX}",
-               most <= LIVE_FILES_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            "live files, at most",
+            most,
+            "",
+            f"<= {LIVE_FILES_MAX}",
+            most <= LIVE_FILES_MAX,
+        )
+    )
     bench.add(Figure(TITLE, "retally", "files of the log at the end", log, ""))
 
 
@@ -87,6 +94,13 @@ def _add_times(bench: Bench, what: str, seconds: list[float]) -> None:
     share = float(slope) / median
     bench.add(Figure(TITLE, "retally", f"{what}, median", median * 1_000, "ms"))
     bench.add(
-        Figure(TITLE, "retally", f"{what}: slope over all epochs", share, "of the median",
-               f"< {SLOPE_MAX}", share < SLOPE_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{what}: slope over all epochs",
+            share,
+            "of the median",
+            f"< {SLOPE_MAX}",
+            share < SLOPE_MAX,
+        )
+    )

@@ -33,6 +33,13 @@ def run(bench: Bench) -> None:
             rates.append(len(lines) / (time.process_time() - began))
     rate = max(rates[1:])  # the first round fills the caches
     bench.add(
-        Figure(TITLE, "retally", f"messages of {size:.0f} bytes, one core", rate, "a second",
-               f">= {RATE_MIN:,}", rate >= RATE_MIN)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"messages of {size:.0f} bytes, one core",
+            rate,
+            "a second",
+            f">= {RATE_MIN:,}",
+            rate >= RATE_MIN,
+        )
+    )

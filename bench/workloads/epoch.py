@@ -40,9 +40,16 @@ def run(bench: Bench) -> None:
     bench.check_retally(job, loaded)
     median = statistics.median(seconds)
     bench.add(
-        Figure(TITLE, "retally", "epoch of 5,000, median", median, "s", f"< {EPOCH_SECONDS_MAX}",
-               median < EPOCH_SECONDS_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            "epoch of 5,000, median",
+            median,
+            "s",
+            f"< {EPOCH_SECONDS_MAX}",
+            median < EPOCH_SECONDS_MAX,
+        )
+    )
 
 
 def wait_until_processed(processed: Callable[[], int], loaded: Loaded) -> None:

@@ -119,17 +119,38 @@ def _compare(bench: Bench, grown: dict[int, Moved], small: int, large: int) -> N
     each = spread / max(1, large - small)
     name = f"{large:,} groups"
     bench.add(
-        Figure(TITLE, "retally", f"{name}: epoch, of that of {small:,}", times, "times",
-               f"<= {TIMES_MAX}", times <= TIMES_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{name}: epoch, of that of {small:,}",
+            times,
+            "times",
+            f"<= {TIMES_MAX}",
+            times <= TIMES_MAX,
+        )
+    )
     bench.add(
-        Figure(TITLE, "retally", f"{name}: memory at most", memory, "MiB",
-               f"< {MEMORY_MIB_MAX:,}", memory < MEMORY_MIB_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{name}: memory at most",
+            memory,
+            "MiB",
+            f"< {MEMORY_MIB_MAX:,}",
+            memory < MEMORY_MIB_MAX,
+        )
+    )
     bench.add(
-        Figure(TITLE, "retally", f"{name}: memory a group more", each, "bytes",
-               f"< {GROUP_BYTES_MAX}", each < GROUP_BYTES_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{name}: memory a group more",
+            each,
+            "bytes",
+            f"< {GROUP_BYTES_MAX}",
+            each < GROUP_BYTES_MAX,
+        )
+    )
 
 
 def _filled(bench: Bench, groups: int) -> State:
@@ -138,9 +159,12 @@ def _filled(bench: Bench, groups: int) -> State:
     if groups > KEPT_STREAM_GROUPS_MAX:
         shutil.rmtree(loaded.stream.directory)
     job = RetallyJob(
-        name=name, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / name,
+        name=name,
+        brokers=bench.brokers,
+        topic=loaded.topic,
+        directory=bench.directory / name,
         published_ms=None,
-    )  # fmt: skip
+    )
     with bench.measuring(f"retally: filling {groups:,} groups"):
         job.catch_up()
     with bench.measuring(f"retally: merging {groups:,} groups"):
@@ -168,9 +192,11 @@ def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) ->
     epochs = [epoch for epoch in job.epochs() if epoch.epoch > before]
     written = written_since(job.table, since)
     return Moved(
-        epochs, footprint.memory_bytes_max, written.times,
+        epochs,
+        footprint.memory_bytes_max,
+        written.times,
         (by_workers - written.of_epochs) // len(epochs),
-    )  # fmt: skip
+    )
 
 
 def _written_by_workers(driver: int) -> int:

@@ -51,9 +51,15 @@ def _flink(bench: Bench, shape: Shape) -> None:
     loaded = bench.loaded(shape)
     sink_topic = bench.new_topic("flink")
     job = FlinkJob(
-        bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic,
-        delivery="exactly-once", latency="1 s", checkpoints="1 s",
-    )  # fmt: skip
+        bench.brokers,
+        loaded.topic,
+        sink_topic,
+        bench.out,
+        bench.directory / sink_topic,
+        delivery="exactly-once",
+        latency="1 s",
+        checkpoints="1 s",
+    )
     with job.running():
         _warm_up(bench, loaded)
         for rate in GOALS:
@@ -71,16 +77,23 @@ def _flink(bench: Bench, shape: Shape) -> None:
 def _warm_up(bench: Bench, loaded: Loaded) -> None:
     """Send changes until the start and the first epochs of the engine are over."""
     send_steadily(
-        producer(bench.brokers, 5), loaded.topic, loaded.table, rate=min(GOALS),
+        producer(bench.brokers, 5),
+        loaded.topic,
+        loaded.table,
+        rate=min(GOALS),
         seconds=WARM_UP_SECONDS,
-    )  # fmt: skip
+    )
 
 
 def _latency(bench: Bench, loaded: Loaded, sink_topic: str, rate: int) -> Latency:
     return probe_latency(
-        bench.brokers, loaded.topic, sink_topic, loaded.table,
-        rate=rate, seconds=bench.options.seconds,
-    )  # fmt: skip
+        bench.brokers,
+        loaded.topic,
+        sink_topic,
+        loaded.table,
+        rate=rate,
+        seconds=bench.options.seconds,
+    )
 
 
 def _add(

@@ -83,9 +83,16 @@ def run(bench: Bench) -> None:
     if theirs:
         times = theirs / ours
         bench.add(
-            Figure(TITLE, "retally", "MERGE's time, of ours", times, "times", f">= {TIMES_MIN:.0f}",
-                   times >= TIMES_MIN)
-        )  # fmt: skip
+            Figure(
+                TITLE,
+                "retally",
+                "MERGE's time, of ours",
+                times,
+                "times",
+                f">= {TIMES_MIN:.0f}",
+                times >= TIMES_MIN,
+            )
+        )
 
 
 def _merge(bench: Bench, groups: int) -> float:
@@ -112,9 +119,11 @@ def _merge(bench: Bench, groups: int) -> float:
 def _retally(bench: Bench, groups: int) -> float:
     loaded = bench.loaded(one_row_each(groups))
     job = RetallyJob(
-        name="steady", brokers=bench.brokers, topic=loaded.topic,
+        name="steady",
+        brokers=bench.brokers,
+        topic=loaded.topic,
         directory=bench.directory / "steady",
-    )  # fmt: skip
+    )
     job.catch_up()
     before = job.epochs()[-1].epoch
     job.minibatch = {"size": 1, "max_rows": 200_000}

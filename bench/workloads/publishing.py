@@ -34,20 +34,30 @@ def run(bench: Bench) -> None:
     for form, found in shares.items():
         share = statistics.median(found)
         bench.add(
-            Figure(TITLE, "retally", f"{form}: of the rate without, median of {ROUNDS}", share, "",
-                   f">= {SHARE_MIN[form]}", share >= SHARE_MIN[form])
-        )  # fmt: skip
+            Figure(
+                TITLE,
+                "retally",
+                f"{form}: of the rate without, median of {ROUNDS}",
+                share,
+                "",
+                f">= {SHARE_MIN[form]}",
+                share >= SHARE_MIN[form],
+            )
+        )
 
 
 def _rate(bench: Bench, loaded: Loaded, form: str | None, turn: int) -> float:
     name = f"{form or 'silent'}-{turn}"
     topic = f"{loaded.topic}-{name}"
     job = RetallyJob(
-        name=name, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / name,
+        name=name,
+        brokers=bench.brokers,
+        topic=loaded.topic,
+        directory=bench.directory / name,
         minibatch={"size": 5_000, "latency": "1s", "max_rows": EPOCH_CHANGES},
         overrides={"sink": None if form is None else {"topic": topic, "format": form}},
         published_ms=_last_ms(form),
-    )  # fmt: skip
+    )
     with bench.measuring(f"retally: {form or 'no topic'}"):
         outcome = job.catch_up()
     if form is None:

@@ -35,9 +35,11 @@ def run(bench: Bench) -> None:
     groups = min(GROUPS, bench.options.groups)
     loaded = bench.loaded(one_row_each(groups))
     job = RetallyJob(
-        name="restart", brokers=bench.brokers, topic=loaded.topic,
+        name="restart",
+        brokers=bench.brokers,
+        topic=loaded.topic,
         directory=bench.directory / "restart",
-    )  # fmt: skip
+    )
     with bench.measuring(f"retally: filling {groups:,} groups"):
         job.catch_up()
     loaded.table.shape = in_motion(groups)
@@ -45,9 +47,16 @@ def run(bench: Bench) -> None:
     for cache, goal in BACK_SECONDS_MAX.items():
         seconds = _back(bench, loaded, job, lost=cache == "lost")
         bench.add(
-            Figure(TITLE, "retally", f"cache {cache}: to the first new epoch", seconds, "s",
-                   f"< {goal:.0f}", seconds < goal)
-        )  # fmt: skip
+            Figure(
+                TITLE,
+                "retally",
+                f"cache {cache}: to the first new epoch",
+                seconds,
+                "s",
+                f"< {goal:.0f}",
+                seconds < goal,
+            )
+        )
     if job.processed() < loaded.table.sequence:
         job.catch_up()
     bench.check_retally(job, loaded)

@@ -52,9 +52,12 @@ def run(bench: Bench) -> None:
     changes = min(bench.options.changes, 1_000_000)
     loaded = bench.loaded(Shape(changes=changes, groups=GROUPS, live_rows=400_000, skew=None))
     job = RetallyJob(
-        name=JOB, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / JOB,
+        name=JOB,
+        brokers=bench.brokers,
+        topic=loaded.topic,
+        directory=bench.directory / JOB,
         minibatch={"size": 5_000, "latency": "1s", "max_rows": 100_000},
-    )  # fmt: skip
+    )
     with _service(job) as client:
         client.put(JOB, job.spec, create=True)
         client.start(JOB)
@@ -69,9 +72,16 @@ def run(bench: Bench) -> None:
         _add_followers(bench, job, client, measured)
         cost = _cost(bench, loaded, job, client, keys, _paced)
         bench.add(
-            Figure(TITLE, "retally", f"share of the job's rate, median of {PAIRS} pairs",
-                   cost * 100, "%", f"< {COST_MAX:.0%}", cost < COST_MAX)
-        )  # fmt: skip
+            Figure(
+                TITLE,
+                "retally",
+                f"share of the job's rate, median of {PAIRS} pairs",
+                cost * 100,
+                "%",
+                f"< {COST_MAX:.0%}",
+                cost < COST_MAX,
+            )
+        )
         cost = _cost(bench, loaded, job, client, keys, _backlog)
         bench.add(Figure(TITLE, "retally", "of its rate with a backlog", cost * 100, "%"))
         client.stop(JOB)
@@ -146,8 +156,11 @@ class _Clients:
         file.write_text(json.dumps(request))
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.service_load", client.address, JOB, str(file)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         assert process.stdout is not None
         if process.stdout.readline().strip() != "ready":
             raise BenchFailed(f"the clients ({name}) did not start")
@@ -173,9 +186,13 @@ def _send(sending: Producer, loaded: Loaded, seconds: float) -> None:
 
 
 def _cost(
-    bench: Bench, loaded: Loaded, job: RetallyJob, client: Client, keys: list[str],
+    bench: Bench,
+    loaded: Loaded,
+    job: RetallyJob,
+    client: Client,
+    keys: list[str],
     feed: Callable[[Bench, Loaded], None],
-) -> float:  # fmt: skip
+) -> float:
     """Return the share of the job's rate that the clients cost, the median of the pairs."""
     ratios = []
     for pair in range(PAIRS):
@@ -221,18 +238,32 @@ def _add_lookups(bench: Bench, measured: dict[str, Any]) -> None:
     p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
     bench.add(Figure(TITLE, "retally", "lookup, p50", p50, "ms"))
     bench.add(
-        Figure(TITLE, "retally", "lookup, p99", p99, "ms", f"< {LOOKUP_MS_P99_MAX:.0f}",
-               p99 < LOOKUP_MS_P99_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            "lookup, p99",
+            p99,
+            "ms",
+            f"< {LOOKUP_MS_P99_MAX:.0f}",
+            p99 < LOOKUP_MS_P99_MAX,
+        )
+    )
 
 
 def _add_followers(bench: Bench, job: RetallyJob, client: Client, measured: dict[str, Any]) -> None:
     """Add figures: whether followers got exactly their rows, and the delay of their events."""
     wrong = _find_wrong(client, measured["followers"])
     bench.add(
-        Figure(TITLE, "retally", f"followers not sent exactly their rows, of {KEYED + FULL}",
-               len(wrong), "", "0", not wrong)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"followers not sent exactly their rows, of {KEYED + FULL}",
+            len(wrong),
+            "",
+            "0",
+            not wrong,
+        )
+    )
     for line in wrong[:5]:
         bench.say(f"[red]{line}[/red]")
     waits = [wait for each in measured["followers"] for wait in each["waits_ms"]]
@@ -248,9 +279,8 @@ def _add_followers(bench: Bench, job: RetallyJob, client: Client, measured: dict
         ("commit to lookup, median", statistics.median(by_lookup[1:])),
     ):
         bench.add(
-            Figure(TITLE, "retally", what, value, "ms", f"< {SEEN_MS_MAX:.0f}",
-                   value < SEEN_MS_MAX)
-        )  # fmt: skip
+            Figure(TITLE, "retally", what, value, "ms", f"< {SEEN_MS_MAX:.0f}", value < SEEN_MS_MAX)
+        )
 
 
 def _find_wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:

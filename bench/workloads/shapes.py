@@ -40,8 +40,10 @@ class Case:
 
 
 CASES = (
-    Case("uniform keys", Shape(changes=6 * MILLION, live_rows=4 * MILLION, groups=5 * MILLION,
-                               skew=None)),
+    Case(
+        "uniform keys",
+        Shape(changes=6 * MILLION, live_rows=4 * MILLION, groups=5 * MILLION, skew=None),
+    ),
     Case("one hot key", Shape(hot_share=0.9)),
     Case(
         "ten aggregates",
@@ -51,11 +53,18 @@ CASES = (
             tail="PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY cnt)",
         ),
         _TEN.format(half="PERCENTILE(cnt, 0.5)", tail="PERCENTILE(cnt, 0.95)"),
-        {"low": "INT", "kinds": "BIGINT", "of_kinds": "INT", "mean": "DOUBLE", "spread": "DOUBLE",
-         "half": "DOUBLE", "tail": "DOUBLE"},
+        {
+            "low": "INT",
+            "kinds": "BIGINT",
+            "of_kinds": "INT",
+            "mean": "DOUBLE",
+            "spread": "DOUBLE",
+            "half": "DOUBLE",
+            "tail": "DOUBLE",
+        },
     ),
     Case("wide rows", Shape(extra_columns=35)),
-)  # fmt: skip
+)
 
 
 def run(bench: Bench) -> None:
@@ -70,17 +79,28 @@ def run(bench: Bench) -> None:
         if theirs:
             times = ours / theirs
             bench.add(
-                Figure(TITLE, "retally", f"{case.name}: against Flink's rate", times, "times",
-                       f">= {TIMES_MIN}", times >= TIMES_MIN)
-            )  # fmt: skip
+                Figure(
+                    TITLE,
+                    "retally",
+                    f"{case.name}: against Flink's rate",
+                    times,
+                    "times",
+                    f">= {TIMES_MIN}",
+                    times >= TIMES_MIN,
+                )
+            )
 
 
 def _retally(bench: Bench, case: Case, loaded: Loaded, warm: int) -> float:
     stem = case.name.replace(" ", "-")
     job = RetallyJob(
-        name=stem, brokers=bench.brokers, topic=loaded.topic, directory=bench.directory / stem,
-        columns=case.shape.columns, overrides={"query": case.query},
-    )  # fmt: skip
+        name=stem,
+        brokers=bench.brokers,
+        topic=loaded.topic,
+        directory=bench.directory / stem,
+        columns=case.shape.columns,
+        overrides={"query": case.query},
+    )
     with bench.measuring(f"retally: {case.name}"):
         outcome = job.catch_up()
     bench.check_retally(job, loaded)
@@ -89,19 +109,31 @@ def _retally(bench: Bench, case: Case, loaded: Loaded, warm: int) -> float:
     rate = outcome.rate_after(warm)
     bench.add(Figure(TITLE, "retally", f"{case.name}: rate when warm", rate, "changes/s"))
     bench.add(
-        Figure(TITLE, "retally", f"{case.name}: processor time",
-               outcome.cpu_seconds / outcome.changes * MILLION, "s per million")
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{case.name}: processor time",
+            outcome.cpu_seconds / outcome.changes * MILLION,
+            "s per million",
+        )
+    )
     return rate
 
 
 def _flink(bench: Bench, case: Case, loaded: Loaded, warm: int) -> float:
     sink_topic = bench.new_topic("flink")
     job = FlinkJob(
-        bench.brokers, loaded.topic, sink_topic, bench.out, bench.directory / sink_topic,
-        state="rocksdb", sink="canal-json", columns=case.shape.columns, query=case.flink_query,
+        bench.brokers,
+        loaded.topic,
+        sink_topic,
+        bench.out,
+        bench.directory / sink_topic,
+        state="rocksdb",
+        sink="canal-json",
+        columns=case.shape.columns,
+        query=case.flink_query,
         results=case.results,
-    )  # fmt: skip
+    )
     with bench.measuring(f"Flink: {case.name}"):
         outcome = job.catch_up()
     bench.check_flink(job, loaded)

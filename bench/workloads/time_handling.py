@@ -60,6 +60,13 @@ def run(bench: Bench) -> None:
         ratios.append(rates["with"] / rates["without"])
     cost = 1 - statistics.median(ratios)
     bench.add(
-        Figure(TITLE, "retally", f"share of the rate, median of {PAIRS} pairs", cost * 100, "%",
-               f"< {COST_MAX:.0%}", cost < COST_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"share of the rate, median of {PAIRS} pairs",
+            cost * 100,
+            "%",
+            f"< {COST_MAX:.0%}",
+            cost < COST_MAX,
+        )
+    )

@@ -56,9 +56,16 @@ def _epoch(job: EpochsByHand, table: ShopTable, changes: int) -> None:
 def _add_figures(bench: Bench, written: Written) -> None:
     times = written.times
     bench.add(
-        Figure(TITLE, "retally", f"{EPOCHS:,} epochs: written, of changed state", times, "times",
-               f"<= {TIMES_MAX:.0f}", times <= TIMES_MAX)
-    )  # fmt: skip
+        Figure(
+            TITLE,
+            "retally",
+            f"{EPOCHS:,} epochs: written, of changed state",
+            times,
+            "times",
+            f"<= {TIMES_MAX:.0f}",
+            times <= TIMES_MAX,
+        )
+    )
     for what, size in (
         ("changed state", written.state),
         ("changelog and the rest", written.rest),

@@ -43,10 +43,20 @@ _AGAIN_SECONDS = 1.0
 _END_SECONDS = 5.0  # for a reader to end
 _RATE_SECONDS = 10.0
 _TOTALS = (
-    "read", "scanned", "quarantined", "skipped", "filtered", "late", "duplicates",
-    "dropped_retractions", "unmatched_retractions", "misfits", "expired", "closed",
+    "read",
+    "scanned",
+    "quarantined",
+    "skipped",
+    "filtered",
+    "late",
+    "duplicates",
+    "dropped_retractions",
+    "unmatched_retractions",
+    "misfits",
+    "expired",
+    "closed",
     "changelog_rows",
-)  # fmt: skip
+)
 
 
 # Bounds of latencies: from a fast epoch to the backlog of a day.

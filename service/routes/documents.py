@@ -324,10 +324,30 @@ class Health(msgspec.Struct, frozen=True):
 
 
 ALL: tuple[type[msgspec.Struct], ...] = (
-    Job, Jobs, Valid, JobPlan, Logs, Result, Listing, ChangePage, History, Explained, Difference,
-    Quarantined, Quarantine, Savepoint, Savepoints, JobOffsets, Watermarks, Operation, Operations,
-    Session, Ticket, AuditLogLines, Health,
-)  # fmt: skip
+    Job,
+    Jobs,
+    Valid,
+    JobPlan,
+    Logs,
+    Result,
+    Listing,
+    ChangePage,
+    History,
+    Explained,
+    Difference,
+    Quarantined,
+    Quarantine,
+    Savepoint,
+    Savepoints,
+    JobOffsets,
+    Watermarks,
+    Operation,
+    Operations,
+    Session,
+    Ticket,
+    AuditLogLines,
+    Health,
+)
 
 
 def make_schemas() -> dict[str, Any]:

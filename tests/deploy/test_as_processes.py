@@ -126,8 +126,15 @@ def test_a_job_on_the_cluster_tells_what_it_tells_in_one_process(
     with stack(tmp_path, broker.address) as running:
         running.up()
         with _watched_arguments() as arguments:
-            spread = _told(running.containers["service"].run, "/data", "kafka:9092", broker, shop,
-                           "--master", "spark://spark-master:7077")  # fmt: skip
+            spread = _told(
+                running.containers["service"].run,
+                "/data",
+                "kafka:9092",
+                broker,
+                shop,
+                "--master",
+                "spark://spark-master:7077",
+            )
         assert any("CoarseGrainedExecutorBackend" in each for each in arguments)
         assert not any(SPARK_SECRET in each for each in arguments)
         answer = answer_to_stranger(7077, running.containers["spark-master"].address)
@@ -171,9 +178,16 @@ def _told(
     ran = run("sh", "-c", f"cat > {data}/{sink}.yaml <<'END'\n{spec}END")
     assert ran.returncode == 0, ran.stderr
     ran = run(
-        "retally", "run", f"{data}/{sink}.yaml", "--data", data, "--brokers", brokers,
-        "--until-caught-up", *master,
-    )  # fmt: skip
+        "retally",
+        "run",
+        f"{data}/{sink}.yaml",
+        "--data",
+        data,
+        "--brokers",
+        brokers,
+        "--until-caught-up",
+        *master,
+    )
     assert ran.returncode == 0, ran.stderr[-4_000:]
     return sorted(
         (each["value"]["epoch"], each["value"]["seq"], each["key"], str(each["value"]["row"]))

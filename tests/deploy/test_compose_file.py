@@ -41,8 +41,9 @@ def test_the_file_fits_the_published_schema() -> None:
 
     validator = jsonschema_rs.validator_for(_published_schema())
     for document in (yaml.safe_load(COMPOSE.read_text()), composed()):
-        problems = [f"{error.instance_path}: {error.message}" for error in
-                    validator.iter_errors(document)]  # fmt: skip
+        problems = [
+            f"{error.instance_path}: {error.message}" for error in validator.iter_errors(document)
+        ]
         assert problems == []
     assert not validator.is_valid({"services": {"service": {"image": "a:1", "comand": "b"}}})
 
@@ -63,8 +64,12 @@ def test_variables_have_their_defaults_in_one_place() -> None:
 def test_every_setting_is_in_the_document() -> None:
     text = (COMPOSE.parent / "docs" / "deploy.md").read_text()
     table = text.partition("## Settings")[2].partition("## Scale")[0]
-    told = [cell for line in table.splitlines() if line.startswith("| `")
-            for cell in re.findall(r"`([A-Z_]+)`", line.split("|")[1])]  # fmt: skip
+    told = [
+        cell
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for cell in re.findall(r"`([A-Z_]+)`", line.split("|")[1])
+    ]
     assert sorted(told) == sorted(settings())
 
 

@@ -158,8 +158,10 @@ def test_a_consumer_begins_with_the_table_when_the_head_of_the_topic_is_gone(
     assert TABLE_IN_DOCS in source
     ran = subprocess.run(
         [sys.executable, "-c", source.replace(TABLE_IN_DOCS, str(copy))],
-        capture_output=True, text=True, timeout=WAIT_SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
     assert ran.returncode == 0, ran.stderr
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert ordered(rows) == items.results() != items.results(3)
@@ -210,9 +212,12 @@ def test_the_spark_query_keeps_a_table_over_two_runs(
     twice = f"{begin}{source}\nprint('once', flush=True)\ninput()\n{source}\nprint('twice')\n"
     publish()
     running = subprocess.Popen(
-        [sys.executable, "-c", twice], cwd=CHECKOUT,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", twice],
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert running.stdout is not None
         for word, answer in (("once", "go on\n"), ("twice", "")):

@@ -190,9 +190,14 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _row(epoch: int, plan: Plan) -> EpochRow:
     return EpochRow(
-        epoch=epoch, uuid=f"uuid{epoch}", generation=1, kind="data", committed_at=epoch,
-        plan=plan.fingerprint, offsets={"shop.product": {"0": epoch}},
-    )  # fmt: skip
+        epoch=epoch,
+        uuid=f"uuid{epoch}",
+        generation=1,
+        kind="data",
+        committed_at=epoch,
+        plan=plan.fingerprint,
+        offsets={"shop.product": {"0": epoch}},
+    )
 
 
 def _current(engine: str, table: Path, **names: Any) -> Any:

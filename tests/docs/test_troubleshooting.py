@@ -82,9 +82,16 @@ def test_every_exit_code_is_there() -> None:
 # --- reasons --------------------------------------------------------------------------------------
 
 KINDS = {
-    "id": "BIGINT", "v": "INT", "d": "DECIMAL(4, 1)", "day": "DATE", "at": "TIMESTAMP(3)",
-    "t": "TIME", "b": "BINARY", "s": "STRING", "z": "TIMESTAMP_LTZ(9)",
-}  # fmt: skip
+    "id": "BIGINT",
+    "v": "INT",
+    "d": "DECIMAL(4, 1)",
+    "day": "DATE",
+    "at": "TIMESTAMP(3)",
+    "t": "TIME",
+    "b": "BINARY",
+    "s": "STRING",
+    "z": "TIMESTAMP_LTZ(9)",
+}
 NULLS: dict[str, Any] = dict.fromkeys(KINDS)
 
 

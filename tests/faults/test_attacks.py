@@ -63,9 +63,10 @@ def test_attacks_keep_nobody_out_and_change_nothing(tmp_path: Path) -> None:
                 for number in range(ANONYMOUS):
                     answers[stranger.post(f"/v1/jobs/j{number}/start").status_code] += 1
             with httpx.Client(
-                base_url=served.address, trust_env=False,
+                base_url=served.address,
+                trust_env=False,
                 headers={"Authorization": f"Bearer {viewer}"},
-            ) as guest:  # fmt: skip
+            ) as guest:
                 for _ in range(LOGINS):
                     answers[guest.post("/v1/session", json={"token": viewer}).status_code] += 1
                 for _ in range(TICKETS):

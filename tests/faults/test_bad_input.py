@@ -88,9 +88,15 @@ def decoded(
     """The real task over these records."""
     monkeypatch.setattr(decode_task, "read_records", lambda *_: iter(records))
     task = DecodeTask(
-        PLAN, make_source_rules(load_spec(SPEC), PLAN), {}, (OffsetRange("items", 0, 0, count),),
-        root, 1, "uuid", horizon_ms=NOW_MS + 300_000,
-    )  # fmt: skip
+        PLAN,
+        make_source_rules(load_spec(SPEC), PLAN),
+        {},
+        (OffsetRange("items", 0, 0, count),),
+        root,
+        1,
+        "uuid",
+        horizon_ms=NOW_MS + 300_000,
+    )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None
     ordinals = pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])

@@ -23,8 +23,11 @@ from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
-]  # fmt: skip
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(2_400),
+]
 
 EPOCHS, CHANGES = 120, 20  # enough for merges and a checkpoint
 Files = Callable[[RunningJob], list[Path]]
@@ -124,9 +127,13 @@ def test_damage_is_refused_by_name_or_made_good(
 
 
 def outcome(
-    whole: RunningJob, shop: Shop, home: Path, kind: Kind, damage: Callable[[Path], object],
+    whole: RunningJob,
+    shop: Shop,
+    home: Path,
+    kind: Kind,
+    damage: Callable[[Path], object],
     tally: FaultTally,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """What is wrong with what a job made of a damaged file; None for a refusal or the truth."""
     shutil.copytree(whole.home, home)
     job = RunningJob(whole.spec, home, whole.brokers)

@@ -32,8 +32,11 @@ from tests.support.jobs.running_job import RunningJob
 from tests.support.service.served import eventually
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
-]  # fmt: skip
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(2_400),
+]
 
 DISK_MIB = 160  # Spark keeps its jars among its shuffles
 EPOCHS_BETWEEN = 3

@@ -28,8 +28,11 @@ from tests.support.faults.tally import FaultTally
 from tests.support.jobs.running_job import RunningJob
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
-]  # fmt: skip
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(2_400),
+]
 
 CYCLES = 60
 FIRE_SECONDS_MAX = 90.0

@@ -17,8 +17,11 @@ from tests.support.jobs.running_job import consumed
 from tests.support.service.served import Served, end_jobs, eventually
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_200),
-]  # fmt: skip
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(1_200),
+]
 
 SECONDS = 240.0
 FIRST = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"

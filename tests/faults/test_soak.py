@@ -49,9 +49,11 @@ LOOK_EVERY_SECONDS = 10.0
 MIB = 2**20
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults,
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
     pytest.mark.timeout(int(SECONDS) + 600),
-]  # fmt: skip
+]
 
 FAULTS = (
     kill(DRIVER),
@@ -65,8 +67,12 @@ FAULTS = (
 # What may be added in an hour, going on as in the second half, of the median of that half. The
 # rows of the shop become more all the time, so the cache may grow a little.
 GROWTH_MAX = {
-    "memory_mib": 0.5, "live_files": 0.5, "commit_ms": 1.0, "epoch_ms": 1.0, "cache_mib": 1.0,
-}  # fmt: skip
+    "memory_mib": 0.5,
+    "live_files": 0.5,
+    "commit_ms": 1.0,
+    "epoch_ms": 1.0,
+    "cache_mib": 1.0,
+}
 
 
 @dataclass(slots=True)

@@ -32,8 +32,11 @@ EVENT_MS_A_SECOND = 2_000  # event time runs so fast
 BEGAN_MS = 1_700_000_000_000
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1_500),
-]  # fmt: skip
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(1_500),
+]
 
 WINDOWED = "SELECT k, window_start, window_end, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k, "
 PLAIN = "SELECT k, SUM(v) AS s, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY k"
@@ -41,18 +44,23 @@ BOUNDED = {"time": {"column": "t"}, "delay": "1s", "idle_after": "5s"}
 JOBS: dict[str, dict[str, Any]] = {
     "windows that close": {
         "query": WINDOWED + "TUMBLE(t, INTERVAL '5' SECOND)",
-        "watermark": BOUNDED, "emit": "final", "allowed_lateness": "2s",
+        "watermark": BOUNDED,
+        "emit": "final",
+        "allowed_lateness": "2s",
     },
     "sessions that close": {
         "query": WINDOWED + "SESSION(t, INTERVAL '3' SECOND)",
-        "watermark": BOUNDED, "emit": "changes", "allowed_lateness": "2s",
+        "watermark": BOUNDED,
+        "emit": "changes",
+        "allowed_lateness": "2s",
     },
     "the event clock": {
-        "query": PLAIN, "watermark": BOUNDED,
+        "query": PLAIN,
+        "watermark": BOUNDED,
         "minibatch": {"clock": "event", "interval": "2s", "max_rows": 400},
     },
     "groups that expire": {"query": PLAIN, "state": {"buckets": 8, "ttl": "4s"}},
-}  # fmt: skip
+}
 
 
 class History:
@@ -125,8 +133,9 @@ def test_kills_forget_and_repeat_nothing_that_time_makes_due(
             "state": {"buckets": 8},
             **JOBS[name],
         },
-        tmp_path, broker.address,
-    )  # fmt: skip
+        tmp_path,
+        broker.address,
+    )
     tally, dice = FaultTally(f"kills of a job with {name}"), random.Random(name)
     with history.going_on():
         for _ in range(KILLS):

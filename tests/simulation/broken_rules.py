@@ -119,9 +119,9 @@ def _from_the_checkpoint(stack: ExitStack) -> None:
     def begun(self: Driver, world: World) -> None:
         def checkpointed(table: EpochTable) -> EpochRow | None:
             row, known = newest(table), world.broker.source.checkpoint
-            return row if row is None or known is None else msgspec.structs.replace(
-                row, offsets=known
-            )  # fmt: skip
+            return (
+                row if row is None or known is None else msgspec.structs.replace(row, offsets=known)
+            )
 
         with patch.object(EpochTable, "newest", checkpointed):
             start(self, world)
@@ -170,9 +170,15 @@ def _computed_once_more(stack: ExitStack) -> None:
 
 
 def _unread_commit(
-    self: EpochTable, added: Any, removed: Any = (), *, uuid: str, what: str,
-    epoch: int | None = None, durable: bool = False,
-) -> None:  # fmt: skip
+    self: EpochTable,
+    added: Any,
+    removed: Any = (),
+    *,
+    uuid: str,
+    what: str,
+    epoch: int | None = None,
+    durable: bool = False,
+) -> None:
     """Without a look at what came of it."""
     properties = CommitProperties(
         custom_metadata={"retally": {"uuid": uuid, "what": what}},
@@ -356,24 +362,32 @@ BROKEN_RULES = [
         "2: version v+1 is read back, with our uuid in it",
         replaced(EpochTable, "_writer_of", _believed),
     ),
-    BrokenRule("2: no retry inside, and the version is the one that was written last",
-               _left_to_the_library),
+    BrokenRule(
+        "2: no retry inside, and the version is the one that was written last", _left_to_the_library
+    ),
     BrokenRule("2: a commit whose reply is lost is recognised", _computed_once_more),
     BrokenRule("3: a task folds on exactly its base", _whatever_is_there),
-    BrokenRule("3: remembered changes are those of a committed uuid",
-               replaced(HotBucket, "recall", _recalled_by_number)),
+    BrokenRule(
+        "3: remembered changes are those of a committed uuid",
+        replaced(HotBucket, "recall", _recalled_by_number),
+    ),
     BrokenRule("3: the hot state holds committed epochs only", _written_at_once),
     BrokenRule("6: the progress is in the transaction of its records", _progress_apart),
     BrokenRule("6: a predecessor is fenced before the progress is read", _read_before_fencing),
     BrokenRule("6: after an indefinite error the producer is thrown away", _same_producer),
     BrokenRule("6: one transactional id a job", _id_of_its_own),
     BrokenRule("6: only committed epochs are published", _sent_before_commit),
-    BrokenRule("6: what the topic lacks is read from the table",
-               replaced(JobPublisher, "_send_missed", _nothing_missed)),
+    BrokenRule(
+        "6: what the topic lacks is read from the table",
+        replaced(JobPublisher, "_send_missed", _nothing_missed),
+    ),
     BrokenRule(
         "6: a sink that was made again stops the job",
-        replaced(PublisherProcess, "_require_same_topic", lambda self, admin: setattr(
-            self, "_identity", admin.topic(self._configuration.topic))),
+        replaced(
+            PublisherProcess,
+            "_require_same_topic",
+            lambda self, admin: setattr(self, "_identity", admin.topic(self._configuration.topic)),
+        ),
         [fault for fault in FATAL if fault[0] == "recreate_sink"],
     ),
-]  # fmt: skip
+]

@@ -180,8 +180,9 @@ def folded(world: World, task: FoldTask, rows: list[Weighted]) -> FoldReport:
             done = fold_of(PROGRAM)(PROGRAM, view, deltas, context)
             state.remember(task.epoch, task.uuid, done.upserts)
         first = bucket << SEQ_BUCKET_BITS
-        changelog += [(first + n, str(op), key, row)
-                      for n, (op, key, row) in enumerate(done.changelog)]  # fmt: skip
+        changelog += [
+            (first + n, str(op), key, row) for n, (op, key, row) in enumerate(done.changelog)
+        ]
         state_files[bucket] = done.upserts
         report.counters["dropped_retractions"] = done.counters.dropped_retractions
     for part, content in ((CHANGELOG, changelog), (ACCUMULATORS, state_files)):

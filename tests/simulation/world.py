@@ -82,8 +82,13 @@ SPEC = load_spec(
         "name": "simulated",
         "source": {"topic": "product", "database": DATABASE, "table": TABLE},
         "columns": {
-            "id": "BIGINT", "name": "STRING", "region": "STRING", "cnt": "INT",
-            "price": "DECIMAL(10, 2)", "weight": "DOUBLE", "note": "STRING",
+            "id": "BIGINT",
+            "name": "STRING",
+            "region": "STRING",
+            "cnt": "INT",
+            "price": "DECIMAL(10, 2)",
+            "weight": "DOUBLE",
+            "note": "STRING",
         },
         "query": "SELECT name, COUNT(*) AS n, COUNT(cnt) AS some, SUM(price) AS s, "
         "MAX(note) AS last_note, MIN(weight) AS light FROM product GROUP BY name",
@@ -91,7 +96,7 @@ SPEC = load_spec(
         "state": {"buckets": 3},
         "max_bad_fraction": 1.0,
     }
-)  # fmt: skip
+)
 PLAN = plan_of(SPEC)
 PROGRAM = Program(PLAN)
 ORDER = encoder(tuple(column.type for column in PLAN.group))
@@ -105,9 +110,14 @@ MESSAGES_MIN = 25
 OF_TASKS = ("planned", "decoded", "shuffled", "folded")
 OF_COMMIT = ("before_commit", "commit", "commit_reply_lost", "after_commit", "epoch_sent")
 OF_PUBLISHER = (
-    "init_transactions", "read_progress", "publish_begun", "publish_produced",
-    "commit_transaction", "transaction_committed", "publish_committed",
-)  # fmt: skip
+    "init_transactions",
+    "read_progress",
+    "publish_begun",
+    "publish_produced",
+    "commit_transaction",
+    "transaction_committed",
+    "publish_committed",
+)
 AT_STARTS = ("starting", "init_transactions", "read_progress", "rebuild")
 KAFKA_CALLS = ("init_transactions", "read_progress", "commit_transaction", "transaction_committed")
 FAULTS: list[tuple[str, str]] = [
@@ -117,13 +127,18 @@ FAULTS: list[tuple[str, str]] = [
     *(("error", point) for point in ("commit", "commit_reply_lost", *KAFKA_CALLS)),
     *(("full", point) for point in ("planned", "folded", "commit")),
     *(("forget", point) for point in ("between", "shuffled", "folded")),
-    ("twice", "reported"), ("missing", "reported"), ("skip", "reported"), ("drop", "arrived"),
-]  # fmt: skip
+    ("twice", "reported"),
+    ("missing", "reported"),
+    ("skip", "reported"),
+    ("drop", "arrived"),
+]
 # After these a job stops and says why.
 FATAL: list[tuple[str, str]] = [
-    ("expire", "between"), ("expire", "planned"),
-    ("recreate_source", "between"), ("recreate_sink", "between"),
-]  # fmt: skip
+    ("expire", "between"),
+    ("expire", "planned"),
+    ("recreate_source", "between"),
+    ("recreate_sink", "between"),
+]
 
 
 class Killed(BaseException):
@@ -160,19 +175,33 @@ class Driver:
         self.publishing = JobPublisher(SPEC, PLAN, table, newest, CONNECTION).start()
         partitions = {name: identity.partitions for name, identity in self.identities.items()}
         self.pipeline = tasks.SimulatedPipeline(
-            SPEC, PLAN, table, newest, spark=None, connection={}, cache=Path("cache"), cores=2,  # type: ignore[arg-type]
-            on_commit=self._committed, clock=JobClock(SPEC, partitions, newest, read_log_ends=dict),
+            SPEC,
+            PLAN,
+            table,
+            newest,
+            spark=None,  # type: ignore[arg-type]
+            connection={},
+            cache=Path("cache"),
+            cores=2,
+            on_commit=self._committed,
+            clock=JobClock(SPEC, partitions, newest, read_log_ends=dict),
             check_source=lambda: require_same_topics(admin, self.identities),
-        )  # fmt: skip
+        )
         self.pipeline.world = world
         self.pipeline.topics = {**self.identities, "changes": self.publishing.identity()}
 
     def _begun(self, table: EpochTable, admin: Any) -> EpochRow:
         row = EpochRow(
-            epoch=0, uuid=uuid.uuid4().hex, generation=1, kind="start", committed_at=0,
-            plan=PLAN.fingerprint, offsets=first_offsets(admin, ["product"], "earliest"),
-            topics=dict(self.identities), counters={"groups": 0},
-        )  # fmt: skip
+            epoch=0,
+            uuid=uuid.uuid4().hex,
+            generation=1,
+            kind="start",
+            committed_at=0,
+            plan=PLAN.fingerprint,
+            offsets=first_offsets(admin, ["product"], "earliest"),
+            topics=dict(self.identities),
+            counters={"groups": 0},
+        )
         table.commit_epoch(row, ())
         return row
 
@@ -439,9 +468,11 @@ class World:
         )
 
     def _healed(self) -> bool:
-        return self._settled() and len(self.drivers) == 1 and (
-            self.planned(self.drivers[0].pipeline.newest.offsets) is None
-        )  # fmt: skip
+        return (
+            self._settled()
+            and len(self.drivers) == 1
+            and (self.planned(self.drivers[0].pipeline.newest.offsets) is None)
+        )
 
 
 @contextmanager

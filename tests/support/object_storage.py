@@ -36,9 +36,11 @@ class Storage:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, **_credentials()},
-        )  # fmt: skip
+        )
         assert self._process.stdout is not None
         port = self._process.stdout.readline().strip()
         assert port, "the storage did not start"

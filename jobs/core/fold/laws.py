@@ -62,8 +62,9 @@ def repeats_the_last_row(
 def messages_conserved(where: str, read: int, **parts: int) -> None:
     """Check that every message is decoded, skipped, filtered or quarantined."""
     if read != sum(parts.values()):
-        raise BrokenLaw(f"{where}: {read} messages were read, but {parts} add up to "
-                        f"{sum(parts.values())}")  # fmt: skip
+        raise BrokenLaw(
+            f"{where}: {read} messages were read, but {parts} add up to {sum(parts.values())}"
+        )
 
 
 def rows_conserved(sent: int, arrived: int, *, filters: bool, copies: int = 1) -> int:

@@ -22,10 +22,21 @@ from schemas.limits import JOB_NAME_CHARACTERS_MAX
 
 _MYSQL = re.compile(r"(\w+)\s*(?:\(\s*([\d\s,]+)\))?([\w\s]*)")
 _MYSQL_TYPES = {
-    "tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT",
-    "integer": "INT", "bigint": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "real": "DOUBLE",
-    "date": "DATE", "time": "TIME", "year": "SMALLINT", "bool": "BOOLEAN", "boolean": "BOOLEAN",
-}  # fmt: skip
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "mediumint": "INT",
+    "int": "INT",
+    "integer": "INT",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "real": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "year": "SMALLINT",
+    "bool": "BOOLEAN",
+    "boolean": "BOOLEAN",
+}
 _WIDER = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT", "BIGINT": "DECIMAL(20, 0)"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z^][\w.^$-]*", re.ASCII)

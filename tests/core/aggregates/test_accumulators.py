@@ -33,8 +33,21 @@ from schemas.types.sql_types import SqlType
 
 INFINITY, NAN = math.inf, math.nan
 FLOATS = [
-    0.0, 0.1, -0.1, 0.2, 1.0, -1.0, 3.14, 1e16, -1e16, 1e-300, 5e-324, -5e-324, 1.7e308, 2.5e-45,
-]  # fmt: skip
+    0.0,
+    0.1,
+    -0.1,
+    0.2,
+    1.0,
+    -1.0,
+    3.14,
+    1e16,
+    -1e16,
+    1e-300,
+    5e-324,
+    -5e-324,
+    1.7e308,
+    2.5e-45,
+]
 VALUES: dict[str, list[Value]] = {
     "TINYINT": [-128, 127, 0, 1, None],
     "BIGINT": [-(2**63), 2**63 - 1, 0, 7, None],

@@ -24,7 +24,11 @@ COLUMNS = {"v": INT, "w": DOUBLE, "d": decimal(5, 2), "s": STRING, "f": BOOLEAN}
             "STDDEV(w)",
             [1.5, -0.5],
             {
-                "sum": 1.0, "nan": 0, "infinity": 0, "-infinity": 0, "sum_of_squares": 2.5,
+                "sum": 1.0,
+                "nan": 0,
+                "infinity": 0,
+                "-infinity": 0,
+                "sum_of_squares": 2.5,
                 "count": 2,
             },
         ),
@@ -32,7 +36,7 @@ COLUMNS = {"v": INT, "w": DOUBLE, "d": decimal(5, 2), "s": STRING, "f": BOOLEAN}
         ("MEDIAN(v)", [3, 3, 9], {"present": 3}),
         ("MODE(s)", ["a"], {}),
     ],
-)  # fmt: skip
+)
 def test_the_cells_of_an_aggregate_are_shown_by_name(
     call: str, values: list[object], wanted: dict[str, object]
 ) -> None:

@@ -38,12 +38,17 @@ def epochs(*kinds: str, **marks: dict[int, dict[str, Any]]) -> dict[int, EpochRo
     """Return epoch rows from 0 on; each reads ten records of partition 2."""
     return {
         number: EpochRow(
-            epoch=number, uuid=str(number), generation=1, kind=kind, committed_at=0, plan="",
+            epoch=number,
+            uuid=str(number),
+            generation=1,
+            kind=kind,
+            committed_at=0,
+            plan="",
             offsets={"shop.product": {"2": 10 * number}},
             watermarks=marks.get("watermarks", {}).get(number, {}),
         )
         for number, kind in enumerate(kinds)
-    }  # fmt: skip
+    }
 
 
 def told(
@@ -181,12 +186,18 @@ def test_only_the_greatest_and_the_least_have_turns() -> None:
 @pytest.mark.parametrize(
     ("call", "before", "after", "retreats"),
     [
-        ("MAX(d)", "9.50", "10.00", False), ("MAX(d)", "10.00", "9.50", True),
-        ("MAX(w)", "NaN", 3.5, True), ("MAX(w)", 3.5, "NaN", False), ("MAX(w)", -1.0, -2.0, True),
-        ("MAX(day)", "2026-02-01", "2025-12-31", True), ("MIN(day)", "2026-02-01", None, True),
-        ("MAX(name)", "b", "B", True), ("MIN(v)", None, 3, False), ("MAX(v)", 10, 9, True),
+        ("MAX(d)", "9.50", "10.00", False),
+        ("MAX(d)", "10.00", "9.50", True),
+        ("MAX(w)", "NaN", 3.5, True),
+        ("MAX(w)", 3.5, "NaN", False),
+        ("MAX(w)", -1.0, -2.0, True),
+        ("MAX(day)", "2026-02-01", "2025-12-31", True),
+        ("MIN(day)", "2026-02-01", None, True),
+        ("MAX(name)", "b", "B", True),
+        ("MIN(v)", None, 3, False),
+        ("MAX(v)", 10, 9, True),
     ],
-)  # fmt: skip
+)
 def test_values_are_compared_as_their_type_does(
     call: str, before: Any, after: Any, retreats: bool
 ) -> None:

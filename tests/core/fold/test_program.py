@@ -29,8 +29,10 @@ def test_aggregates_of_one_argument_share_its_accumulators() -> None:
 def test_min_and_max_of_one_argument_share_its_multiset() -> None:
     program = program_of("SELECT MAX(v), MIN(w), MIN(v), MAX(w), MAX(d) FROM t")
     assert [program.plan.arguments[argument].name for argument in program.multisets] == [
-        "v", "w", "d",
-    ]  # fmt: skip
+        "v",
+        "w",
+        "d",
+    ]
     assert len(program.cells) == 1
 
 

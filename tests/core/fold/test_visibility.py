@@ -39,5 +39,9 @@ def test_a_group_is_withheld_until_it_is_emitted() -> None:
 def test_the_numbers_of_visibilities_are_part_of_the_format() -> None:
     assert [int(each) for each in Visibility] == [0, 1, 2, 3, 4]
     assert [each.name for each in Visibility] == [
-        "SHOWN", "WITHHELD", "UNSHOWN", "CLOSED", "HIDDEN",
-    ]  # fmt: skip
+        "SHOWN",
+        "WITHHELD",
+        "UNSHOWN",
+        "CLOSED",
+        "HIDDEN",
+    ]

@@ -145,19 +145,45 @@ def test_a_query_may_use_no_column_at_all() -> None:
 
 def test_every_type_takes_the_fast_way() -> None:
     every = columns(
-        a="BOOLEAN", b="TINYINT", c="FLOAT", d="DECIMAL(5,2)", e="DATE", f="TIMESTAMP(3)",
-        g="TIMESTAMP_LTZ(9)", h="BINARY", i="TIME", j="DOUBLE", k="BIGINT",
-    )  # fmt: skip
+        a="BOOLEAN",
+        b="TINYINT",
+        c="FLOAT",
+        d="DECIMAL(5,2)",
+        e="DATE",
+        f="TIMESTAMP(3)",
+        g="TIMESTAMP_LTZ(9)",
+        h="BINARY",
+        i="TIME",
+        j="DOUBLE",
+        k="BIGINT",
+    )
     row = {
-        "a": "1", "b": "-1", "c": "3.14", "d": "1.005", "e": "1970-01-02",
-        "f": "1970-01-01 00:00:01", "g": "1970-01-01 00:00:01Z", "h": "AQI=",
-        "i": "01:02:03", "j": 1.5, "k": -5,
-    }  # fmt: skip
+        "a": "1",
+        "b": "-1",
+        "c": "3.14",
+        "d": "1.005",
+        "e": "1970-01-02",
+        "f": "1970-01-01 00:00:01",
+        "g": "1970-01-01 00:00:01Z",
+        "h": "AQI=",
+        "i": "01:02:03",
+        "j": 1.5,
+        "k": -5,
+    }
     value = message(data=[row], type="UPDATE", old=[{"d": None}])
     expected = (
-        True, -1, 3.140000104904175, 101, 1, 1_000_000, "1970-01-01 00:00:01.000000000",
-        b"\x01\x02", "01:02:03", 1.5, -5,
-    )  # fmt: skip
+        True,
+        -1,
+        3.140000104904175,
+        101,
+        1,
+        1_000_000,
+        "1970-01-01 00:00:01.000000000",
+        b"\x01\x02",
+        "01:02:03",
+        1.5,
+        -5,
+    )
     made = CanalDecoder(every, every)
     made.explain = None  # type: ignore[assignment]
     decoded = made.decode(value)
@@ -320,9 +346,22 @@ def test_a_path_quotes_names_that_are_no_identifiers() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b" ", b"null", b"[]", b"{", b"not json", b'"text"', b"12", b"NaN", b"\x00", b"{}",
-     b'{"type":"INSERT","data":[{"id":01}]}', b"[" * 100_000, b"{" * 5_000],
-)  # fmt: skip
+    [
+        b" ",
+        b"null",
+        b"[]",
+        b"{",
+        b"not json",
+        b'"text"',
+        b"12",
+        b"NaN",
+        b"\x00",
+        b"{}",
+        b'{"type":"INSERT","data":[{"id":01}]}',
+        b"[" * 100_000,
+        b"{" * 5_000,
+    ],
+)
 def test_what_is_no_canal_object_is_rejected(value: bytes) -> None:
     rejection(value)
 

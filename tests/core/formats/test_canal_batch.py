@@ -17,14 +17,26 @@ from schemas import limits
 from schemas.types.sql_types import SqlType
 
 TYPES = {
-    "id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(6, 2)", "whole": "DECIMAL(3)",
-    "at": "TIMESTAMP(3)", "ok": "BOOLEAN", "rate": "DOUBLE",
-}  # fmt: skip
+    "id": "BIGINT",
+    "name": "STRING",
+    "cnt": "INT",
+    "price": "DECIMAL(6, 2)",
+    "whole": "DECIMAL(3)",
+    "at": "TIMESTAMP(3)",
+    "ok": "BOOLEAN",
+    "rate": "DOUBLE",
+}
 COLUMNS = tuple(Column(name, SqlType.parse(kind)) for name, kind in TYPES.items())
 ROW = {
-    "id": "7", "name": "a", "cnt": "3", "price": "12.50", "whole": "12",
-    "at": "2026-01-02 03:04:05.678", "ok": "1", "rate": "0.5",
-}  # fmt: skip
+    "id": "7",
+    "name": "a",
+    "cnt": "3",
+    "price": "12.50",
+    "whole": "12",
+    "at": "2026-01-02 03:04:05.678",
+    "ok": "1",
+    "rate": "0.5",
+}
 
 # Texts of each column: as databases write them, NULL, and some that are read another way.
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
@@ -38,9 +50,15 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "rate": st.sampled_from(["1.5", "NaN", "-0.0", None]),
 }
 BAD = {
-    "id": "x", "cnt": "2147483648", "price": "\u0663.00", "whole": "1000", "at": "noon",
-    "rate": "", "name": {"a": 1}, "ok": "yes",
-}  # fmt: skip
+    "id": "x",
+    "cnt": "2147483648",
+    "price": "\u0663.00",
+    "whole": "1000",
+    "at": "noon",
+    "rate": "",
+    "name": {"a": 1},
+    "ok": "yes",
+}
 
 
 def decoder(**options: Any) -> CanalDecoder:
@@ -59,10 +77,12 @@ def messages(draw: st.DrawFn) -> bytes:
     old = [draw(st.fixed_dictionaries({}, optional=FIELDS)) for _ in rows]
     old += draw(st.sampled_from([[], [], [{"name": "more"}]]))
     return message(
-        type=kind, data=rows, old=old if kind == "UPDATE" else None,
+        type=kind,
+        data=rows,
+        old=old if kind == "UPDATE" else None,
         es=draw(st.sampled_from([None, 0, -5, 1_700_000_000_000])),
         table=draw(st.sampled_from(["product", "product", "other"])),
-    )  # fmt: skip
+    )
 
 
 def one_by_one(made: CanalDecoder, values: list[bytes]) -> tuple[int, list[Changes]]:

@@ -20,11 +20,19 @@ from tests.support.examples import examples
 COLUMNS = tuple(
     Column(name, SqlType.parse(kind))
     for name, kind in {
-        "id": "BIGINT", "name": "STRING", "p": "DECIMAL(12, 3)", "d": "DATE", "t": "TIME",
-        "s": "TIMESTAMP(3)", "n": "TIMESTAMP(9)", "z": "TIMESTAMP_LTZ(6)", "f": "FLOAT",
-        "b": "BOOLEAN", "x": "BINARY",
+        "id": "BIGINT",
+        "name": "STRING",
+        "p": "DECIMAL(12, 3)",
+        "d": "DATE",
+        "t": "TIME",
+        "s": "TIMESTAMP(3)",
+        "n": "TIMESTAMP(9)",
+        "z": "TIMESTAMP_LTZ(6)",
+        "f": "FLOAT",
+        "b": "BOOLEAN",
+        "x": "BINARY",
     }.items()
-)  # fmt: skip
+)
 DECODERS = [
     MessageRules("debezium-json"),
     MessageRules("debezium-json", "s.*", "p.*", last_images=True),
@@ -43,15 +51,37 @@ SCALARS = st.one_of(
     st.integers(-2, 2),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=6),
-    st.sampled_from([
-        "1.50", "1234", "AJY=", "1e3", "2020-05-13", "12:38:35", "2020-05-13 12:38:35.477",
-        "2020-05-13T12:38:35.477Z", "2020-05-13T12:38:35+01:00", "2020-05-13Z", "NaN", "true",
-        "yes", "FALSE", "2", "1e39", "1e400", "12:38:35.477", "0000-01-01",
-        "__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
-        9223372036825200000, 1589373515477, 18395, 45515123456,
-    ]),
+    st.sampled_from(
+        [
+            "1.50",
+            "1234",
+            "AJY=",
+            "1e3",
+            "2020-05-13",
+            "12:38:35",
+            "2020-05-13 12:38:35.477",
+            "2020-05-13T12:38:35.477Z",
+            "2020-05-13T12:38:35+01:00",
+            "2020-05-13Z",
+            "NaN",
+            "true",
+            "yes",
+            "FALSE",
+            "2",
+            "1e39",
+            "1e400",
+            "12:38:35.477",
+            "0000-01-01",
+            "__debezium_unavailable_value",
+            "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+            9223372036825200000,
+            1589373515477,
+            18395,
+            45515123456,
+        ]
+    ),
     st.just([1]),
-)  # fmt: skip
+)
 ROWS = st.none() | st.dictionaries(st.sampled_from([c.name for c in COLUMNS]), SCALARS)
 GOOD = {
     "id": st.integers(-(2**63), 2**63 - 1),
@@ -91,18 +121,26 @@ MESSAGES = st.fixed_dictionaries(
 )
 SCHEMAS = st.none() | st.fixed_dictionaries(
     {
-        "fields": st.just([
-            {"field": "after", "fields": [
-                {"field": "p", "name": "org.apache.kafka.connect.data.Decimal",
-                 "parameters": {"scale": "2"}},
-                {"field": "s", "name": "io.debezium.time.MicroTimestamp"},
-                {"field": "t", "name": "org.apache.kafka.connect.data.Time"},
-                {"field": "d", "name": "io.debezium.time.IsoDate"},
-            ]},
-        ])
+        "fields": st.just(
+            [
+                {
+                    "field": "after",
+                    "fields": [
+                        {
+                            "field": "p",
+                            "name": "org.apache.kafka.connect.data.Decimal",
+                            "parameters": {"scale": "2"},
+                        },
+                        {"field": "s", "name": "io.debezium.time.MicroTimestamp"},
+                        {"field": "t", "name": "org.apache.kafka.connect.data.Time"},
+                        {"field": "d", "name": "io.debezium.time.IsoDate"},
+                    ],
+                },
+            ]
+        )
         | st.just(5)
     }
-)  # fmt: skip
+)
 
 
 def both_ways(decoder: MessageDecoder, value: bytes | None, key: bytes | None = None) -> Decoded:
@@ -176,8 +214,11 @@ def test_a_new_schema_is_read_and_old_ones_are_forgotten() -> None:
     decoder = MessageRules("debezium-json").decoder(columns, columns)
     for version in range(250):
         scale = version % 3
-        field = {"field": "p", "name": "org.apache.kafka.connect.data.Decimal",
-                 "parameters": {"scale": str(scale)}}  # fmt: skip
+        field = {
+            "field": "p",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": str(scale)},
+        }
         schema = {"version": version, "fields": [{"field": "after", "fields": [field]}]}
         message = {"schema": schema, "payload": {"op": "c", "after": {"p": "fw=="}}}
         expected = Changes([(1, (127 * 10 ** (3 - scale),))])

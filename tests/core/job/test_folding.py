@@ -14,11 +14,15 @@ SPEC: dict[str, Any] = {
     "name": "items",
     "source": {"topic": "items"},
     "columns": {
-        "name": "STRING", "cnt": "INT", "rate": "DOUBLE", "price": "DECIMAL(10, 2)",
-        "large": "DECIMAL(30, 2)", "at": "TIMESTAMP(3)",
+        "name": "STRING",
+        "cnt": "INT",
+        "rate": "DOUBLE",
+        "price": "DECIMAL(10, 2)",
+        "large": "DECIMAL(30, 2)",
+        "at": "TIMESTAMP(3)",
     },
     "query": "SELECT name, MAX(cnt) AS top, AVG(price) AS m FROM items GROUP BY name",
-}  # fmt: skip
+}
 BY_GROUP = {
     "its results depend on time": {"state": {"ttl": "1h"}},
     "it has HAVING or expressions over aggregates": {

@@ -30,9 +30,16 @@ def nodes_of(**changes: Any) -> dict[str, PlanNode]:
 def test_each_node_reads_the_one_before_it_and_the_source_reads_none() -> None:
     nodes = list(nodes_of().values())
     assert [node.type for node in nodes] == [
-        "TableSourceScan", "WatermarkAssigner", "MiniBatchAssigner", "LocalGroupAggregate", "Calc",
-        "Exchange", "GlobalGroupAggregate", "DeltaTable", "Sink",
-    ]  # fmt: skip
+        "TableSourceScan",
+        "WatermarkAssigner",
+        "MiniBatchAssigner",
+        "LocalGroupAggregate",
+        "Calc",
+        "Exchange",
+        "GlobalGroupAggregate",
+        "DeltaTable",
+        "Sink",
+    ]
     assert nodes[0].predecessors == []
     pairs = pairwise(nodes)
     assert all(node.predecessors == [before.id] for before, node in pairs)
@@ -86,16 +93,18 @@ def test_bundles_of_processing_time_end_by_size_latency_or_their_largest_size() 
     assert (found.attributes["mode"], found.attributes["interval"]) == ("ProcTime", "2000ms")
     assert found.attributes["because"] == "no operator needs the watermark"
     assert found.attributes["ends_bundle"] == [
-        "100 messages wait", "a message waits 2s after the last bundle began",
+        "100 messages wait",
+        "a message waits 2s after the last bundle began",
         "900 messages are in it",
-    ]  # fmt: skip
+    ]
 
 
 def test_bundles_of_size_one_do_not_wait_for_the_latency() -> None:
     found = nodes_of(minibatch={"size": 1, "latency": "2s", "max_rows": 9})["minibatch"]
     assert found.attributes["ends_bundle"] == [
-        "a message waits and the last bundle is committed", "9 messages are in it",
-    ]  # fmt: skip
+        "a message waits and the last bundle is committed",
+        "9 messages are in it",
+    ]
 
 
 def test_bundles_of_the_event_clock_end_by_the_watermark_or_by_size() -> None:

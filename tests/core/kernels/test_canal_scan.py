@@ -19,17 +19,41 @@ from jobs.core.values.change import Changes, Filtered
 from schemas.types.sql_types import SqlType
 
 TYPES = {
-    "id": "BIGINT", "name": "STRING", "cnt": "INT", "price": "DECIMAL(6, 2)", "whole": "DECIMAL(3)",
-    "wide": "DECIMAL(30, 10)", "at": "TIMESTAMP(3)", "zoned": "TIMESTAMP_LTZ(6)", "ok": "BOOLEAN",
-    "rate": "DOUBLE", "day": "DATE", "noon": "TIME", "tiny": "TINYINT", "größe": "SMALLINT",
-}  # fmt: skip
+    "id": "BIGINT",
+    "name": "STRING",
+    "cnt": "INT",
+    "price": "DECIMAL(6, 2)",
+    "whole": "DECIMAL(3)",
+    "wide": "DECIMAL(30, 10)",
+    "at": "TIMESTAMP(3)",
+    "zoned": "TIMESTAMP_LTZ(6)",
+    "ok": "BOOLEAN",
+    "rate": "DOUBLE",
+    "day": "DATE",
+    "noon": "TIME",
+    "tiny": "TINYINT",
+    "größe": "SMALLINT",
+}
 COLUMNS = tuple(Column(name, SqlType.parse(kind)) for name, kind in TYPES.items())
 USUAL: dict[str, list[Any]] = {
     "id": ["1", "22", "-3", "007", None, "999999999999999999", 5, -7, 0, -0],
     "name": [
-        "a", "", "Grüße", "日本", "\U0001f600", None, "tab\t", "/", 7,
-        'a "quoted" \\ word', "\u0000",
-        -3, True, False, "x" * 100, "null",
+        "a",
+        "",
+        "Grüße",
+        "日本",
+        "\U0001f600",
+        None,
+        "tab\t",
+        "/",
+        7,
+        'a "quoted" \\ word',
+        "\u0000",
+        -3,
+        True,
+        False,
+        "x" * 100,
+        "null",
     ],
     "cnt": ["1", "2147483647", "-2147483648", None, 5],
     "price": ["1.00", "-2.50", "9999.99", "1.5", "7", "0012.00", "-0.00", None],
@@ -43,7 +67,7 @@ USUAL: dict[str, list[Any]] = {
     "noon": ["12:38:35", "00:00:00", None],
     "tiny": ["127", "-128", None],
     "größe": ["1", None],
-}  # fmt: skip
+}
 # Each is read another way, or refused: the scanner leaves it to the decoder.
 RARE: dict[str, list[Any]] = {
     "id": ["x", "", " 1", "+1", "9223372036854775807", "1.0", 1e3, "\u0661", True, [1], {"a": 1}],
@@ -52,8 +76,15 @@ RARE: dict[str, list[Any]] = {
     "price": [".25", "7.", "1.005", "10000", "x", "", "-", "1.2.3", 1.005],
     "whole": ["1000", "1.5"],
     "wide": ["12345678901234567890.5"],
-    "at": ["noon", "2026-02-29 00:00:00", "2026-01-02T03:04:05", "2026-01-02 24:00:00",
-           "2026-01-02 03:04:05.1234567", "2026-01-02 03:04:05Z", "0000-01-01 00:00:00"],
+    "at": [
+        "noon",
+        "2026-02-29 00:00:00",
+        "2026-01-02T03:04:05",
+        "2026-01-02 24:00:00",
+        "2026-01-02 03:04:05.1234567",
+        "2026-01-02 03:04:05Z",
+        "0000-01-01 00:00:00",
+    ],
     "zoned": ["2024-02-29 23:59:59", "Z"],
     "ok": ["2", "yes", "-1", 2, 0.5, ""],
     "rate": ["1e5", "NaN", "1234567890.1234567", "", "x", 1e300],
@@ -61,7 +92,7 @@ RARE: dict[str, list[Any]] = {
     "noon": ["12:38:35.5", "24:00:00", "12:60:00"],
     "tiny": ["128"],
     "größe": ["32768"],
-}  # fmt: skip
+}
 ROW = {name: values[0] for name, values in USUAL.items()}
 
 
@@ -123,11 +154,15 @@ def messages(draw: st.DrawFn) -> bytes:
     old = [draw(changed) for _ in rows] + draw(st.sampled_from([[], [], [{"name": "more"}]]))
     members = {
         "data": [row | {"undeclared": {"deep": [1, None, "x"]}} for row in rows],
-        "type": kind, "old": old if kind == "UPDATE" else None, "isDdl": False,
-        "es": draw(st.sampled_from([None, 0, -5, 1_700_000_000_000])), "ts": 17,
+        "type": kind,
+        "old": old if kind == "UPDATE" else None,
+        "isDdl": False,
+        "es": draw(st.sampled_from([None, 0, -5, 1_700_000_000_000])),
+        "ts": 17,
         "table": draw(st.sampled_from(["product", "product", "other", "größe"])),
-        "database": "shop", "sqlType": {"id": -5, "x": 1.5e-3},
-    }  # fmt: skip
+        "database": "shop",
+        "sqlType": {"id": -5, "x": 1.5e-3},
+    }
     order = draw(st.permutations(list(members)))
     indent = draw(st.sampled_from([None, None, 1]))
     ordered = {name: members[name] for name in order}
@@ -226,10 +261,11 @@ def test_more_rows_than_there_is_room_for_are_scanned_in_several_steps() -> None
 
 
 MUTATED = [
-    message(), message(type="UPDATE", old=[{"cnt": "4", "name": "ü\U0001f600\n"}]),
+    message(),
+    message(type="UPDATE", old=[{"cnt": "4", "name": "ü\U0001f600\n"}]),
     message(type="DELETE", data=[ROW, ROW], table="product", sqlType={"a": [1, -2.5e7, True]}),
     escaped(message(data=[ROW | {"name": "\U0001f600ü"}]).decode()).replace(",", " ,\n").encode(),
-]  # fmt: skip
+]
 BYTES = b'{}[]",:\\ \x00\x1f0123456789-+.eEtfnu\xc3\xed\xf0\x80\xa0\xbf\xff'
 
 

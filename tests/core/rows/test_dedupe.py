@@ -58,8 +58,13 @@ def test_a_job_keeps_what_its_query_uses_and_the_key() -> None:
 
 
 def test_without_dedupe_a_plan_is_what_it_was() -> None:
-    spec = {"name": "j", "source": {"topic": "t"}, "columns": COLUMNS, "primary_key": ["id"],
-            "query": "SELECT name, SUM(cnt) AS total FROM t GROUP BY name"}  # fmt: skip
+    spec = {
+        "name": "j",
+        "source": {"topic": "t"},
+        "columns": COLUMNS,
+        "primary_key": ["id"],
+        "query": "SELECT name, SUM(cnt) AS total FROM t GROUP BY name",
+    }
     alone = plan_of(load_spec(spec))
     assert alone.image == alone.used
     assert alone.fingerprint == parse_query(str(spec["query"]), TYPES).fingerprint

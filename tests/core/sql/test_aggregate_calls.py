@@ -17,8 +17,14 @@ from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX, TOP_K_MAX
 from schemas.types.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array_of, decimal
 
 COLUMNS = {
-    "k": STRING, "v": INT, "w": DOUBLE, "d": decimal(10, 2), "s": STRING, "f": BOOLEAN, "n": BIGINT,
-}  # fmt: skip
+    "k": STRING,
+    "v": INT,
+    "w": DOUBLE,
+    "d": decimal(10, 2),
+    "s": STRING,
+    "f": BOOLEAN,
+    "n": BIGINT,
+}
 
 
 def plan(sql: str) -> Plan:
@@ -39,9 +45,13 @@ def test_all_that_needs_the_values_of_one_argument_shares_its_multiset() -> None
     assert [argument.name for argument in program.plan.arguments] == ["v"]
     assert program.multisets == (0,)
     assert [cell.name for cell in program.cells] == [
-        "row_count", "acc_distinct_count_v", "acc_distinct_sum_v", "acc_present_v", "acc_sum_v",
+        "row_count",
+        "acc_distinct_count_v",
+        "acc_distinct_sum_v",
+        "acc_present_v",
+        "acc_sum_v",
         "acc_count_v",
-    ]  # fmt: skip
+    ]
 
 
 def test_one_order_of_one_value_is_one_argument() -> None:

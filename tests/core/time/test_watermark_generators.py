@@ -63,8 +63,15 @@ def test_punctuation_of_the_worked_example() -> None:
     punctuated = Punctuated(3_000)
     found = [punctuated.event(time, marked=True) for time in TIMES]
     assert [at and at - DAY for at in found] == [
-        47000, 61001, None, 61002, 97000, None, None, 105000,
-    ]  # fmt: skip
+        47000,
+        61001,
+        None,
+        61002,
+        97000,
+        None,
+        None,
+        105000,
+    ]
     assert punctuated.emit(DAY) is None
 
 

@@ -78,9 +78,11 @@ def test_a_job_ends_with_a_code_that_is_not_tried_again(
     broker: LyingBroker, door: Door, tmp_path: Path
 ) -> None:
     spec = {
-        "name": "items", "source": {"topic": "t"}, "columns": {"name": "STRING"},
+        "name": "items",
+        "source": {"topic": "t"},
+        "columns": {"name": "STRING"},
         "query": "SELECT name, COUNT(*) AS n FROM t GROUP BY name",
-    }  # fmt: skip
+    }
     job = RunningJob(spec, tmp_path, broker.address)
     code, said = job.run()
     assert code == 1

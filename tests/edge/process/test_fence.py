@@ -36,8 +36,10 @@ def path(tmp_path: Path) -> Path:
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(HOLDER), str(path)],
-        cwd=CHECKOUT, text=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        cwd=CHECKOUT,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process

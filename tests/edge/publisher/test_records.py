@@ -220,8 +220,10 @@ def test_a_row_of_a_window_tells_its_last_millisecond(kind: str) -> None:
     records = writer.write(batch, FACTS)
     found = [ChangelogRecord.decode(value or b"") for value in records.values]
     assert [(each.row, each.time) for each in found] == [
-        ({"n": 1}, -1), ({"n": 2}, 59_999), ({"n": 3}, 1_767_225_659_999),
-    ]  # fmt: skip
+        ({"n": 1}, -1),
+        ({"n": 2}, 59_999),
+        ({"n": 3}, 1_767_225_659_999),
+    ]
     canal = RecordWriter(FORMATS["canal-json"], [end], columns, 4, end).write(batch, FACTS)
     assert b"time" not in (canal.values[0] or b"")
 

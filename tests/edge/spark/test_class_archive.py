@@ -27,8 +27,10 @@ def java_home() -> Path:
     """Where the Java that runs is, whatever launcher is before it."""
     shown = subprocess.run(
         [java(), "-XshowSettings:properties", "-version"],
-        capture_output=True, text=True, check=True,
-    ).stderr  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
     (home,) = re.findall(r"java\.home = (.+)", shown)
     return Path(home)
 
@@ -59,8 +61,11 @@ def test_a_start_maps_the_archive_that_was_made_for_it(ours: Path) -> None:
         pytest.skip("this Java came without an archive of its own classes, which ours adds to")
     done = subprocess.run(
         [sys.executable, "-m", "jobs.edge.spark.class_archive"],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert jars.class_archive() == ours / "spark.jsa"
     assert look()[0] == ["mapped", "3"]

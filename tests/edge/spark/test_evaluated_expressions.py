@@ -178,8 +178,11 @@ def _reads(expression: Expression) -> bool:
 @pytest.mark.slow
 def test_every_unit_of_time_is_the_same(known: DataFrame) -> None:
     units = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
-    texts = [f"TIMESTAMPDIFF({u}, {a}, {b})" for u in units for a, b in
-             (("at", "seen"), ("seen", "at"), ("day", "at"), ("day", "seen"))]  # fmt: skip
+    texts = [
+        f"TIMESTAMPDIFF({u}, {a}, {b})"
+        for u in units
+        for a, b in (("at", "seen"), ("seen", "at"), ("day", "at"), ("day", "seen"))
+    ]
     texts += [f"TIMESTAMPADD({u}, {n}, at)" for u in units for n in ("t", "i")]
     texts += [f"TIMESTAMPADD({u}, {n}, day)" for u in units[3:] for n in ("t", "i")]
     texts += [f"DATE_TRUNC('{u}', at)" for u in units]

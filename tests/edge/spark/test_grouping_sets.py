@@ -43,8 +43,11 @@ def history(random: Random) -> tuple[list[dict[str, Any]], Live]:
         if live and random.random() < 0.4:
             op, row = "-D", live.pop(random.randrange(len(live)))
         else:
-            row = (random.choice(("a", "b", None)), random.choice(("x", None)),
-                   random.choice((1, 2, 3, None)))  # fmt: skip
+            row = (
+                random.choice(("a", "b", None)),
+                random.choice(("x", None)),
+                random.choice((1, 2, 3, None)),
+            )
             op = "+I"
             live.append(row)
         steps.append({"op": op, "row": dict(zip(COLUMNS, map(_written, row), strict=True))})

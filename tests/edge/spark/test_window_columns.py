@@ -116,9 +116,17 @@ def test_what_a_row_carries_goes_into_each_of_its_windows(spark: SparkSession) -
     assert [tuple(row) for row in made.collect()] == [
         (20, -1, 2, 0, 10_000, 2, 0, None),
         (20, -1, 2, 5_000, 15_000, 2, 5_000, None),
-        (30, -1, 3, None, None, 3, None,
-         "HOP(number, INTERVAL '5' SECOND, INTERVAL '10' SECOND): the time is NULL"),
-    ]  # fmt: skip
+        (
+            30,
+            -1,
+            3,
+            None,
+            None,
+            3,
+            None,
+            "HOP(number, INTERVAL '5' SECOND, INTERVAL '10' SECOND): the time is NULL",
+        ),
+    ]
 
 
 def test_a_row_that_is_kept_is_one_row_still(spark: SparkSession) -> None:

@@ -58,8 +58,11 @@ def records_at(epoch: int, names: int = NAMES, lives: int | None = None) -> Reco
     values = np.zeros((names, QUERY.values), np.int64)
     values[:, [ROWS_WORD, COUNT, HAS]] = 1
     values[:, [SUM_LOW, TOP]] = epoch
-    entries = [(key, 0, value, times) for key in range(names) for value, times in
-               ((epoch, 1), (epoch - 1, 0))]  # fmt: skip
+    entries = [
+        (key, 0, value, times)
+        for key in range(names)
+        for value, times in ((epoch, 1), (epoch - 1, 0))
+    ]
     if lives is not None:
         values[lives:] = 0
         entries = [(key, 0, value, times * (key < lives)) for key, _, value, times in entries]
@@ -119,9 +122,13 @@ def epoch_of(state: ColumnarState) -> int:
     nothing = np.zeros((1, NAMES), np.int64)
     # Taking the value away leaves each group without rows: the fold shows all that it had.
     rows = Rows(
-        data, ends, nothing + found.epoch, np.ones((1, NAMES), np.uint8),
-        np.arange(NAMES), np.full(NAMES, -1),
-    )  # fmt: skip
+        data,
+        ends,
+        nothing + found.epoch,
+        np.ones((1, NAMES), np.uint8),
+        np.arange(NAMES),
+        np.full(NAMES, -1),
+    )
     with state.view(found) as table:
         folded = BucketFold(QUERY, False, lambda rows: np.arange(len(rows))).fold(
             table, rows, np.arange(NAMES)

@@ -282,8 +282,9 @@ def test_row_groups_hold_whole_buckets_and_one_is_read_without_the_others(tmp_pa
         metadata = pq.read_metadata(made.root / base.path)
         column = metadata.schema.names.index("bucket")
         assert metadata.num_row_groups > 4
-        edges = [metadata.row_group(i).column(column).statistics
-                 for i in range(metadata.num_row_groups)]  # fmt: skip
+        edges = [
+            metadata.row_group(i).column(column).statistics for i in range(metadata.num_row_groups)
+        ]
         assert all(a.max < b.min for a, b in pairwise(edges))
     names = [(file.part, file.path) for part in TIMELESS for file in live(made, part)]
     reader = StateFiles(made.root, made.layout, STATE)
@@ -401,9 +402,13 @@ def require_legal(files: Sequence[LiveFile], merge: Merge) -> None:
 
 def test_five_thousand_epochs_keep_few_files_and_write_little_again() -> None:
     simulated = Simulated(
-        {EPOCHS: (1, 4_000), CHANGELOG: (2, 40_000), ACCUMULATORS: (2, 26_000),
-         MULTISETS: (2, 25_000)}
-    )  # fmt: skip
+        {
+            EPOCHS: (1, 4_000),
+            CHANGELOG: (2, 40_000),
+            ACCUMULATORS: (2, 26_000),
+            MULTISETS: (2, 25_000),
+        }
+    )
     for epoch in range(1, 5_001):
         simulated.epoch(epoch)
         merge = due_merge(simulated.files, epoch)
@@ -431,8 +436,9 @@ def test_no_part_starves_when_merges_are_slow() -> None:
 def some_files(part: str, count: int, **fields: Any) -> Iterator[LiveFile]:
     known = {"size": 1_000, "rows": 10, **fields}
     for epoch in range(1, count + 1):
-        yield LiveFile(file_name(part, epoch, "u", "f0"), part, known["size"], known["rows"],
-                       epoch, epoch)  # fmt: skip
+        yield LiveFile(
+            file_name(part, epoch, "u", "f0"), part, known["size"], known["rows"], epoch, epoch
+        )
 
 
 @pytest.mark.parametrize("part", PARTS)

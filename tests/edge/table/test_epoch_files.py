@@ -60,9 +60,16 @@ from schemas.types.sql_types import (
 from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
 
 COLUMNS = {
-    "s": STRING, "f": DOUBLE, "d": decimal(38, 10), "b": BOOLEAN, "x": BINARY, "day": DATE,
-    "at": timestamp(6), "v": BIGINT, "w": DOUBLE,
-}  # fmt: skip
+    "s": STRING,
+    "f": DOUBLE,
+    "d": decimal(38, 10),
+    "b": BOOLEAN,
+    "x": BINARY,
+    "day": DATE,
+    "at": timestamp(6),
+    "v": BIGINT,
+    "w": DOUBLE,
+}
 QUERY = (
     "SELECT s, f, d, b, x, day, at, SUM(v) AS total, MAX(w) AS top, MIN(d) AS low "
     "FROM t GROUP BY s, f, d, b, x, day, at"
@@ -131,10 +138,18 @@ def tables_of(layout: TableLayout) -> dict[str, pa.Table]:
         Reject("t", 1, 2**40, 5, "ü", "", None, 10**9),
     ]
     late = [
-        LateRow(topic="t", partition=0, offset=2**40, weight=-1, time_ms=-1, row="{}", became="{}",
-                whole=True),
+        LateRow(
+            topic="t",
+            partition=0,
+            offset=2**40,
+            weight=-1,
+            time_ms=-1,
+            row="{}",
+            became="{}",
+            whole=True,
+        ),
         LateRow(offset=0, weight=1, time_ms=2**62, row='{"ü":null}', became=None, whole=False),
-    ]  # fmt: skip
+    ]
     return {
         CHANGELOG: layout.changelog_table(3, seqs, changelog),  # type: ignore[arg-type]
         ACCUMULATORS: layout.accumulators_table(3, range(len(KEYS)), upserts.groups),
@@ -198,9 +213,13 @@ def test_without_time_an_accumulator_says_nothing_of_it(layout: TableLayout) -> 
 
 def test_an_epoch_row_comes_back_as_it_was(layout: TableLayout, tmp_path: Path) -> None:
     row = epoch_row(
-        7, counters={"dropped_keys": {"ü\0": 2}}, topics={"t": TopicIdentity("id", 3)},
-        watermarks={"event_time_max": {"t/0": 2**53}}, files={CHANGELOG: ["x"]}, kind="time",
-    )  # fmt: skip
+        7,
+        counters={"dropped_keys": {"ü\0": 2}},
+        topics={"t": TopicIdentity("id", 3)},
+        watermarks={"event_time_max": {"t/0": 2**53}},
+        files={CHANGELOG: ["x"]},
+        kind="time",
+    )
     added = write_file(tmp_path, file_name(EPOCHS, 7, "u", "driver"), layout.epochs_table(row))
     assert read_epoch_rows(tmp_path / added.path) == [row]
 
@@ -230,8 +249,9 @@ def test_statistics_are_those_of_the_contents_and_of_whole_numbers_only(table: E
         stats = json.loads(action["stats"])
         rows = pq.read_table(table.root / action["path"], partitioning=None)
         assert stats["numRecords"] == rows.num_rows
-        expected = {name: pc.min_max(rows[name]).as_py() for name in STATISTICS if name in
-                    rows.column_names}  # fmt: skip
+        expected = {
+            name: pc.min_max(rows[name]).as_py() for name in STATISTICS if name in rows.column_names
+        }
         assert stats["minValues"] == {name: each["min"] for name, each in expected.items()}
         assert stats["maxValues"] == {name: each["max"] for name, each in expected.items()}
         assert stats["nullCount"] == {name: rows[name].null_count for name in expected}
@@ -283,11 +303,22 @@ def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:
     connection.register("pruned", delta.to_pyarrow_dataset())
     connection.register("everything", delta.to_pyarrow_table())
     conditions = [
-        "part = 'accumulators' AND bucket = 5", "epoch = 2", "epoch > 2", "seq >= 4294967303",
-        "bucket IS NULL", "s LIKE 'long %'", "s >= 'long'", "f = 'NaN'::DOUBLE", "f > 1e308",
-        "d = 9999999999999999999999999999.9999999999", "x = ''::BLOB", "day < DATE '1970-01-01'",
-        '"at" > TIMESTAMP \'9999-12-31\'', "raw IS NOT NULL", "top IS NULL AND part = 'changelog'",
-    ]  # fmt: skip
+        "part = 'accumulators' AND bucket = 5",
+        "epoch = 2",
+        "epoch > 2",
+        "seq >= 4294967303",
+        "bucket IS NULL",
+        "s LIKE 'long %'",
+        "s >= 'long'",
+        "f = 'NaN'::DOUBLE",
+        "f > 1e308",
+        "d = 9999999999999999999999999999.9999999999",
+        "x = ''::BLOB",
+        "day < DATE '1970-01-01'",
+        "\"at\" > TIMESTAMP '9999-12-31'",
+        "raw IS NOT NULL",
+        "top IS NULL AND part = 'changelog'",
+    ]
     for condition in conditions:
         found, expected = (
             connection.execute(f"SELECT COUNT(*) FROM {name} WHERE {condition}").fetchall()
@@ -298,8 +329,11 @@ def test_duckdb_finds_every_row_through_the_log(table: EpochTable) -> None:
 
 
 def _adds(root: TablePath) -> list[dict[str, Any]]:
-    lines = [line for path in (root / "_delta_log").glob("*.json") for line in
-             path.read_text().splitlines()]  # fmt: skip
+    lines = [
+        line
+        for path in (root / "_delta_log").glob("*.json")
+        for line in path.read_text().splitlines()
+    ]
     adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
     assert {add["partitionValues"]["part"] for add in adds} == set(PARTS)
     return adds

@@ -109,9 +109,19 @@ def test_a_place_in_storage_answers_as_a_path_does(root: ObjectPath, tmp_path: P
 
 @pytest.mark.parametrize(
     "url",
-    ["s3://", "s3://b", "s3://key:secret@bucket/x", "s3://bucket/a b", "s3://bucket/../x",
-     "s3://bucket//x", "gs://bucket/x", "s3://bucket/x?token=1", "/data", ""],
-)  # fmt: skip
+    [
+        "s3://",
+        "s3://b",
+        "s3://key:secret@bucket/x",
+        "s3://bucket/a b",
+        "s3://bucket/../x",
+        "s3://bucket//x",
+        "gs://bucket/x",
+        "s3://bucket/x?token=1",
+        "/data",
+        "",
+    ],
+)
 def test_what_is_no_place_for_tables_is_refused_and_keys_belong_into_the_environment(
     url: str,
 ) -> None:
@@ -197,10 +207,12 @@ def test_two_processes_that_race_lose_no_commit_and_repeat_none(made: FoldedTabl
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(RACER), str(root), str(last)],
-            cwd=CHECKOUT, text=True, stdout=subprocess.PIPE,
+            cwd=CHECKOUT,
+            text=True,
+            stdout=subprocess.PIPE,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     said = [racer.communicate(timeout=120)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     lines = [line.split() for text in said for line in text.splitlines()]

@@ -40,10 +40,18 @@ from tests.support.tables.folded_table import BUCKETS, FoldedTable, a_plan
 COLUMNS = {
     name: SqlType.parse(kind)
     for name, kind in {
-        "name": "STRING", "city": "STRING", "v": "INT", "big": "BIGINT", "price": "DECIMAL(18, 2)",
-        "day": "DATE", "at": "TIMESTAMP(6)", "yes": "BOOLEAN", "bits": "BINARY", "t": "TIME",
+        "name": "STRING",
+        "city": "STRING",
+        "v": "INT",
+        "big": "BIGINT",
+        "price": "DECIMAL(18, 2)",
+        "day": "DATE",
+        "at": "TIMESTAMP(6)",
+        "yes": "BOOLEAN",
+        "bits": "BINARY",
+        "t": "TIME",
     }.items()
-}  # fmt: skip
+}
 QUERIES = [
     "SELECT name, SUM(v) AS total, MAX(v) AS top, COUNT(*) AS n FROM t GROUP BY name",
     "SELECT name, city, MIN(v) AS low, MAX(v) AS top, COUNT(v) AS n FROM t GROUP BY name, city",
@@ -134,9 +142,16 @@ def run(
 ) -> FoldReport:
     base = CommittedEpoch.of(line[-1])
     task = FoldTask(
-        made.plan, made.root, cache, made.newest.epoch + 1, uuid, base.stamp, made.table.version,
-        tuple(map(CommittedEpoch.of, line)), made.rules,
-    )  # fmt: skip
+        made.plan,
+        made.root,
+        cache,
+        made.newest.epoch + 1,
+        uuid,
+        base.stamp,
+        made.table.version,
+        tuple(map(CommittedEpoch.of, line)),
+        made.rules,
+    )
     (output,) = task(iter([rows]))
     return msgspec.json.decode(output["payload"][0].as_py(), type=FoldReport)
 

@@ -34,9 +34,17 @@ def run_time(made: FoldedTable, line: list[EpochRow], cache: Path, release: bool
     """The next epoch without data, in one task, as it would be before it is committed."""
     base = CommittedEpoch.of(line[-1])
     fold = FoldTask(
-        made.plan, made.root, cache, made.newest.epoch + 1, "next", base.stamp,
-        made.table.version, tuple(map(CommittedEpoch.of, line)), made.rules, made.now_ms,
-    )  # fmt: skip
+        made.plan,
+        made.root,
+        cache,
+        made.newest.epoch + 1,
+        "next",
+        base.stamp,
+        made.table.version,
+        tuple(map(CommittedEpoch.of, line)),
+        made.rules,
+        made.now_ms,
+    )
     numbers = pa.RecordBatch.from_pydict({"id": list(range(BUCKETS))})
     (batch,) = TimeTask(fold, release)(iter([numbers]))
     assert batch["kind"].to_pylist() == ["fold"]

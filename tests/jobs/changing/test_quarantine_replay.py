@@ -62,13 +62,28 @@ class Refusing:
         given = [] if message is None else ["--message", "-"]
         return subprocess.run(
             [
-                sys.executable, "-m", "jobs.cli.main", "quarantine", "items", "--data",
-                str(self.data), "--brokers", self.broker.address, "--json", "--replay", self.id,
-                *given, *arguments,
+                sys.executable,
+                "-m",
+                "jobs.cli.main",
+                "quarantine",
+                "items",
+                "--data",
+                str(self.data),
+                "--brokers",
+                self.broker.address,
+                "--json",
+                "--replay",
+                self.id,
+                *given,
+                *arguments,
             ],
-            input=message or "", capture_output=True, text=True, cwd=CHECKOUT, check=False,
+            input=message or "",
+            capture_output=True,
+            text=True,
+            cwd=CHECKOUT,
+            check=False,
             env={**os.environ, "RETALLY_FAILPOINTS": failpoints},
-        )  # fmt: skip
+        )
 
     def sent(self) -> list[Any]:
         """The records of partition 1 that were sent again."""

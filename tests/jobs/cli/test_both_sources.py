@@ -52,9 +52,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     table.epoch({("a",): (1,), (None,): (4,), ("{b",): (2,), ("\x1b[31m",): (BEYOND_DOUBLES, -1)})
     refuse(table, REJECTS)
     sent = Replay(
-        id="2-t-1-4", fixed=True, topic="t", partition=1, since=9, token="0",
-        sent_at=1_700_000_000_001, offset=12,
-    )  # fmt: skip
+        id="2-t-1-4",
+        fixed=True,
+        topic="t",
+        partition=1,
+        since=9,
+        token="0",
+        sent_at=1_700_000_000_001,
+        offset=12,
+    )
     write_replay(table.place.replayed, sent)
     running = Served.start(data)
     adopt(running, "items", 2)
@@ -138,8 +144,9 @@ def test_whole_numbers_are_numbers_and_bytes_are_whole(both: BothWays) -> None:
     plain, binary, long, cut, empty = both.same_documents("quarantine", "items")
     assert (plain["time"], plain["raw"], plain["replayed"]) == (1_700_000_000_123, "{}", None)
     assert (binary["raw_base64"], binary["replayed"]["sent_at"]) == (
-        "/wAb", "2023-11-14T22:13:20.001Z",
-    )  # fmt: skip
+        "/wAb",
+        "2023-11-14T22:13:20.001Z",
+    )
     assert (long["raw"], long["cut"], cut["cut"], empty["raw"]) == (
         LONG.decode(),
         False,
@@ -212,9 +219,15 @@ def test_offsets_moved_by_hand_and_a_cleaned_changelog_are_noted(
     table.forget(2)
     newest = TableReader.open(table.place).newest
     moved = EpochRow(
-        epoch=5, uuid=uuid4().hex, generation=1, kind="offsets", committed_at=5, plan=newest.plan,
-        offsets={"t": {"0": 7}}, counters={"changelog_rows": 0, "moved": 5},
-    )  # fmt: skip
+        epoch=5,
+        uuid=uuid4().hex,
+        generation=1,
+        kind="offsets",
+        committed_at=5,
+        plan=newest.plan,
+        offsets={"t": {"0": 7}},
+        counters={"changelog_rows": 0, "moved": 5},
+    )
     table.table.commit_epoch(moved, [])
     served = Served.start(tmp_path)
     try:
@@ -252,9 +265,12 @@ def test_a_job_that_runs_is_owned_by_another_writer(both: BothWays) -> None:
 
 @pytest.mark.broker
 def test_changes_of_a_stopped_job_are_reported_the_same(
-    tmp_path: Path, broker: Broker, topic: str, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    broker: Broker,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The same commands, on two copies of a job: one by its tables, one by the service."""
     monkeypatch.setenv("RETALLY_BROKERS", broker.address)
     with KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin:
@@ -326,9 +342,13 @@ def test_an_audit_and_all_that_a_run_left_are_the_same(
         adopt(served, JOB, newest)
         both = BothWays(served, capsys)
         for words in (
-            f"results {JOB}", f"changes {JOB}", f"explain {JOB} pear", f"quarantine {JOB}",
-            f"savepoint {JOB} --list", f"offsets {JOB}",
-        ):  # fmt: skip
+            f"results {JOB}",
+            f"changes {JOB}",
+            f"explain {JOB} pear",
+            f"quarantine {JOB}",
+            f"savepoint {JOB} --list",
+            f"offsets {JOB}",
+        ):
             assert both.same(*words.split())[0] == 0
             assert both.same_documents(*words.split())
         by_tables = warm_driver("audit", JOB, "--json", "--data", str(copied))

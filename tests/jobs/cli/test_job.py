@@ -95,9 +95,17 @@ def test_an_epoch_that_is_not_there_fails_and_names_those_that_are(
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [("pear", "pear"), ('"pear"', "pear"), ('{"name": "pear"}', "pear"), ("null", None),
-     ('{"name": null}', None), ("", ""), ("Grüße", "Grüße"), ("[bold]b[/bold]", "[bold]b[/bold]")],
-)  # fmt: skip
+    [
+        ("pear", "pear"),
+        ('"pear"', "pear"),
+        ('{"name": "pear"}', "pear"),
+        ("null", None),
+        ('{"name": null}', None),
+        ("", ""),
+        ("Grüße", "Grüße"),
+        ("[bold]b[/bold]", "[bold]b[/bold]"),
+    ],
+)
 def test_a_key_is_a_value_or_an_object(
     lab: Lab, retally: Retally, key: str, name: str | None
 ) -> None:
@@ -323,10 +331,16 @@ def damage(data: Path, name: str) -> None:
 
 def next_row(row: EpochRow, changelog_rows: int = 0) -> EpochRow:
     return EpochRow(
-        epoch=row.epoch + 1, uuid="0" * 32, generation=row.generation, kind="data",
-        committed_at=row.committed_at + 1, plan=row.plan, offsets=row.offsets,
-        topics=row.topics, counters={"changelog_rows": changelog_rows},
-    )  # fmt: skip
+        epoch=row.epoch + 1,
+        uuid="0" * 32,
+        generation=row.generation,
+        kind="data",
+        committed_at=row.committed_at + 1,
+        plan=row.plan,
+        offsets=row.offsets,
+        topics=row.topics,
+        counters={"changelog_rows": changelog_rows},
+    )
 
 
 # --- a running job ----------------------------------------------------------------------------

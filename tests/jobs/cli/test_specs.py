@@ -215,8 +215,11 @@ def test_light_commands_load_no_spark(command: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *command.split()],
-        capture_output=True, text=True, cwd=CHECKOUT, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        check=True,
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 

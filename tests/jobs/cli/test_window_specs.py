@@ -160,9 +160,15 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
 
     def line(**agenda: Any) -> str:
         row = EpochRow(
-            epoch=3, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets={},
+            epoch=3,
+            uuid="u",
+            generation=1,
+            kind="data",
+            committed_at=0,
+            plan="p",
+            offsets={},
             watermarks={"held_by": held, "agenda": agenda},
-        )  # fmt: skip
+        )
         return describe_progress("items", Progress(newest=row), None)
 
     waits = "window up to 2026-01-01T12:00:59.999Z waits for t partition 1, empty"

@@ -181,8 +181,11 @@ def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
 def _running(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "jobs.cli.main", "demo", *arguments],
-        cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def _family_when_it_runs(demo: subprocess.Popen[str]) -> list[psutil.Process]:

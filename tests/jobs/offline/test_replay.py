@@ -170,9 +170,14 @@ def test_on_the_event_clock_results_wait_for_the_watermark_that_passes_the_bound
     one = row("+I", "a", "1")
     steps = [one, {"watermark": 3}, one, {"clock": 60_000}, {"watermark": 4}, one, {"watermark": 8}]
     assert kinds(outputs(steps, minibatch=EVENT_CLOCK)) == [
-        "+I", "flushed 2", "watermark 4",
-        "-U", "+U", "flushed 1", "watermark 8",
-    ]  # fmt: skip
+        "+I",
+        "flushed 2",
+        "watermark 4",
+        "-U",
+        "+U",
+        "flushed 1",
+        "watermark 8",
+    ]
 
 
 def test_watermarks_below_a_boundary_are_swallowed_with_and_without_rows() -> None:
@@ -418,24 +423,46 @@ def test_many_replays_share_one_spark_session(spark: Any) -> None:
 
 def test_every_type_goes_to_spark_and_back(spark: object) -> None:
     columns = {
-        "b": "BOOLEAN", "i": "BIGINT", "f": "FLOAT", "d": "DOUBLE", "n": "DECIMAL(38, 10)",
-        "s": "STRING", "day": "DATE", "t": "TIME", "at": "TIMESTAMP(6)", "z": "TIMESTAMP_LTZ(3)",
-        "fine": "TIMESTAMP(9)", "octets": "BINARY",
-    }  # fmt: skip
+        "b": "BOOLEAN",
+        "i": "BIGINT",
+        "f": "FLOAT",
+        "d": "DOUBLE",
+        "n": "DECIMAL(38, 10)",
+        "s": "STRING",
+        "day": "DATE",
+        "t": "TIME",
+        "at": "TIMESTAMP(6)",
+        "z": "TIMESTAMP_LTZ(3)",
+        "fine": "TIMESTAMP(9)",
+        "octets": "BINARY",
+    }
     values = {
-        "b": "true", "i": "-9223372036854775808", "f": "0.1", "d": "-1e-300",
-        "n": "-1234567890123456789012345678.0123456789", "s": "é\u0000", "day": "0001-01-01",
-        "t": "23:59:59", "at": "1969-12-31 23:59:59.999999", "z": "2020-05-13 12:38:35.477Z",
-        "fine": "2020-05-13 12:38:35.123456789", "octets": "AP8=",
-    }  # fmt: skip
+        "b": "true",
+        "i": "-9223372036854775808",
+        "f": "0.1",
+        "d": "-1e-300",
+        "n": "-1234567890123456789012345678.0123456789",
+        "s": "é\u0000",
+        "day": "0001-01-01",
+        "t": "23:59:59",
+        "at": "1969-12-31 23:59:59.999999",
+        "z": "2020-05-13 12:38:35.477Z",
+        "fine": "2020-05-13 12:38:35.123456789",
+        "octets": "AP8=",
+    }
     names = ", ".join(columns)
     query = f"SELECT {names}, COUNT(*) AS n_rows FROM t WHERE i < 0 OR i IS NULL GROUP BY {names}"
     steps = [{"op": "+I", "row": values}, {"op": "+I", "row": dict.fromkeys(columns)}]
     found = outputs(steps, columns=columns, query=query)
     rows = [each["row"] for each in found if "op" in each]
     typed = {
-        **values, "b": True, "i": -(2**63), "f": 0.1, "d": -1e-300, "n_rows": 1,
-    }  # fmt: skip
+        **values,
+        "b": True,
+        "i": -(2**63),
+        "f": 0.1,
+        "d": -1e-300,
+        "n_rows": 1,
+    }
     assert rows == [{**dict.fromkeys(columns), "n_rows": 1}, typed]
 
 

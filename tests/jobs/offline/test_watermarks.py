@@ -21,9 +21,15 @@ Steps = list[dict[str, Any]]
 PERIODIC = {"periodic": True}
 DAY = 1_551_169_000_000
 EXAMPLE = [
-    ("a", 1, 50000), ("aa", 33, 64001), ("a", 2, 54000), ("a", 3, 64002),
-    ("b", 5, 100000), ("a", 4, 79003), ("aa", 44, 79004), ("b", 6, 108000),
-]  # fmt: skip
+    ("a", 1, 50000),
+    ("aa", 33, 64001),
+    ("a", 2, 54000),
+    ("a", 3, 64002),
+    ("b", 5, 100000),
+    ("a", 4, 79003),
+    ("aa", 44, 79004),
+    ("b", 6, 108000),
+]
 PUNCTUATED = [{"watermark": DAY + at} for at in (47000, 61001, 61002, 97000, 105000)]
 
 
@@ -105,12 +111,24 @@ def test_a_marker_is_a_predicate_over_the_row() -> None:
 
 def test_a_source_that_comes_back_is_active_before_anything_else() -> None:
     steps: Steps = [
-        {"add": 0}, {"event": [0, 100]}, PERIODIC, PERIODIC, {"clock": 301}, PERIODIC, PERIODIC,
-        {"event": [0, 50]}, PERIODIC, {"event": [0, 200]}, PERIODIC,
-    ]  # fmt: skip
+        {"add": 0},
+        {"event": [0, 100]},
+        PERIODIC,
+        PERIODIC,
+        {"clock": 301},
+        PERIODIC,
+        PERIODIC,
+        {"event": [0, 50]},
+        PERIODIC,
+        {"event": [0, 200]},
+        PERIODIC,
+    ]
     assert outputs(steps, idle_after="300ms") == [
-        {"watermark": 99}, {"status": "idle"}, {"status": "active"}, {"watermark": 199},
-    ]  # fmt: skip
+        {"watermark": 99},
+        {"status": "idle"},
+        {"status": "active"},
+        {"watermark": 199},
+    ]
 
 
 def test_passing_time_emits_as_a_running_job_does() -> None:
@@ -155,12 +173,23 @@ def test_a_mark_may_carry_a_time_of_its_own() -> None:
 def test_who_runs_ahead_is_paused_until_the_others_have_caught_up() -> None:
     align = {"group": "g", "max_drift": "1s", "every": "1s"}
     steps: Steps = [
-        {"add": 0}, {"add": 1}, {"event": [0, 10_000]}, {"event": [1, 1_000]}, PERIODIC,
-        {"clock": 999}, {"clock": 1}, {"event": [1, 9_000]}, PERIODIC, {"clock": 1_000},
-    ]  # fmt: skip
+        {"add": 0},
+        {"add": 1},
+        {"event": [0, 10_000]},
+        {"event": [1, 1_000]},
+        PERIODIC,
+        {"clock": 999},
+        {"clock": 1},
+        {"event": [1, 9_000]},
+        PERIODIC,
+        {"clock": 1_000},
+    ]
     assert outputs(steps, align=align) == [
-        {"watermark": 999}, {"paused": [0]}, {"watermark": 8_999}, {"paused": []},
-    ]  # fmt: skip
+        {"watermark": 999},
+        {"paused": [0]},
+        {"watermark": 8_999},
+        {"paused": []},
+    ]
 
 
 def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
@@ -172,9 +201,14 @@ def test_a_partition_that_is_removed_no_longer_holds_the_others() -> None:
 
 def test_topics_meet_in_a_valve_and_partitions_may_have_names() -> None:
     steps: Steps = [
-        {"add": "a/0"}, {"add": "b/0"}, {"event": ["a/0", 10]}, {"event": ["b/0", 20]}, PERIODIC,
-        {"event": ["a/0", 15]}, PERIODIC,
-    ]  # fmt: skip
+        {"add": "a/0"},
+        {"add": "b/0"},
+        {"event": ["a/0", 10]},
+        {"event": ["b/0", 20]},
+        PERIODIC,
+        {"event": ["a/0", 15]},
+        PERIODIC,
+    ]
     found = list(watermarks(spec({"topics": ["a", "b"]}), steps))
     assert found == [{"watermark": 9}, {"watermark": 14}]
 

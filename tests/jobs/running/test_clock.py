@@ -46,9 +46,15 @@ class Lived:
 
     def _row(self, watermarks: dict[str, Any]) -> EpochRow:
         return EpochRow(
-            epoch=0, uuid=uuid4().hex, generation=1, kind="data", committed_at=0, plan="",
-            offsets=self.offsets, watermarks=watermarks,
-        )  # fmt: skip
+            epoch=0,
+            uuid=uuid4().hex,
+            generation=1,
+            kind="data",
+            committed_at=0,
+            plan="",
+            offsets=self.offsets,
+            watermarks=watermarks,
+        )
 
     def epoch(self, *ranges: tuple[str, int, int]) -> dict[str, Any]:
         """An epoch of one record in each of these ranges, and what its row says of time."""

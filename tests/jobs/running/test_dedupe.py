@@ -104,9 +104,13 @@ class Deduping:
         self.broker, self.topic = broker, topic
         source = {"topic": topic, **spec.pop("source", {})}
         document = {
-            "source": source, "columns": COLUMNS, "query": QUERY, "primary_key": ["id"],
-            "dedupe": "pk", **spec,
-        }  # fmt: skip
+            "source": source,
+            "columns": COLUMNS,
+            "query": QUERY,
+            "primary_key": ["id"],
+            "dedupe": "pk",
+            **spec,
+        }
         self.job = EpochsByHand(spark, broker.address, home, spec_of(document))
 
     def epoch(self, records: Iterable[Record]) -> dict[str, Any]:

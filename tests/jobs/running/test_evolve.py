@@ -42,8 +42,11 @@ class Evolving(RunningJob):
         path.write_text(yaml.safe_dump(self.spec))
         done = subprocess.run(
             [*self.command("evolve", str(path), "--data", str(self.data)), *words],
-            cwd=CHECKOUT, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

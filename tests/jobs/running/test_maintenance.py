@@ -202,8 +202,10 @@ def test_the_merging_process_ends_with_its_parent(
     }
     parent = subprocess.Popen(
         [sys.executable, str(script), str(job.place.own_table), what],
-        env=environment, text=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     if what == "working":

@@ -19,8 +19,14 @@ ROWS: list[dict[str, Any]] = [
     {"partitions": "2", "class": "a", "last": "x", "None": "2", "lambda": "9", "now": "3"},
     {"partitions": "3", "class": "b", "last": None, "None": "5", "lambda": None, "now": "4"},
 ]
-TYPES = {"partitions": "BIGINT", "class": "STRING", "last": "STRING", "None": "INT",
-         "lambda": "INT", "now": "INT"}  # fmt: skip
+TYPES = {
+    "partitions": "BIGINT",
+    "class": "STRING",
+    "last": "STRING",
+    "None": "INT",
+    "lambda": "INT",
+    "now": "INT",
+}
 # A plain query goes in parcels, one with an expression in rows that Spark projects.
 QUERIES = {
     "plain": "`None`",
@@ -39,9 +45,13 @@ def test_a_job_with_such_names_is_right_in_table_mirror_audit_and_explain(
                COUNT(*) AS "None" FROM t GROUP BY class, last
     """
     spec: dict[str, Any] = {
-        "name": "odd", "source": {"topic": topic}, "columns": TYPES, "query": query,
-        "state": {"buckets": 2}, "mirror": "100ms",
-    }  # fmt: skip
+        "name": "odd",
+        "source": {"topic": topic},
+        "columns": TYPES,
+        "query": query,
+        "state": {"buckets": 2},
+        "mirror": "100ms",
+    }
     if dedupe:
         spec |= {"primary_key": ["partitions"], "dedupe": "pk"}
     job = RunningJob(spec, tmp_path, broker.address)

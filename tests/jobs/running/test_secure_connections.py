@@ -67,9 +67,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     data.mkdir()
     escaped = PLAIN_PASSWORD.replace("\\", "\\\\").replace('"', '\\"')  # for JAAS
     settings = SETTINGS.format(
-        host=HOST, port=port, secure=secure, controller=controller, keystore=keystore, user=USER,
+        host=HOST,
+        port=port,
+        secure=secure,
+        controller=controller,
+        keystore=keystore,
+        user=USER,
         password=escaped.replace("\\", "\\\\"),  # for the properties file
-    )  # fmt: skip
+    )
     (data / OWN_SETTINGS).write_text(settings)
     with Broker(data, port=port) as broker:
         add_scram_user(broker)
@@ -89,18 +94,50 @@ def certificates(folder: Path) -> tuple[Path, Path]:
         pytest.skip("SASL AND TLS ARE NOT TESTED: there is no openssl to make certificates with")
     subject = ["-subj", "/CN=retally tests", "-days", "2"]
     openssl(
-        folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key",
-        "-out", "ca.pem", *subject,
-    )  # fmt: skip
+        folder,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        *subject,
+    )
     openssl(
-        folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "broker.key",
-        "-out", "broker.csr", "-subj", f"/CN={HOST}",
-    )  # fmt: skip
+        folder,
+        "req",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "broker.key",
+        "-out",
+        "broker.csr",
+        "-subj",
+        f"/CN={HOST}",
+    )
     (folder / "names").write_text(f"subjectAltName=IP:{HOST}\n")
     openssl(
-        folder, "x509", "-req", "-in", "broker.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-        "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", "broker.pem",
-    )  # fmt: skip
+        folder,
+        "x509",
+        "-req",
+        "-in",
+        "broker.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+        "-out",
+        "broker.pem",
+    )
     keystore = folder / "keystore.pem"
     parts = [(folder / name).read_text() for name in ("broker.key", "broker.pem", "ca.pem")]
     keystore.write_text("".join(parts))

@@ -11,9 +11,15 @@ from schemas.table.epoch import EpochRow
 
 def row(**counters: Any) -> EpochRow:
     return EpochRow(
-        epoch=1, uuid="u", generation=1, kind="data", committed_at=5_000_000, plan="p", offsets={},
+        epoch=1,
+        uuid="u",
+        generation=1,
+        kind="data",
+        committed_at=5_000_000,
+        plan="p",
+        offsets={},
         counters=counters,
-    )  # fmt: skip
+    )
 
 
 def test_a_row_of_an_older_table_has_no_latency() -> None:

@@ -200,10 +200,22 @@ def _served_beyond_loopback(data: Path) -> Iterator[tuple[str, str]]:
     log = data.with_suffix(".log")
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data),
-             "--host", "0.0.0.0", "--port", "0"],
-            stdout=subprocess.PIPE, stderr=stderr, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "jobs.cli.main",
+                "serve",
+                "--data",
+                str(data),
+                "--host",
+                "0.0.0.0",
+                "--port",
+                "0",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()

@@ -55,9 +55,19 @@ def test_a_scale_ends_at_a_number_that_one_can_say(value: float, top: float) -> 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0031, "3 ms"), (3.21, "3.2 s"), (59.9, "1 min"), (61, "1 min"), (150, "2 min"),
-     (7_500, "2 h 5 min"), (7_200, "2 h"), (100_000, "1 d 3 h"), (None, "\u2013"), (0, "0 s")],
-)  # fmt: skip
+    [
+        (0.0031, "3 ms"),
+        (3.21, "3.2 s"),
+        (59.9, "1 min"),
+        (61, "1 min"),
+        (150, "2 min"),
+        (7_500, "2 h 5 min"),
+        (7_200, "2 h"),
+        (100_000, "1 d 3 h"),
+        (None, "\u2013"),
+        (0, "0 s"),
+    ],
+)
 def test_durations_have_two_units_at_most(seconds: float | None, text: str) -> None:
     assert format_duration(seconds) == text
 

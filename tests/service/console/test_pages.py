@@ -12,14 +12,24 @@ from tests.support.service.served import CHECKOUT, Served
 
 # Of a job `items`; each page that is added is added here.
 PAGES = [
-    "/", "/login", "/new", "/audit-log", "/jobs/items", "/jobs/items/spec",
+    "/",
+    "/login",
+    "/new",
+    "/audit-log",
+    "/jobs/items",
+    "/jobs/items/spec",
     "/jobs/items/results",
-    "/jobs/items/results?as_of=epoch:9&where=name%5E%3D%3C&order=-top", "/jobs/items/diff?from=0",
-    "/jobs/items/results/%3Cb%3E%26amp%3B", "/jobs/items/results/bolt?epoch=59",
-    "/jobs/items/changes?key=%3Cb%3E%26amp%3B", "/jobs/items/quarantine",
-    "/jobs/items/quarantine/60-t-0-600", "/jobs/items/audits", "/jobs/items/audits/audit-failed",
+    "/jobs/items/results?as_of=epoch:9&where=name%5E%3D%3C&order=-top",
+    "/jobs/items/diff?from=0",
+    "/jobs/items/results/%3Cb%3E%26amp%3B",
+    "/jobs/items/results/bolt?epoch=59",
+    "/jobs/items/changes?key=%3Cb%3E%26amp%3B",
+    "/jobs/items/quarantine",
+    "/jobs/items/quarantine/60-t-0-600",
+    "/jobs/items/audits",
+    "/jobs/items/audits/audit-failed",
     "/jobs/items/audits/audit-different",
-]  # fmt: skip
+]
 HOSTILE = "<b>&amp;"  # a group of the job
 
 

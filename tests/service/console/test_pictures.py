@@ -23,9 +23,15 @@ def row(partitions: dict[str, dict[str, Any]], combined: int | None, *holding: i
     }
     offsets = {"t": dict.fromkeys(partitions, 7)}
     return EpochRow(
-        epoch=1, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets=offsets,
+        epoch=1,
+        uuid="u",
+        generation=1,
+        kind="data",
+        committed_at=0,
+        plan="p",
+        offsets=offsets,
         watermarks=watermarks,
-    )  # fmt: skip
+    )
 
 
 def test_partitions_stand_between_the_hindmost_and_the_foremost() -> None:
@@ -67,9 +73,14 @@ def test_the_last_of_those_who_are_close_together_holds_nothing_back() -> None:
 
 def test_without_times_there_are_offsets_and_no_places() -> None:
     epoch = EpochRow(
-        epoch=0, uuid="u", generation=1, kind="start", committed_at=0, plan="p",
+        epoch=0,
+        uuid="u",
+        generation=1,
+        kind="start",
+        committed_at=0,
+        plan="p",
         offsets={"t": {"0": 3}},
-    )  # fmt: skip
+    )
     (only,) = draw_partitions(epoch, {}).partitions
     assert (only.watermark, only.next_offset, only.behind_ms) == (None, 3, None)
 
@@ -91,9 +102,18 @@ def test_the_dataflow_shows_the_sql_of_the_query() -> None:
     spec = load_spec(SPEC)
     drawn = draw_dataflow(spec, plan_of(spec), {"read": 1, "changelog_rows": 1_200})
     assert [node.title for node in drawn.nodes] == [
-        "Topic", "Watermark", "Mini-batch", "Shuffle", "Keep the last image of each row", "Compute",
-        "Shuffle", "Fold", "Compute", "Table", "Topic",
-    ]  # fmt: skip
+        "Topic",
+        "Watermark",
+        "Mini-batch",
+        "Shuffle",
+        "Keep the last image of each row",
+        "Compute",
+        "Shuffle",
+        "Fold",
+        "Compute",
+        "Table",
+        "Topic",
+    ]
     texts = [node.text for node in drawn.nodes]
     assert texts[0] == "shop.product, connection default, canal-json: name, cnt, id"
     assert texts[4] == "by id"

@@ -111,9 +111,17 @@ def test_the_quarantine_tells_what_was_refused_and_marks_what_was_sent_again(
     identity = f"{number}-t-0-{10 * number}"
     write_replay(
         shop[1].place.replayed,
-        Replay(id=identity, fixed=True, topic="t", partition=0, since=1, token="x", sent_at=1,
-               offset=77),
-    )  # fmt: skip
+        Replay(
+            id=identity,
+            fixed=True,
+            topic="t",
+            partition=0,
+            since=1,
+            token="x",
+            sent_at=1,
+            offset=77,
+        ),
+    )
     found = text(client, f"{JOB}/quarantine")
     assert found.index(f"message-{identity[:-1]}3") < found.index(f"message-{identity}")
     assert "resent, corrected" in found and "binary" in found and "no value" in found

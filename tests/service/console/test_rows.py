@@ -16,9 +16,15 @@ from service.console.rows import compare_rows, encode_key, format_ranges, label_
 from service.table.row_shape import RowShape
 
 COLUMNS = {
-    "s": STRING, "i": INT, "b": BIGINT, "f": DOUBLE, "d": decimal(30, 2), "o": BOOLEAN,
-    "at": timestamp(3), "day": DATE,
-}  # fmt: skip
+    "s": STRING,
+    "i": INT,
+    "b": BIGINT,
+    "f": DOUBLE,
+    "d": decimal(30, 2),
+    "o": BOOLEAN,
+    "at": timestamp(3),
+    "day": DATE,
+}
 
 
 def shape(*group: str) -> RowShape:
@@ -29,13 +35,29 @@ def shape(*group: str) -> RowShape:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("s", "bolt"), ("s", ""), ("s", None), ("s", "."), ("s", ".."), ("s", "{}"),
-        ("s", "a/b?#%"), ("s", "<b>&amp;"), ("s", "ü 中"), ("s", '"'), ("s", "null"),
-        ("i", -7), ("i", None),
-        ("b", 2**60), ("f", -0.5), ("f", math.inf), ("d", 123456789012345678901234567),
-        ("o", True), ("o", None), ("at", 1_767_344_414_380_000), ("day", 20_455),
+        ("s", "bolt"),
+        ("s", ""),
+        ("s", None),
+        ("s", "."),
+        ("s", ".."),
+        ("s", "{}"),
+        ("s", "a/b?#%"),
+        ("s", "<b>&amp;"),
+        ("s", "ü 中"),
+        ("s", '"'),
+        ("s", "null"),
+        ("i", -7),
+        ("i", None),
+        ("b", 2**60),
+        ("f", -0.5),
+        ("f", math.inf),
+        ("d", 123456789012345678901234567),
+        ("o", True),
+        ("o", None),
+        ("at", 1_767_344_414_380_000),
+        ("day", 20_455),
     ],
-)  # fmt: skip
+)
 def test_an_address_leads_back_to_its_group(column: str, value: Any) -> None:
     of = shape(column)
     part = encode_key(of.key((value,)))
@@ -68,8 +90,11 @@ def test_directions_of_numbers_are_exact() -> None:
     before = {"s": "x", "d": "9.00", "b": str(2**60 + 1), "i": 3, "t": "b"}
     after = {"s": "x", "d": "10.00", "b": str(2**60), "i": None, "t": "a"}
     assert [(each.column, each.direction) for each in compare_rows(of, before, after)] == [
-        ("d", "up"), ("b", "down"), ("i", "other"), ("t", "other"),
-    ]  # fmt: skip
+        ("d", "up"),
+        ("b", "down"),
+        ("i", "other"),
+        ("t", "other"),
+    ]
     assert compare_rows(of, None, after) == []
 
 

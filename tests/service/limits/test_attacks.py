@@ -209,7 +209,7 @@ def test_bombs_are_refused_before_they_are_unpacked(served: Served) -> None:
             b'{"a":' * 50_000,
             json.dumps({"query": "(" * 90_000}).encode(),
             billion_laughs(),
-        ):  # fmt: skip
+        ):
             for kind in ("application/json", "application/yaml", "text/plain"):
                 headers = {"Content-Type": kind}
                 if bomb[:2] == b"\x1f\x8b":
@@ -243,11 +243,15 @@ def test_crooked_names_lead_nowhere(served: Served) -> None:
     inside = {path for path in served.data.rglob("*") if "/service/" not in str(path)}
     for name in CROOKED:
         for method, path in (
-            ("GET", f"/v1/jobs/{name}"), ("PUT", f"/v1/jobs/{name}"),
-            ("GET", f"/v1/jobs/{name}/results"), ("DELETE", f"/v1/jobs/{name}"),
-            ("GET", f"/v1/jobs/{name}/log"), ("POST", f"/v1/jobs/{name}/start"),
-            ("GET", f"/assets/x/{name}"), ("GET", f"/{name}"),
-        ):  # fmt: skip
+            ("GET", f"/v1/jobs/{name}"),
+            ("PUT", f"/v1/jobs/{name}"),
+            ("GET", f"/v1/jobs/{name}/results"),
+            ("DELETE", f"/v1/jobs/{name}"),
+            ("GET", f"/v1/jobs/{name}/log"),
+            ("POST", f"/v1/jobs/{name}/start"),
+            ("GET", f"/assets/x/{name}"),
+            ("GET", f"/{name}"),
+        ):
             body = SPEC.encode() if method == "PUT" else b""
             output = port.exchange(
                 f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
@@ -288,10 +292,24 @@ def test_tokens_are_found_nowhere(data: Path) -> None:
     log = data / "stderr"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data), "--port", "0",
-             "--brokers", NO_BROKER, "--verbose"],
-            stdout=subprocess.PIPE, stderr=errors, text=True, cwd=CHECKOUT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "jobs.cli.main",
+                "serve",
+                "--data",
+                str(data),
+                "--port",
+                "0",
+                "--brokers",
+                NO_BROKER,
+                "--verbose",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=CHECKOUT,
+        )
     assert process.stdout is not None
     served = Served(data, process, process.stdout.readline().split()[1])
     output = []

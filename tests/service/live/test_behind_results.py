@@ -32,11 +32,27 @@ def watched(served: Served) -> WatchedTable:
         watched.write({n: tuple(chance.randint(-5, 5) for _ in range(3)) for n in names})
     watched.write({"g0": (4, 4, -1), "g1": (2,)})
     late = [
-        LateRow(topic="t", partition=0, offset=3, weight=1, time_ms=7, row='{"v": 9}', became=None,
-                whole=True),
-        LateRow(topic="t", partition=1, offset=4, weight=-1, time_ms=8, row="{}", became='{"v": 1}',
-                whole=True),
-    ]  # fmt: skip
+        LateRow(
+            topic="t",
+            partition=0,
+            offset=3,
+            weight=1,
+            time_ms=7,
+            row='{"v": 9}',
+            became=None,
+            whole=True,
+        ),
+        LateRow(
+            topic="t",
+            partition=1,
+            offset=4,
+            weight=-1,
+            time_ms=8,
+            row="{}",
+            became='{"v": 1}',
+            whole=True,
+        ),
+    ]
     place, table = watched.table.place.table, watched.table
     rows = table.layout.late_table(watched.newest, 900, late, [("g0",), ("g1",)])
     name = file_name(LATE, watched.newest, uuid4().hex, "w")

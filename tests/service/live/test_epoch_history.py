@@ -12,9 +12,15 @@ BEGAN = 1_767_225_600_000
 
 def row(epoch: int, at_ms: int, **counters: float) -> EpochRow:
     return EpochRow(
-        epoch=epoch, uuid="u", generation=1, kind="data", committed_at=at_ms * 1_000,
-        plan="p", offsets={}, counters=counters,
-    )  # fmt: skip
+        epoch=epoch,
+        uuid="u",
+        generation=1,
+        kind="data",
+        committed_at=at_ms * 1_000,
+        plan="p",
+        offsets={},
+        counters=counters,
+    )
 
 
 def test_epochs_of_ten_seconds_are_one_slot() -> None:

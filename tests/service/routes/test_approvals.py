@@ -41,8 +41,10 @@ def test_a_changed_query_waits_and_begins_anew_once_it_is_approved(served: Serve
 
         pending = client.put("items", changed, replace=True)
         assert (pending.actual, pending.desired, pending.revision) == (
-            "AWAITING_APPROVAL", "STOPPED", 1,
-        )  # fmt: skip
+            "AWAITING_APPROVAL",
+            "STOPPED",
+            1,
+        )
         assert pending.pending is not None and pending.pending["query"] == OTHER
         assert pending.spec is not None and pending.spec["query"] == old["query"]
         with pytest.raises(Refused) as waiting:
@@ -145,8 +147,11 @@ def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Serv
         assert done.arguments["state"] == "keep"
         job = client.job("items")
         assert (job.actual, job.desired, job.revision, job.pending) == (
-            "STOPPED", "STOPPED", 2, None,
-        )  # fmt: skip
+            "STOPPED",
+            "STOPPED",
+            2,
+            None,
+        )
         assert job.spec is not None and job.spec["retention"] == "1d"
         row = eventually(lambda: client.job("items").epoch == 2 and client.result("items", "a"))
         assert row.row == {"name": "a", "top": 5, "low": 1}
@@ -207,8 +212,9 @@ def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
     try:
         done = client.ended(client.operation(job.operation.id))
         assert (done.state, done.result) == (
-            "DONE", {"job": "items", "epoch": 2, "changelog_rows": 2},
-        )  # fmt: skip
+            "DONE",
+            {"job": "items", "epoch": 2, "changelog_rows": 2},
+        )
         assert eventually(lambda: client.result("items", "a").row.get("low") == 1)
         assert client.job("items").desired == "RUNNING"
         assert eventually(job.holder)

@@ -98,8 +98,12 @@ def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
     snapshot = epochs(client.changes("items", snapshot=True), 1)
     assert sorted(map(str, snapshot[:-1])) == ["('+I', 'a')", "('+I', '{b')", "('+I', None)"]
     assert epochs(client.changes("items", 0, key="a"), 2) == [
-        ("+I", "a"), 1, ("-U", "a"), ("+U", "a"), 2,
-    ]  # fmt: skip
+        ("+I", "a"),
+        1,
+        ("-U", "a"),
+        ("+U", "a"),
+        2,
+    ]
     with pytest.raises(Refused) as early:
         next(client.changes("items", 99))
     assert early.value.code == "epoch-unknown"
@@ -110,8 +114,9 @@ def test_savepoints_and_clones(client: Client) -> None:
     assert [each.name for each in client.savepoints("items")] == ["kept"]
     done = client.ended(client.clone("items", "twin", "kept"))
     assert (done.state, done.result) == (
-        "DONE", {"job": "twin", "of": "items", "cloned": 2, "epoch": 1, "groups": 3},
-    )  # fmt: skip
+        "DONE",
+        {"job": "twin", "of": "items", "cloned": 2, "epoch": 1, "groups": 3},
+    )
     assert client.until("twin", "STOPPED").spec is not None
     client.delete("twin", drop_data=True)
     assert list(client.quarantine("items")) == []
@@ -155,9 +160,12 @@ def test_a_wrong_address_and_a_token(data: Path) -> None:
 
 
 def test_the_command_shows_and_steers_jobs(
-    served: Served, watched: WatchedTable, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    served: Served,
+    watched: WatchedTable,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC)
     there = ["--service", served.address]

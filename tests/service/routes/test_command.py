@@ -44,7 +44,10 @@ def test_without_a_service_it_says_what_to_do(capsys: pytest.CaptureFixture[str]
 def test_a_shell_is_told_all_commands(shell: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "jobs.cli.main", "completion", shell],
-        cwd=CHECKOUT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "quarantine" in done.stdout
     assert "--until-caught-up" in done.stdout

@@ -56,15 +56,38 @@ def test_no_request_makes_the_service_fail_or_break_its_word(
     configuration.write_text(CONFIGURATION)
     done = subprocess.run(
         [
-            sys.executable, "-m", "schemathesis.cli", "--config-file", str(configuration), "run",
-            f"{guarded.address}/openapi.json", "--header", f"Authorization: Bearer {guarded.token}",
-            "--header", "Accept: application/json", "--checks", "all", "--exclude-checks", LEFT_OUT,
-            "--max-examples", EXAMPLES, "--request-timeout", "20", "--no-color",
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "--config-file",
+            str(configuration),
+            "run",
+            f"{guarded.address}/openapi.json",
+            "--header",
+            f"Authorization: Bearer {guarded.token}",
+            "--header",
+            "Accept: application/json",
+            "--checks",
+            "all",
+            "--exclude-checks",
+            LEFT_OUT,
+            "--max-examples",
+            EXAMPLES,
+            "--request-timeout",
+            "20",
+            "--no-color",
             *SEED,
         ],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, [
-            os.environ.get("PYTHONPATH")])])},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        },
+    )
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     assert guarded.process.poll() is None

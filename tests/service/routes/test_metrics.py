@@ -88,9 +88,15 @@ def test_parts_of_the_table_are_told_with_rows_and_bytes(watched: WatchedTable) 
 def test_what_the_topic_lacks_is_counted_in_epochs() -> None:
     def unpublished(epoch: int, **counters: int) -> int | None:
         row = EpochRow(
-            epoch=epoch, uuid="", generation=0, kind="data", committed_at=0, plan="", offsets={},
+            epoch=epoch,
+            uuid="",
+            generation=0,
+            kind="data",
+            committed_at=0,
+            plan="",
+            offsets={},
             counters=counters,
-        )  # fmt: skip
+        )
         return metrics._count_unpublished(row)
 
     assert unpublished(7, published=6) == 0

@@ -58,8 +58,9 @@ def test_an_evolved_table_is_followed_under_its_new_query(served: Served) -> Non
             asking.join()
         assert [event.kind for event in output] == ["columns", *["change"] * 4, "progress"]
         assert output[0].data == {
-            "epoch": 3, "columns": {"name": "STRING", "top": "INT", "low": "INT"},
-        }  # fmt: skip
+            "epoch": 3,
+            "columns": {"name": "STRING", "top": "INT", "low": "INT"},
+        }
         rows = [(event.data["op"], event.data["row"]) for event in output[1:5]]
         assert rows[:2] == [
             ("-U", {"name": "a", "top": 5, "low": None}),
@@ -73,8 +74,9 @@ def test_an_evolved_table_is_followed_under_its_new_query(served: Served) -> Non
         job = client.get(JOB).json()
         assert (job["spec"]["query"], job["revision"], job["table"]) == (LOWEST, 2, None)
         assert client.get(f"{JOB}/results/b").json() == {
-            "epoch": 3, "row": {"name": "b", "top": 9, "low": 2},
-        }  # fmt: skip
+            "epoch": 3,
+            "row": {"name": "b", "top": 9, "low": 2},
+        }
         # What was before has the columns of now: a new one was NULL then.
         then = client.get(f"{JOB}/results/b", params={"as_of": "epoch:1"})
         assert then.json() == {"epoch": 1, "row": {"name": "b", "top": 2, "low": None}}

@@ -23,20 +23,29 @@ def report(verdict: str, *differing: str, **further: Any) -> dict[str, Any]:
         for name in differing
     ]
     return {
-        "job": JOB, "epoch": 41, "verdict": verdict, "groups": 13, "not_compared": 0,
-        "differing": len(differing), "differences": differences, "odd": {},
-        "offsets": {"t": {"0": [0, 410], "1": [0, 287]}}, **further,
-    }  # fmt: skip
+        "job": JOB,
+        "epoch": 41,
+        "verdict": verdict,
+        "groups": 13,
+        "not_compared": 0,
+        "differing": len(differing),
+        "differences": differences,
+        "odd": {},
+        "offsets": {"t": {"0": [0, 410], "1": [0, 287]}},
+        **further,
+    }
 
 
 ENDED: dict[str, tuple[str, dict[str, Any] | None, str | None]] = {
     "equal": ("DONE", report("equal"), None),
     "different": ("DONE", report("different", "bolt", HOSTILE, "gone"), None),
     "undecided": (
-        "DONE", report("undecided", "nut", odd={"dropped_retractions": 2}, not_compared=1), None,
+        "DONE",
+        report("undecided", "nut", odd={"dropped_retractions": 2}, not_compared=1),
+        None,
     ),
     "failed": ("FAILED", None, f"topic {HOSTILE} has lost records since the job began"),
-}  # fmt: skip
+}
 
 
 def ask_for_audits(data: Path) -> None:
@@ -47,10 +56,17 @@ def ask_for_audits(data: Path) -> None:
     for at, (name, (state, result, reason)) in enumerate(ENDED.items()):
         register.add_operation(
             OperationRecord(
-                id=f"audit-{name}", job=JOB, kind="audit", state=state, arguments="{}",
-                created_at=1_767_225_600_000 + at, began_at=1_767_225_601_000,
-                ended_at=1_767_225_602_000, asked_by=HOSTILE, reason=reason,
+                id=f"audit-{name}",
+                job=JOB,
+                kind="audit",
+                state=state,
+                arguments="{}",
+                created_at=1_767_225_600_000 + at,
+                began_at=1_767_225_601_000,
+                ended_at=1_767_225_602_000,
+                asked_by=HOSTILE,
+                reason=reason,
                 result=None if result is None else json.dumps(result),
             )
-        )  # fmt: skip
+        )
     register.close()

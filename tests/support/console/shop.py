@@ -61,33 +61,44 @@ class Shop(WrittenTable):
         rows = sum(len(values) for values in self.history[-1].values())
         self.table.commit_epoch(
             EpochRow(
-                epoch=number, uuid=uuid4().hex, generation=1, kind=kind,
-                committed_at=int(at * 1e6), plan=self.plan.fingerprint,
+                epoch=number,
+                uuid=uuid4().hex,
+                generation=1,
+                kind=kind,
+                committed_at=int(at * 1e6),
+                plan=self.plan.fingerprint,
                 offsets={TOPIC: {"0": 10 * number, "1": 7 * number}},
                 watermarks=self._time(int(at * 1_000)) if number else {},
                 counters={
-                    "read": 17, "rows": rows, "changelog_rows": changelog_rows,
-                    "groups": len(self.history[-1]), "compute_seconds": 0.2 + number % 5 / 20,
-                    "decode_seconds": 0.06 + number % 3 / 50, "fold_seconds": 0.05,
+                    "read": 17,
+                    "rows": rows,
+                    "changelog_rows": changelog_rows,
+                    "groups": len(self.history[-1]),
+                    "compute_seconds": 0.2 + number % 5 / 20,
+                    "decode_seconds": 0.06 + number % 3 / 50,
+                    "fold_seconds": 0.05,
                     "phases_ms": {"plan": 30.0, "tasks": 150.0, "judge": 5.0, "commit": 25.0},
-                    "event_lag_ms": 400 + 30 * (number % 7), "quarantined": int(number % 9 == 4),
+                    "event_lag_ms": 400 + 30 * (number % 7),
+                    "quarantined": int(number % 9 == 4),
                     **counters,
                 },
             ),
             files,
-        )  # fmt: skip
+        )
 
     def _time(self, now: int) -> dict[str, Any]:
         """Return the time of two partitions: an active one and an idle one."""
         going = {"watermark": now - 5_000, "heard_ms": 200}
         idle = {"watermark": now - 60_000, "heard_ms": 55_000, "idle": True}
         return {
-            "now": now, "combined": now - 5_000, "status": "active",
+            "now": now,
+            "combined": now - 5_000,
+            "status": "active",
             "topics": {TOPIC: {"partitions": {"0": going, "1": idle}}},
             "event_time_max": {f"{TOPIC}/0": now - 4_000},
             "held_by": [f"{TOPIC} partition 0, silent for 0.2 s, idle in 29 s"],
             "holding": [{"topic": TOPIC, "partition": 0}],
-        }  # fmt: skip
+        }
 
 
 def put(served: Served, table: Shop) -> None:
@@ -109,11 +120,15 @@ def failed(data: Path, name: str, **fields: object) -> None:
     register = Register(data / "service" / "register.sqlite")
     register.add_job(
         JobRecord(
-            name=name, revision=1, spec=msgspec.json.encode(spec.document()).decode(),
-            desired=Desired.RUNNING, actual=Actual.FAILED, since=now_ms(),
+            name=name,
+            revision=1,
+            spec=msgspec.json.encode(spec.document()).decode(),
+            desired=Desired.RUNNING,
+            actual=Actual.FAILED,
+            since=now_ms(),
             **fields,  # type: ignore[arg-type]
         )
-    )  # fmt: skip
+    )
     register.close()
 
 

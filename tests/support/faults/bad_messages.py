@@ -40,25 +40,77 @@ NOT_A_MESSAGE = [
     b'{"data": +1}', b'{"data": .5}', b'{"data": 1.}', b'{"data": 0x1}', b'{"data": Infinity}',
 ]  # fmt: skip
 TYPES: list[Any] = [
-    "UPSERT", "insert", "", " INSERT", "INSERT ", "INS", 7, None, {}, [], True, "TRUNCATE",
-]  # fmt: skip
+    "UPSERT",
+    "insert",
+    "",
+    " INSERT",
+    "INSERT ",
+    "INS",
+    7,
+    None,
+    {},
+    [],
+    True,
+    "TRUNCATE",
+]
 NOT_ROWS: list[Any] = [None, 7, "rows", True, {}, {"0": {}}]
 NOT_A_ROW: list[Any] = [None, 7, "row", True, [], [{}]]
 NOT_OLD: list[Any] = [None, [], 7, "old", {}, [7], ["old"], [[]], [None]]
 VALUES: dict[str, list[Any]] = {
-    "id": ["one", "", "1.5", "9223372036854775808", "-9223372036854775809", "1" * 1_000, {}, [],
-           "0x10", "NaN", "1 x", "--1"],
+    "id": [
+        "one",
+        "",
+        "1.5",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "1" * 1_000,
+        {},
+        [],
+        "0x10",
+        "NaN",
+        "1 x",
+        "--1",
+    ],
     "small": ["128", "-129", "x", {}, [], "1.25"],
-    "cnt": ["three", "2147483648", "-2147483649", "3.9", "9" * 300, {}, [], "1,000", "Infinity",
-            "0b1", "1_0x", "+-1"],
+    "cnt": [
+        "three",
+        "2147483648",
+        "-2147483649",
+        "3.9",
+        "9" * 300,
+        {},
+        [],
+        "1,000",
+        "Infinity",
+        "0b1",
+        "1_0x",
+        "+-1",
+    ],
     "price": ["123456789.00", "abc", "1e400", {}, [], "NaN", "1.2.3", "$5", "9" * 500, "-"],
     "weight": ["abc", {}, [], "1.2.3", "0x1p3z", "--1", "1e", "one"],
     "ok": [{}, []],
-    "day": ["2026-02-30", "2026-13-01", "yesterday", {}, [], "2026-00-01", "2026/01/01",
-            "31.12.2026", "x" * 200],
-    "at": ["2026-02-30 00:00:00", "2026-01-01 25:00:00", "now", {}, [], "2026-01-01 00:61:00",
-           "noon", "2026-13-01 00:00:00"],
-}  # fmt: skip
+    "day": [
+        "2026-02-30",
+        "2026-13-01",
+        "yesterday",
+        {},
+        [],
+        "2026-00-01",
+        "2026/01/01",
+        "31.12.2026",
+        "x" * 200,
+    ],
+    "at": [
+        "2026-02-30 00:00:00",
+        "2026-01-01 25:00:00",
+        "now",
+        {},
+        [],
+        "2026-01-01 00:61:00",
+        "noon",
+        "2026-13-01 00:00:00",
+    ],
+}
 
 
 def kinds() -> Iterator[tuple[str, Kind]]:
@@ -132,14 +184,27 @@ def good_message(number: int, rows: int = 2) -> bytes:
     """Return an INSERT of some rows; their values depend on the number only."""
     data = [
         {
-            "id": str(number * 10 + place), "name": f"group {number % 17}", "small": "7",
-            "cnt": str(number % 1_000), "price": f"{number % 100}.25", "weight": "1.5", "ok": "1",
-            "day": "2026-01-02", "at": "2026-01-02 03:04:05.678",
+            "id": str(number * 10 + place),
+            "name": f"group {number % 17}",
+            "small": "7",
+            "cnt": str(number % 1_000),
+            "price": f"{number % 100}.25",
+            "weight": "1.5",
+            "ok": "1",
+            "day": "2026-01-02",
+            "at": "2026-01-02 03:04:05.678",
         }
         for place in range(rows)
-    ]  # fmt: skip
+    ]
     message = {
-        "data": data, "database": "shop", "es": 1_700_000_000_000 + number, "isDdl": False,
-        "old": None, "pkNames": ["id"], "table": "items", "ts": 1, "type": "INSERT",
-    }  # fmt: skip
+        "data": data,
+        "database": "shop",
+        "es": 1_700_000_000_000 + number,
+        "isDdl": False,
+        "old": None,
+        "pkNames": ["id"],
+        "table": "items",
+        "ts": 1,
+        "type": "INSERT",
+    }
     return json.dumps(message).encode()

@@ -92,8 +92,10 @@ class FailingDisk:
         _mounted("losetup", "--find", str(image))
         found = subprocess.run(
             ["losetup", "--noheadings", "--output", "NAME", "--associated", str(image)],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         self._device = found.stdout.strip()
         self._mount()
 
@@ -138,9 +140,18 @@ def refusing(
         pytest.skip("NOT TRIED: there is no strace")
     only = [] if file is None else ["--trace-path", str(file)]
     return [
-        strace, "--follow-forks", "--seccomp-bpf", "--quiet=all", "--output", str(trace), *only,
-        "--trace", calls, "--inject", f"{calls}:error={error}:when={since}+",
-    ]  # fmt: skip
+        strace,
+        "--follow-forks",
+        "--seccomp-bpf",
+        "--quiet=all",
+        "--output",
+        str(trace),
+        *only,
+        "--trace",
+        calls,
+        "--inject",
+        f"{calls}:error={error}:when={since}+",
+    ]
 
 
 def refused(trace: Path) -> int:

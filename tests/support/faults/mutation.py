@@ -30,13 +30,26 @@ def copy_of_the_checkout(into: Path) -> Path:
 def passes(checkout: Path, tests: Sequence[str]) -> bool:
     """Return whether these tests pass there; raise if pytest itself failed."""
     command = [
-        sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", NEEDED,
+        sys.executable,
+        "-B",
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        NEEDED,
         *(f"tests/{name}" for name in tests),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(
-        command, cwd=checkout, capture_output=True, text=True, timeout=SECONDS_MAX,
+        command,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
         env={"PATH": "/usr/bin:/bin", "HOME": str(checkout), "PYTHONPATH": str(checkout)},
-    )  # fmt: skip
+    )
     if done.returncode not in (0, 1, 2):
         raise AssertionError(f"pytest itself failed: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
     return done.returncode == 0

@@ -33,9 +33,12 @@ DRIVER, WORKER, PUBLISHER, JVM = (
 )
 BROKER = "broker"
 NAMES = {
-    DRIVER: "the driver", WORKER: "a worker", PUBLISHER: "the publisher", JVM: "the JVM",
+    DRIVER: "the driver",
+    WORKER: "a worker",
+    PUBLISHER: "the publisher",
+    JVM: "the JVM",
     BROKER: "the broker",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

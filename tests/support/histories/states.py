@@ -247,8 +247,10 @@ def require_ranks(
     before = 0
     for at, (value, times) in enumerate(wanted):
         behind = wanted[min(at + 1, len(wanted) - 1)][0]
-        for rank_of, next_one in ((before + 1, value if times > 1 else behind),
-                                  (before + times, behind)):  # fmt: skip
+        for rank_of, next_one in (
+            (before + 1, value if times > 1 else behind),
+            (before + times, behind),
+        ):
             pair = found.at(rank_of, count, distinct=distinct)
             assert list(map(sql_rank, pair)) == [sql_rank(value), sql_rank(next_one)]
         before += times

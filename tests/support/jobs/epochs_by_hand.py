@@ -93,11 +93,17 @@ class EpochsByHand:
         newest = table.newest()
         assert newest is not None
         self.pipeline = Pipeline(
-            self.spec, self.plan, table, newest,
-            spark=self.spark, connection={"bootstrap.servers": self.brokers},
-            cache=self.cache, cores=2, on_commit=lambda _row, _files: None,
+            self.spec,
+            self.plan,
+            table,
+            newest,
+            spark=self.spark,
+            connection={"bootstrap.servers": self.brokers},
+            cache=self.cache,
+            cores=2,
+            on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest),
-        )  # fmt: skip
+        )
         return self.pipeline
 
     def _create(self) -> None:

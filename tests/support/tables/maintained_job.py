@@ -63,12 +63,17 @@ class MaintainedJob:
         newest = table.newest()
         assert newest is not None
         self.pipeline = Pipeline(
-            self.spec, self.made.plan, table, newest,
-            spark=cast(SparkSession, None), connection={},  # no epoch here has data
-            cache=hot_state_of(self.place, table.handle), cores=1,
+            self.spec,
+            self.made.plan,
+            table,
+            newest,
+            spark=cast(SparkSession, None),
+            connection={},  # no epoch here has data
+            cache=hot_state_of(self.place, table.handle),
+            cores=1,
             on_commit=lambda row, files: None,
             clock=JobClock(self.spec, {}, newest, read_log_ends=dict),
-        )  # fmt: skip
+        )
         self.maintenance = Maintenance(self.pipeline, self.place.home)
 
     def epochs(self, count: int, **fields: Any) -> None:

@@ -122,12 +122,17 @@ class WrittenTable:
         number = len(self.history) - 1
         self.table.commit_epoch(
             EpochRow(
-                epoch=number, uuid=uuid4().hex, generation=1, kind=kind, committed_at=number,
-                plan=self.plan.fingerprint, offsets={self.topic: {"0": 10 * number}},
+                epoch=number,
+                uuid=uuid4().hex,
+                generation=1,
+                kind=kind,
+                committed_at=number,
+                plan=self.plan.fingerprint,
+                offsets={self.topic: {"0": 10 * number}},
                 counters={"changelog_rows": changelog_rows, **counters},
             ),
             files,
-        )  # fmt: skip
+        )
 
 
 def result(values: tuple[int, ...]) -> Row:
