@@ -12,45 +12,35 @@ even if another key is invalid, and the user sees every problem at once.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import (
-    Discriminator,
     Field,
-    Tag,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from schemas import limits
 from schemas.spec.source import Source
 from schemas.spec.values import (
-    KEYS_TAG,
-    WORD_TAG,
     ColumnName,
     ColumnType,
     ConnectionName,
     Count,
     Duration,
     DurationOrZero,
-    IdleAfter,
     JobName,
     MisplacedError,
     Section,
     SinkTopic,
     Sql,
-    text_like,
-    word_or_keys,
 )
+from schemas.spec.watermark import Watermark
 from schemas.table.changelog import SinkFormat, progress_topic
-from schemas.types.sql_types import Kind, SqlType
+from schemas.types.sql_types import SqlType
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
-
-# Types of a column that has the time of a row: an instant, or epoch milliseconds.
-TIME_COLUMN_KINDS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
 
 
 class MiniBatch(Section):
@@ -88,146 +78,6 @@ class MiniBatch(Section):
         if max_rows < size:
             raise ValueError(f"must be at least size, which is {size}")
         return max_rows
-
-
-class RowTime(Section):
-    """The time that each row has: a column, or an SQL expression over the row's columns."""
-
-    column: ColumnName | None = None
-    expression: Sql | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if (self.column is None) == (self.expression is None):
-            raise ValueError(
-                "is required to have either column or expression; write it like "
-                "{column: updated_at}"
-            )
-        return self
-
-
-class Mark(Section):
-    """Which rows are marks of a punctuated watermark, and the time that a mark carries."""
-
-    when: Sql
-    time: Sql
-
-
-class GeneratorClass(Section):
-    """A generator class of the operator, who must have allowed it."""
-
-    path: Annotated[
-        str,
-        text_like(
-            "a class",
-            r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
-            "write it like package.module:ClassName",
-        ),
-    ] = Field(alias="class", max_length=limits.PATTERN_CHARACTERS_MAX)
-
-
-class Alignment(Section):
-    group: ConnectionName
-    max_drift_ms: Duration = Field(alias="max_drift")
-    every_ms: Duration = Field(default=1_000, alias="every")
-
-
-Time = Annotated[
-    Annotated[Literal["es", "ts", "kafka", "ingestion"], Tag(WORD_TAG)]
-    | Annotated[RowTime, Tag(KEYS_TAG)],
-    Discriminator(word_or_keys),
-]
-Marker = Annotated[
-    Annotated[Sql, Tag(WORD_TAG)] | Annotated[Mark, Tag(KEYS_TAG)], Discriminator(word_or_keys)
-]
-Generator = Annotated[
-    Annotated[Literal["bounded", "monotonous", "punctuated", "lag", "automatic"], Tag(WORD_TAG)]
-    | Annotated[GeneratorClass, Tag(KEYS_TAG)],
-    Discriminator(word_or_keys),
-]
-
-
-class Watermark(Section):
-    """Where the time of a row comes from, and how the watermark follows it.
-
-    `automatic` follows the clock that stamps the rows; it is the default for ingestion time."""
-
-    time: Time = "es"
-    generator: Generator = Field(default=None, validate_default=True)
-    delay_ms: DurationOrZero = Field(default=0, alias="delay")
-    marker: Marker | None = Field(default=None, validate_default=True)
-    exact: bool = False
-    within_epoch: bool = False  # judge each row by the rows before it, not by the epochs before
-    idle_after_ms: IdleAfter | None = Field(default=None, alias="idle_after")
-    align: Alignment | None = None
-    emit_every_ms: Duration = Field(default=200, alias="emit_every")
-    future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
-
-    def with_idle_default(self, idle_after_ms: int | None) -> Watermark:
-        """Return this section with the operator's `idle_after`, unless it has its own."""
-        if self.idle_after_ms is not None or idle_after_ms is None:
-            return self
-        return self.model_copy(update={"idle_after_ms": idle_after_ms})
-
-    @field_validator("generator", mode="before")
-    @classmethod
-    def _generator_of_time(cls, generator: object, info: ValidationInfo) -> object:
-        ingestion = info.data.get("time") == "ingestion"
-        if generator is None:
-            return "automatic" if ingestion else "bounded"
-        if generator == "automatic" and not ingestion and "time" in info.data:
-            raise ValueError("automatic needs time: ingestion; use bounded, or that time")
-        return generator
-
-    @field_validator("delay_ms")
-    @classmethod
-    def _delay_of_generator(cls, delay: int, info: ValidationInfo) -> int:
-        generator = info.data.get("generator")
-        if delay and generator in ("monotonous", "automatic"):
-            raise ValueError(
-                f"has no effect with generator: {generator}; remove it, or use generator: bounded"
-            )
-        return delay
-
-    @field_validator("marker")
-    @classmethod
-    def _marker_of_punctuated(cls, marker: Any, info: ValidationInfo) -> Any:
-        if "generator" not in info.data:
-            return marker
-        generator = info.data["generator"]
-        punctuated = generator == "punctuated"
-        if punctuated and marker is None:
-            raise ValueError(
-                "is required by generator: punctuated; write a predicate, as in kind = 'end'"
-            )
-        if marker is not None and not punctuated and not isinstance(generator, GeneratorClass):
-            raise ValueError(
-                "needs generator: punctuated, or a class; remove it, or use that generator"
-            )
-        return marker
-
-    @field_validator("exact")
-    @classmethod
-    def _exact_of_bounded(cls, exact: bool, info: ValidationInfo) -> bool:
-        if exact and info.data.get("generator", "bounded") != "bounded":
-            raise ValueError("needs generator: bounded; remove it, or use that generator")
-        return exact
-
-    @field_validator("within_epoch")
-    @classmethod
-    def _within_epoch_of_rows(cls, within_epoch: bool, info: ValidationInfo) -> bool:
-        generator = info.data.get("generator")
-        if within_epoch and generator in ("lag", "automatic"):
-            raise ValueError(
-                f"has no effect with generator: {generator}, which follows the clock; remove it"
-            )
-        return within_epoch
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the generator must see the rows of a partition one by one, in their order."""
-        by_class = isinstance(self.generator, GeneratorClass)
-        return by_class or self.marker is not None or self.within_epoch
 
 
 class State(Section):
@@ -346,17 +196,8 @@ class JobSpec(Section):
     @classmethod
     def _declared_time_column(cls, watermark: Watermark, info: ValidationInfo) -> Watermark:
         columns = info.data.get("columns")
-        if columns is None or isinstance(watermark.time, str) or watermark.time.column is None:
-            return watermark
-        name = watermark.time.column
-        if name not in columns:
-            known = ", ".join(list(columns)[:10])
-            raise MisplacedError(f"{name!r} is not one of columns ({known})", "time", "column")
-        if columns[name].kind not in TIME_COLUMN_KINDS:
-            kinds = ", ".join(TIME_COLUMN_KINDS)
-            raise MisplacedError(
-                f"{name!r} is {columns[name]}; use a column of one of {kinds}", "time", "column"
-            )
+        if columns is not None:
+            watermark.require_time_column(columns)
         return watermark
 
     @field_validator("sink")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jobs.core.formats.scanned import is_scannable
 from jobs.core.plan.tree import Column
-from schemas.spec.job import JobSpec, RowTime
+from schemas.spec.job import JobSpec
+from schemas.spec.watermark import RowTime
 
 
 def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:

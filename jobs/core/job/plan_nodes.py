@@ -23,7 +23,8 @@ from jobs.core.plan.tree import Plan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
 from jobs.core.sql.printer import aggregate_label, aggregate_sql, expression_sql
 from schemas.spec.duration import duration_text
-from schemas.spec.job import GeneratorClass, JobSpec, Mark, MiniBatch, Watermark
+from schemas.spec.job import JobSpec, MiniBatch
+from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 from schemas.table.changelog import progress_topic
 
 RETRACTING = "_RETRACT"  # how Flink marks an aggregate that retracts rows

@@ -28,7 +28,8 @@ from jobs.core.time.watermark_generators import Generator
 from jobs.core.values.change import Changes, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
-from schemas.spec.job import GeneratorClass, JobSpec, Mark, RowTime, Watermark
+from schemas.spec.job import JobSpec
+from schemas.spec.watermark import GeneratorClass, Mark, RowTime, Watermark
 
 Columns = tuple[Column, ...]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Row, Value
-from schemas.spec.job import Watermark
+from schemas.spec.watermark import Watermark
 from schemas.types.sql_types import Kind, SqlType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

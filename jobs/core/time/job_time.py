@@ -22,7 +22,7 @@ from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
 from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
-from schemas.spec.job import Watermark
+from schemas.spec.watermark import Watermark
 from schemas.table.epoch import TopicPartition
 
 

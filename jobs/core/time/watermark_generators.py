@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.spec.job import GeneratorClass, Mark, Watermark
+from schemas.spec.watermark import GeneratorClass, Mark, Watermark
 
 
 class Generator:

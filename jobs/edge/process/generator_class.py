@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from jobs.core.time.watermark_generators import CustomGenerator, Generator, make_generator
-from schemas.spec.job import GeneratorClass, Watermark
+from schemas.spec.watermark import GeneratorClass, Watermark
 
 ALLOWED = "RETALLY_GENERATORS"
 

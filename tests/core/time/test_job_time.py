@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.core.time.combine import Signal, Status
 from jobs.core.time.job_time import JobTime
-from schemas.spec.job import Watermark
+from schemas.spec.watermark import Watermark
 from tests.support.examples import examples
 
 ACTIVE, IDLE = Status.ACTIVE, Status.IDLE

@@ -16,7 +16,7 @@ from jobs.core.time.watermark_generators import (
     Punctuated,
     make_generator,
 )
-from schemas.spec.job import Watermark
+from schemas.spec.watermark import Watermark
 from tests.support.examples import examples
 
 # Flink's own tests of BoundedOutOfOrderness (delay 10) and of ascending timestamps (delay 0).

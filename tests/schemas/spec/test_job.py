@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
-from schemas.spec.job import GeneratorClass, JobSpec, RowTime
+from schemas.spec.job import JobSpec
 from schemas.spec.source import StartAt
+from schemas.spec.watermark import GeneratorClass, RowTime
 from schemas.types.sql_types import BIGINT, INT, STRING, decimal
 
 SMALLEST: dict[str, Any] = {
