@@ -39,6 +39,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.fence import WriterLock
+from jobs.edge.rows.columns import conform
 from jobs.edge.state.bucket_states import StateFiles, hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import (
@@ -367,17 +368,9 @@ class _Commit:
                 for group in range(rows.num_row_groups):
                     with naming(path):
                         piece = rows.read_row_group(group)
-                    writer.write(_conform(piece, new))
+                    writer.write(conform(piece, new))
             found[file] = writer.added
         return found
-
-
-def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _add_columns(reader: TableReader, layout: TableLayout) -> None:

@@ -40,7 +40,7 @@ from jobs.core.fold.state import Key
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Aggregate, Named, Plan
-from jobs.core.values.change import Changes, Row
+from jobs.core.values.change import Changes, RejectCode, Row
 from jobs.core.values.json_values import Json
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import find_topics
@@ -49,7 +49,6 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
-from jobs.edge.tasks.range_reading import FUTURE
 from jobs.table.epoch_rows import start_row
 from jobs.table.files import live_files
 from jobs.table.parts import QUARANTINE
@@ -62,6 +61,8 @@ from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decima
 MESSAGE, SIGN = "__message", "__sign"
 DIFFERENCES_SHOWN_MAX = 20
 EXTREMES = ("MAX", "MIN", "ANY_VALUE")
+# Refusals that reading the message again does not show; files of older versions have no code.
+_NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 _ODD = ("dropped_retractions", "unmatched_retractions")
 
 Verdict = Literal["equal", "different", "undecided"]
@@ -256,13 +257,22 @@ def _read_rows(
     for column in plan.image:
         schema = schema.add(column.name, spark_type(column.type))
     schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
-    left_out = frozenset(
-        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
-        for reject in reader.part(QUARANTINE)
-        if plan.primary_key or reject["reason"].startswith(FUTURE)
-    )
+    left_out = names_left_out(reader.part(QUARANTINE), plan)
     read = records.select("key", "value", "topic", "partition", "offset")
     return read.mapInArrow(_SignedRows(plan, MessageRules.of(spec), left_out), schema)
+
+
+def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:
+    """Return the names of the quarantined messages that an audit does not decode again.
+
+    The others must be refused again, for the same reason. With `dedupe: pk` all are left out,
+    because the images before a refused message count.
+    """
+    return frozenset(
+        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
+        for reject in rejects
+        if plan.primary_key or reject.get("quarantine_code") in _NOT_RECOMPUTED
+    )
 
 
 def _select_rows(rows: DataFrame, plan: Plan) -> DataFrame:

@@ -43,11 +43,20 @@ class Filtered(msgspec.Struct, frozen=True, gc=False):
     """A message of a database or table that the job does not read."""
 
 
+class RejectCode(StrEnum):
+    """Why a message was refused, for programs; the reason is for people."""
+
+    MESSAGE = "message"  # it is not a valid message of the source
+    EXPRESSION = "expression"  # an expression of the query fails on a row of it
+    FUTURE = "future"  # its time was beyond watermark.future_skew when it was read
+
+
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """An invalid message: the reason, and the path of the invalid field in it."""
+    """A refused message: the reason, and the path of the invalid field in it."""
 
     reason: str
     path: str = "$"
+    code: RejectCode = RejectCode.MESSAGE
 
 
 class ColumnGone(msgspec.Struct, frozen=True, gc=False):

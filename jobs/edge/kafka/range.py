@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from jobs.edge.kafka.ranges import OffsetRange
 from schemas.limits import (
@@ -101,6 +101,12 @@ def read_records(
                 )
     finally:
         consumer.unassign()
+
+
+def timestamp_ms(record: Message) -> int | None:
+    """Return Kafka's timestamp of a record in epoch milliseconds; None if it has none."""
+    kind, stamp = record.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
 def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from schemas.limits import RANGE_PIECE_RECORDS_MIN
-from schemas.table.epoch import Offsets
+from schemas.table.epoch import Offsets, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,6 +18,10 @@ class OffsetRange:
     partition: int
     start: int
     end: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} [{self.start}, {self.end})"

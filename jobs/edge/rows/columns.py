@@ -47,6 +47,17 @@ def to_arrow(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     return pa.array(values, target)
 
 
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of a schema; columns that it lacks are NULL."""
+    if table.schema.equals(schema):
+        return table
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
 def numbered(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return a number for each row, from 0 without gaps; equal rows get the same number."""
     numbers = np.zeros(rows, np.int64)

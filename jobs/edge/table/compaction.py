@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
+from jobs.edge.rows.columns import conform
 from jobs.edge.table.epoch_files import AddedFile, FileWriter, TableLayout, file_name, layout_of
 from jobs.table.files import LiveFile
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
@@ -325,7 +326,7 @@ class _Output:
 
     def add(self, rows: pa.Table) -> None:
         """Collect rows and write them in row groups of a good size."""
-        self._pending.append(rows)
+        self._pending.append(conform(rows, self.schema))
         count = sum(table.num_rows for table in self._pending)
         if (
             count >= ROW_GROUP_ROWS_MIN

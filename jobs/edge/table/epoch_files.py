@@ -8,7 +8,7 @@
     rows          bucket, epoch, image_<column>, tombstone: the last image of each row, with dedupe
     late          epoch, group columns, topic, partition, offset, late_weight, late_time_ms,
                   watermark_ms, late_row, late_became
-    quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes
+    quarantine    epoch, topic, partition, offset, time, reason, path, raw, raw_bytes, ..._code
     epochs        epoch, uuid, generation, kind, committed_at, plan, ... (see schemas.table.epoch)
 
 State rows are upserts: the row with the newest epoch of a key counts. A tombstone deletes the key;
@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from pathlib import Path
@@ -40,6 +40,7 @@ from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather_multisets
 from jobs.core.plan.tree import Plan
+from jobs.core.values.change import RejectCode
 from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
 from jobs.edge.rows.file_statistics import Extremes, find_extremes, format_statistics
 from jobs.edge.rows.image_rows import Images
@@ -89,7 +90,7 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A rejected message, as quarantine stores it."""
+    """A rejected message, as quarantine stores it: the part's columns after the epoch."""
 
     topic: str
     partition: int
@@ -99,6 +100,7 @@ class Reject:
     path: str
     raw: bytes | None
     raw_bytes: int
+    code: RejectCode = RejectCode.MESSAGE
 
 
 class TableLayout:
@@ -174,6 +176,7 @@ class TableLayout:
                 "path": pa.string(),
                 "raw": pa.binary(),
                 "raw_bytes": pa.int64(),
+                "quarantine_code": pa.string(),  # not in files of older versions
             },
             EPOCHS: {
                 "epoch": pa.int64(),
@@ -317,22 +320,14 @@ class TableLayout:
             )
             for row in late
         ]
-        fields = list(schema)[: len(schema) - len(self.group)]
-        columns = list(zip(*values, strict=True)) if values else [()] * len(fields)
-        arrays = [pa.array(list(c), f.type) for c, f in zip(columns, fields, strict=True)]
+        own = list(schema)[: len(schema) - len(self.group)]
         groups = _transpose(keys, [kind for _, kind in self.group])
-        return pa.table([*arrays, *groups], schema=schema)
+        return pa.table([*_by_column(values, own), *groups], schema=schema)
 
     def quarantine_table(self, epoch: int, rejects: Sequence[Reject]) -> pa.Table:
         schema = self.schema(QUARANTINE)
-        rows = [
-            (epoch, r.topic, r.partition, r.offset, r.time_us, r.reason, r.path, r.raw, r.raw_bytes)
-            for r in rejects
-        ]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-        return pa.table(
-            [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
-        )
+        rows = [(epoch, *astuple(reject)) for reject in rejects]
+        return pa.table(_by_column(rows, schema), schema=schema)
 
     def epochs_table(self, row: EpochRow) -> pa.Table:
         values = {
@@ -416,6 +411,12 @@ def _entry_values(argument: int, multisets: Sequence[tuple[int, Key, Counts]]) -
 def _transpose(rows: Sequence[tuple[Any, ...]], types: Sequence[SqlType]) -> list[pa.Array]:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [to_arrow(column, kind) for column, kind in zip(columns, types, strict=True)]
+
+
+def _by_column(rows: Sequence[tuple[Any, ...]], fields: Iterable[pa.Field]) -> list[pa.Array]:
+    types = [field.type for field in fields]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
 
 
 def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import Message
 
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
@@ -31,27 +31,34 @@ from jobs.core.plan.tree import Column, Plan
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
 from jobs.core.time.rows_in_order import PartitionStart
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row, Skipped
+from jobs.core.values.change import (
+    Changes,
+    ColumnGone,
+    Decoded,
+    Filtered,
+    RejectCode,
+    Rejected,
+    Row,
+    Skipped,
+)
+from jobs.edge.kafka.range import timestamp_ms
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.generator_class import make_in_task
 from jobs.edge.rows.columns import numbered
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, layout_of, write_file
-from jobs.table.parts import QUARANTINE
+from jobs.edge.table.epoch_files import AddedFile
+from jobs.edge.tasks.reject_writer import RejectWriter
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,
     EXACT_PIECES_MAX,
-    QUARANTINE_BYTES_MAX,
-    QUARANTINE_FILE_BYTES,
     REASON_CHARACTERS_MAX,
     SCAN_BYTES_MAX,
     SCAN_ODD_PART_MAX,
 )
 from schemas.table.object_path import TablePath
 
-FUTURE = "the row's time lies in the future"  # the start of this reason
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
 
@@ -152,8 +159,7 @@ class RangeReader:
     writer: str
     report: RangeReport = field(init=False)
     signed_rows: SignedRows = field(init=False)
-    rejects: list[Reject] = field(default_factory=list)
-    rejected_bytes: int = 0
+    rejects: RejectWriter = field(init=False)
     kept: list[tuple[Decoded, Message]] = field(default_factory=list)
     messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if judged in order
@@ -164,6 +170,7 @@ class RangeReader:
     def __post_init__(self) -> None:
         planned = self.range
         self.report = RangeReport(task=self.number, start=planned.start)
+        self.rejects = RejectWriter(self.task, self.writer)
         self.signed_rows = SignedRows(self.task.plan.image)
         if self.task.starts:
             self.in_order = _in_order(self.task, self.number)
@@ -178,7 +185,7 @@ class RangeReader:
         In the second run of an epoch only keep them: `finish` needs all rows of the range.
         """
         if self.report.topic is None and records:  # a partition's first record is its oldest
-            self.report.appended_ms = _stamp(None, records[0])
+            self.report.appended_ms = timestamp_ms(records[0])
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
         decoder = _decoder(self.task.rules, self.task.plan.columns, self.task.plan.image)
@@ -316,7 +323,7 @@ class RangeReader:
                     report.event_times_missing += 1
                 elif time > latest:
                     if time > horizon:
-                        self._reject(_reject_future(time), record)
+                        self.rejects.add(self.range.place, _reject_future(time), record)
                         continue
                     latest = time
                 if self.in_order is not None:
@@ -336,9 +343,12 @@ class RangeReader:
         """End the range: take the messages of a second run, and write the last rejects."""
         if self.kept:
             for place, reason in self._failing_messages().items():
-                self.kept[place] = Rejected(reason), self.kept[place][1]
+                why = Rejected(reason, code=RejectCode.EXPRESSION)
+                self.kept[place] = why, self.kept[place][1]
             self._take_each(self.kept)
-        self._write_rejects()
+        self.rejects.write()
+        self.report.quarantined, self.report.first_reject = self.rejects.count, self.rejects.first
+        self.report.quarantine = self.rejects.files
         self.report.rows = self.signed_rows.count
         if self.in_order is not None:
             self.report.generator = self.in_order.rows.generator.snapshot()
@@ -351,44 +361,13 @@ class RangeReader:
         elif isinstance(decoded, Filtered):
             report.filtered += 1
         elif isinstance(decoded, Rejected):
-            self._reject(decoded, record)
+            self.rejects.add(self.range.place, decoded, record)
         elif isinstance(decoded, ColumnGone):
             place = f"{report.topic}/{report.partition} offset {record.offset()}"
             report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({place})"
             report.skipped += 1
         else:
             raise TypeError(f"a decoder returned {decoded!r}, which is no Decoded")
-
-    def _reject(self, why: Rejected, record: Message) -> None:
-        report = self.report
-        report.quarantined += 1
-        reason = why.reason[:REASON_CHARACTERS_MAX]
-        offset, value, stamp = record.offset() or 0, record.value(), _stamp(None, record)
-        if report.first_reject is None:
-            report.first_reject = (
-                f"{report.topic}/{report.partition} offset {offset}: {reason} at {why.path}"
-            )
-        raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
-        size = 0 if value is None else len(value)
-        time_us = None if stamp is None else stamp * 1_000
-        place = self.range
-        self.rejects.append(
-            Reject(place.topic, place.partition, offset, time_us, reason, why.path, raw, size)
-        )
-        self.rejected_bytes += min(size, QUARANTINE_BYTES_MAX)
-        if self.rejected_bytes >= QUARANTINE_FILE_BYTES:
-            self._write_rejects()
-
-    def _write_rejects(self) -> None:
-        if not self.rejects:
-            return
-        task = self.task
-        writer = f"{self.writer}-{len(self.report.quarantine)}"
-        name = file_name(QUARANTINE, task.epoch, task.uuid, writer)
-        table = layout_of(task.plan).quarantine_table(task.epoch, self.rejects)
-        self.report.quarantine.append(write_file(task.root, name, table, durable=task.durable))
-        self.rejects = []
-        self.rejected_bytes = 0
 
     def _is_beyond_horizon(self, changes: Changes, record: Message) -> bool:
         """Return whether a message's time is beyond the horizon."""
@@ -437,7 +416,9 @@ def _time_of(
 ) -> TimeReader | Callable[[Changes, Message], int | None] | None:
     """Return the function that reads a message's time; None if messages have none."""
     times = rules.times
-    return _stamp if times.source == "kafka" else times.message_time(rules.row(used))
+    if times.source == "kafka":
+        return lambda _, record: timestamp_ms(record)
+    return times.message_time(rules.row(used))
 
 
 def _in_order(task: RangeTask, number: int) -> MessagesInOrder:
@@ -448,12 +429,6 @@ def _in_order(task: RangeTask, number: int) -> MessagesInOrder:
     return times.in_row_order(row, generator, task.starts[number], task.now_ms)
 
 
-def _stamp(_: Changes | None, record: Message) -> int | None:
-    """Return Kafka's timestamp of the record in epoch milliseconds."""
-    kind, stamp = record.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
-
-
 def _times_of(scanned: Scanned, records: list[Message], rules: SourceRules) -> Array | None:
     """Return the times of scanned messages, NO_TIME where one has none; None if no message has."""
     if rules.times.column is not None:
@@ -462,13 +437,14 @@ def _times_of(scanned: Scanned, records: list[Message], rules: SourceRules) -> A
             unit = 1
         return scanned.latest_of_rows(column.numbers // unit, column.valid)
     if rules.times.source == "kafka":
-        stamps = [_stamp(None, record) for record in records]
+        stamps = [timestamp_ms(record) for record in records]
         return np.array([NO_TIME if stamp is None else stamp for stamp in stamps], np.int64)
     return {"es": scanned.es, "ts": scanned.ts}.get(rules.times.source)
 
 
 def _reject_future(time: int) -> Rejected:
-    return Rejected(f"{FUTURE}: {time} is beyond watermark.future_skew")
+    reason = f"the row's time lies in the future: {time} is beyond watermark.future_skew"
+    return Rejected(reason, code=RejectCode.FUTURE)
 
 
 @lru_cache(maxsize=8)

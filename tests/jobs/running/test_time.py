@@ -113,9 +113,12 @@ def test_a_row_from_the_future_is_quarantined_and_moves_no_watermark(
     produce(broker.address, topic, [(0, inserted(NOON)), (0, inserted(ahead))])
     job.must_run()
     (reject,) = job.part("quarantine")
+    assert reject["quarantine_code"] == "future"
     assert reject["reason"].startswith("the row's time lies in the future")
     assert watermark(job.epochs()[-1]) == NOON - 1
     assert job.ask("results", job.spec["name"]) == [{"name": "a", "n": 1}]
+    (report,) = job.ask("audit", job.spec["name"], "--brokers", broker.address)
+    assert report["verdict"] == "equal"
 
 
 def test_a_marked_row_brings_the_watermark_that_it_marks_and_no_other_row_does(

@@ -1,0 +1,73 @@
+"""Write the rejected messages of one range to quarantine files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from confluent_kafka import Message
+
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Rejected
+from jobs.edge.kafka.range import timestamp_ms
+from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, layout_of, write_file
+from jobs.table.parts import QUARANTINE
+from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
+from schemas.table.epoch import TopicPartition
+from schemas.table.object_path import TablePath
+
+
+class EpochTask(Protocol):
+    """The epoch and the table that a task writes for."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def root(self) -> TablePath: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def durable(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class RejectWriter:
+    """Writes rejected messages; starts a new file once the last is large enough."""
+
+    task: EpochTask
+    writer: str
+    files: list[AddedFile] = field(default_factory=list)
+    first: str | None = None  # where the first rejected message is, and why it was refused
+    count: int = 0
+    _pending: list[Reject] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, place: TopicPartition, why: Rejected, record: Message) -> None:
+        reason = why.reason[:REASON_CHARACTERS_MAX]
+        offset, value, stamp = record.offset() or 0, record.value(), timestamp_ms(record)
+        if self.first is None:
+            self.first = f"{place.topic}/{place.partition} offset {offset}: {reason} at {why.path}"
+        raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
+        size = 0 if value is None else len(value)
+        time_us = None if stamp is None else stamp * 1_000
+        self._pending.append(Reject(*place, offset, time_us, reason, why.path, raw, size, why.code))
+        self.count += 1
+        self._bytes += min(size, QUARANTINE_BYTES_MAX)
+        if self._bytes >= QUARANTINE_FILE_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write the messages that are not in a file yet."""
+        if not self._pending:
+            return
+        task = self.task
+        name = file_name(QUARANTINE, task.epoch, task.uuid, f"{self.writer}-{len(self.files)}")
+        table = layout_of(task.plan).quarantine_table(task.epoch, self._pending)
+        self.files.append(write_file(task.root, name, table, durable=task.durable))
+        self._pending, self._bytes = [], 0
