@@ -38,8 +38,7 @@ from jobs.edge.table.epoch_files import (
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.table.epoch_rows import start_row
-from jobs.table.files import LiveFile, live_files
+from jobs.table.files import LiveFile
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
@@ -117,7 +116,7 @@ def _build_clone(
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
-    first = start_row(reader.root, live_files(reader.handle))
+    first = reader.start
     if first is None:
         raise CannotClone(f"the table of job {reader.place.name!r} has no start row")
     building = prepare_new_table(new, beside)
@@ -158,7 +157,7 @@ def _commit_copy(
         rows = layout.changelog_table(_EPOCH, seqs, changelog)
         name = file_name(CHANGELOG, _EPOCH, uuid, "clone")
         files.append(write_file(root, name, rows, durable=durable))
-    until = [row for row in reader.epochs if row.epoch <= target.row.epoch]
+    until = [row for row in reader.kept_epochs if row.epoch <= target.row.epoch]
     row = EpochRow(
         epoch=_EPOCH,
         uuid=uuid,

@@ -54,7 +54,7 @@ from jobs.edge.table.epoch_files import (
 from jobs.edge.table.reading import TableReader, take_next_spec
 from jobs.edge.table.savepoints import RESTORED
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.table.epoch_rows import newest_epoch, start_row
+from jobs.table.epoch_rows import newest_epoch
 from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from schemas.spec.file import write_spec
@@ -111,7 +111,7 @@ def prepare_replay(place: JobDirectory, spec: JobSpec) -> JobDirectory:
     if shadow.has_table:
         return shadow
     reader = TableReader.open(place)
-    first = start_row(reader.root, live_files(reader.handle))
+    first = reader.start
     if first is None:
         raise CannotEvolve(f"the table of job {place.name!r} has no start row, so no first offsets")
     _discard_shadow(place)

@@ -101,7 +101,7 @@ def find_target(reader: TableReader, to: str) -> Savepoint:
         raise CannotRewind(f"job {reader.place.name!r} has no savepoint {to!r}; {hint}")
     found = _find_version(reader.root, int(to))
     if found is None:
-        first, last = reader.epochs[0].epoch, reader.newest.epoch
+        first, last = reader.kept_epochs[0].epoch, reader.newest.epoch
         known = f"its epochs are {first} to {last}"
         if first <= int(to) <= last:
             known += ", but only those of the last hour can be restored"

@@ -49,8 +49,6 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.spark.expressions import project, spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
-from jobs.table.epoch_rows import start_row
-from jobs.table.files import live_files
 from jobs.table.parts import QUARANTINE
 from schemas.spec.connections import Connection, spark_options
 from schemas.table.epoch import EpochRow, Offsets
@@ -99,7 +97,7 @@ def audit(
 ) -> AuditReport:
     """Audit the newest epoch of a job; the job may run, later epochs are ignored."""
     reader = TableReader.open(place)
-    first, newest = start_row(reader.root, live_files(reader.handle)), _find_shown_epoch(reader)
+    first, newest = reader.start, _find_shown_epoch(reader)
     if first is None:
         raise CannotAudit(f"the table of job {place.name!r} has no start row, so no first offsets")
     if newest.moved is not None:
@@ -133,7 +131,7 @@ def _find_shown_epoch(reader: TableReader) -> EpochRow:
 
     Under the event clock, results are withheld until the watermark ends their bundle.
     """
-    for row in reversed(reader.epochs):
+    for row in reversed(reader.kept_epochs):
         if not row.withholds:
             return row
     raise CannotAudit(
@@ -465,12 +463,12 @@ def _make_report(
         return shape.row(key, rows[key]) if key in rows else None
 
     # The start row has the sums of the epoch rows that retention has removed.
-    start = start_row(reader.root, live_files(reader.handle))
-    kept = [] if start is None or start in reader.epochs else [start]
+    start = reader.start
+    kept = [] if start is None or start in reader.kept_epochs else [start]
     odd = {
         name: total
         for name in _ODD
-        if (total := sum(getattr(row.counts, name) for row in (*kept, *reader.epochs)))
+        if (total := sum(getattr(row.counts, name) for row in (*kept, *reader.kept_epochs)))
     }
     if moving:
         odd["keys_in_several_partitions"] = moving

@@ -7,11 +7,9 @@ from typing import Any
 from jobs.core.fold.state import Key
 from jobs.edge.table.reading import TableReader
 from jobs.table.group import GroupReader
-from jobs.table.version import TableVersion
 
 
 def explain(table: TableReader, key: Key) -> dict[str, Any]:
     """Return why the values of a group are what they are; raise UnknownGroup if it never was."""
-    version = TableVersion(table.root, table.handle)
-    reader = GroupReader(version, table.shape, key, table.spec.state.buckets)
+    reader = GroupReader(table, table.shape, key, table.spec.state.buckets)
     return {"job": table.place.name, **reader.explain()}

@@ -22,8 +22,6 @@ from jobs.core.plan.tree import Plan, WindowBound
 from jobs.core.values.change import Row
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import TableReader
-from jobs.table.epoch_rows import start_row
-from jobs.table.files import live_files
 from jobs.table.parts import LATE
 from schemas.table.epoch import EpochRow
 from schemas.types.arrow_values import to_list
@@ -116,7 +114,7 @@ def exclude_withheld(
     closing = closing_of(reader.spec, reader.plan)
     if closing is None or not closing.final:
         return groups
-    before = [row for row in reader.epochs[-2:-1] if reader.newest.kind != "rewind"]
+    before = [row for row in reader.kept_epochs[-2:-1] if reader.newest.kind != "rewind"]
     watermark = before[0].watermark if before else None
     return {
         key: row
@@ -127,5 +125,9 @@ def exclude_withheld(
 
 def _list_epochs(reader: TableReader) -> list[EpochRow]:
     """Return all epoch rows, and the start row with the counters of removed ones."""
-    start = start_row(reader.root, live_files(reader.handle))
-    return reader.epochs if start is None or start in reader.epochs else [start, *reader.epochs]
+    start = reader.start
+    return (
+        reader.kept_epochs
+        if start is None or start in reader.kept_epochs
+        else [start, *reader.kept_epochs]
+    )

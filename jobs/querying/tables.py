@@ -59,7 +59,7 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
 
 def _find_epoch(table: TableReader, time_us: int) -> int:
     """Return the newest epoch that was committed by a time."""
-    epochs = table.epochs
+    epochs = table.kept_epochs
     place = bisect_right([row.committed_at for row in epochs], time_us)
     if place == 0:
         raise StatementRefused(

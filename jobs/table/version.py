@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ _READS_MAX = 5
 
 Key = Row
 Answer = TypeVar("Answer")
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,13 @@ class PartSize:
     files: int
     rows: int
     size: int  # bytes
+
+
+class HistoryGap(NamedTuple):
+    """The oldest epoch to which the changelog leads back from the newest."""
+
+    epoch: int
+    regrouped: bool = False  # the epoch has other columns of groups, so history starts with it
 
 
 class TableVersion:
@@ -129,6 +137,26 @@ class TableVersion:
         table = pa.concat_tables(pieces)
         return table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
 
+    def find_gap(
+        self, rows: Sequence[EpochRow], after: int, *, results: bool = False
+    ) -> HistoryGap | None:
+        """Return the gap in the changelog after epoch `after`; None if it is complete.
+
+        `rows` are the version's epochs. With `results`, an epoch in which groups expired without a
+        changelog row is a gap, too.
+        """
+        counts = self.count_changelog(after)
+        for row in reversed(rows):
+            if row.epoch <= after:
+                break
+            if counts.get(row.epoch, 0) != row.counts.changelog_rows:
+                return HistoryGap(row.epoch)
+            if row.begins:
+                return HistoryGap(row.epoch, regrouped=True)
+            if results and row.counts.expired_silently:
+                return HistoryGap(row.epoch)
+        return None
+
     def read_tombstones(self, epoch: int) -> pa.Table | None:
         """Return the accumulator tombstones of an epoch that no merge has dropped yet."""
         wanted = (pc.field("epoch") == epoch) & pc.field("tombstone")
@@ -155,14 +183,19 @@ class TableVersion:
 
 def at_newest(root: TablePath, read: Callable[[TableVersion], Answer]) -> Answer:
     """Read the newest version; read again if the job swept its files meanwhile."""
+    return read_again(lambda: TableVersion(root), read)
+
+
+def read_again(open_newest: Callable[[], Table], read: Callable[[Table], Answer]) -> Answer:
+    """Open the newest version and read it, again and again if files were swept in between."""
     for _ in range(_READS_MAX - 1):
         try:
-            return read(TableVersion(root))
+            return read(open_newest())
         except NoTable:
             raise
         except FileNotFoundError:
             continue
-    return read(TableVersion(root))
+    return read(open_newest())
 
 
 def newest_row(root: TablePath) -> EpochRow | None:

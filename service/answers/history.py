@@ -30,23 +30,14 @@ def list_complete_epochs(
             f"there is no epoch {epoch} yet; the newest is {newest}",
             newest=newest,
         )
-    counts = table.count_changelog(epoch)
-    later: list[tuple[int, int]] = []
-    for row in reversed(rows):
-        if row.epoch <= epoch:
-            break
-        expected = row.counts.changelog_rows
-        if counts.get(row.epoch, 0) != expected:
-            raise make_gone_problem(epoch, row.epoch)
-        if row.begins:
-            raise make_restarted_problem(epoch, row.epoch)
-        if results and row.counts.expired_silently:
-            raise make_gone_problem(epoch, row.epoch)
-        later.append((row.epoch, expected))
+    gap = table.find_gap(rows, epoch, results=results)
+    if gap is not None:
+        make_problem = make_restarted_problem if gap.regrouped else make_gone_problem
+        raise make_problem(epoch, gap.epoch)
     # Only the job's start has no epochs before it.
     if epoch < oldest and not (epoch == -1 and rows[0].kind == "start"):
         raise make_gone_problem(epoch, oldest)
-    return later[::-1]
+    return [(row.epoch, row.counts.changelog_rows) for row in rows if row.epoch > epoch]
 
 
 def make_restarted_problem(epoch: int, at: int) -> Problem:

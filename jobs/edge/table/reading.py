@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,21 +33,19 @@ from jobs.core.values.change import Op, Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.epoch_rows import epoch_rows, newest_epoch
+from jobs.table.epoch_rows import newest_epoch
 from jobs.table.files import LiveFile, live_files, open_table
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
+from jobs.table.version import TableVersion, read_again
 from schemas.limits import OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from schemas.table.object_path import TablePath
-from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import to_list
 
 Read = TypeVar("Read")
 
-READS_MAX = 5  # attempts of a reader whose files were compacted and swept
 CHANGES_SLICE_ROWS = 8_192
 FOLLOW_SECONDS = 0.1
 FOLLOW_REOPEN_SECONDS = 5.0
@@ -82,14 +79,14 @@ def take_next_spec(place: JobDirectory) -> None:
         place.next_spec.replace(place.spec)
 
 
-class TableReader:
-    """Reads a job's table at one version."""
+class TableReader(TableVersion):
+    """Reads a job's table at one version, with the spec that it was written with."""
 
     def __init__(self, place: JobDirectory, spec: JobSpec, plan: Plan, handle: DeltaTable) -> None:
+        super().__init__(place.table, handle)
         self.place = place
         self.spec = spec
         self.plan = plan
-        self.handle = handle
         self.layout = TableLayout(Program(plan))
         self.shape = RowShape(plan)
         self._types = [kind for _, kind in self.layout.group]
@@ -108,29 +105,17 @@ class TableReader:
         spec = load_spec(place.spec)
         return cls(place, spec, plan_of(spec), handle)
 
-    @property
-    def root(self) -> TablePath:
-        return self.place.table
-
-    @property
-    def version(self) -> int:
-        return self.handle.version()
-
     @cached_property
-    def files(self) -> list[LiveFile]:
-        return live_files(self.handle)
-
-    @cached_property
-    def epochs(self) -> list[EpochRow]:
+    def kept_epochs(self) -> list[EpochRow]:
         """The rows of all epochs that retention has kept, in order."""
-        rows = epoch_rows(self.root, live_files(self.handle))
+        rows = self.epochs()
         if not rows:
             raise HistoryGone(f"the table of job {self.place.name!r} has no epoch yet")
         return rows
 
     @property
     def newest(self) -> EpochRow:
-        return self.epochs[-1]
+        return self.kept_epochs[-1]
 
     # --- results ------------------------------------------------------------------------------
 
@@ -150,50 +135,46 @@ class TableReader:
         return self._current(files, None)
 
     def _changes_after(self, epoch: int, key: Key | None) -> Iterable[ChangeRow]:
-        table = self._changelog(epoch)
-        self._require_complete(table, epoch)
-        silent = [row.epoch for row in self.epochs if row.counts.expired_silently]
+        self._require_complete(epoch)
+        silent = [row.epoch for row in self.kept_epochs if row.counts.expired_silently]
         if silent and silent[-1] > epoch:
             raise HistoryGone(
                 f"groups of job {self.place.name!r} expired without a changelog row up to epoch "
                 f"{silent[-1]} (state.emit_expired: false); ask for epoch {silent[-1]} or later"
             )
-        rows = self._change_rows(table)
+        rows = self._change_rows(epoch)
         return rows if key is None else (row for row in rows if row.key == key)
 
     def _require_epoch(self, epoch: int) -> None:
-        oldest, newest = self.epochs[0].epoch, self.newest.epoch
+        oldest, newest = self.kept_epochs[0].epoch, self.newest.epoch
         if not oldest <= epoch <= newest:
             raise HistoryGone(
                 f"job {self.place.name!r} has no epoch {epoch}; its epochs are {oldest} to {newest}"
             )
 
-    def _require_complete(self, changelog: pa.Table | None, after: int) -> None:
+    def _require_complete(self, after: int) -> None:
         """Raise HistoryGone unless the changelog has all rows after epoch `after`."""
-        present = Counter(() if changelog is None else to_list(changelog["epoch"]))
-        for row in reversed(self.epochs):
-            if row.epoch <= after:
-                return
-            if present[row.epoch] != row.counts.changelog_rows:
-                raise HistoryGone(
-                    f"retention has removed part of the changelog after epoch {after}; the oldest "
-                    f"epoch that can be read is {row.epoch}"
-                )
-            if row.begins:
-                raise HistoryGone(
-                    f"the columns of groups changed in epoch {row.epoch}; it is the oldest epoch "
-                    "that can be read"
-                )
+        gap = self.find_gap(self.kept_epochs, after)
+        if gap is None:
+            return
+        if gap.regrouped:
+            raise HistoryGone(
+                f"the columns of groups changed in epoch {gap.epoch}; it is the oldest epoch "
+                "that can be read"
+            )
+        raise HistoryGone(
+            f"retention has removed part of the changelog after epoch {after}; the oldest "
+            f"epoch that can be read is {gap.epoch}"
+        )
 
     # --- changelog ----------------------------------------------------------------------------
 
     def changes(self, since: int | None = None) -> Iterator[ChangeRow]:
         """Return the changelog after epoch `since` (default: all), in the order of (epoch, seq)."""
-        after = self.epochs[0].epoch - 1 if since is None else since
-        table = self._changelog(after)
-        if since is not None:
-            self._require_complete(table, since)
-        return self._change_rows(table)
+        if since is None:
+            return self._change_rows(self.kept_epochs[0].epoch - 1)
+        self._require_complete(since)
+        return self._change_rows(since)
 
     def follow(self, since: int | None = None) -> Iterator[ChangeRow]:
         """Yield the changelog after epoch `since`, then each new commit's rows, without end."""
@@ -207,7 +188,7 @@ class TableReader:
                 yield from rows
                 self._await_version()
             self.handle = open_table(self.root)
-            for cached in ("files", "epochs"):
+            for cached in ("files", "kept_epochs"):
                 self.__dict__.pop(cached, None)
 
     def _await_version(self) -> None:
@@ -216,7 +197,7 @@ class TableReader:
         Polling one file name is cheap. Delta may remove that log entry before the poll sees it, so
         open the table from time to time, too.
         """
-        following = self.root / "_delta_log" / f"{self.version + 1:020d}.json"
+        following = self.next_entry()
         reopen = time.monotonic() + FOLLOW_REOPEN_SECONDS
         while not following.exists():
             if time.monotonic() >= reopen:
@@ -225,18 +206,12 @@ class TableReader:
                 reopen = time.monotonic() + FOLLOW_REOPEN_SECONDS
             time.sleep(FOLLOW_SECONDS if isinstance(following, Path) else OBJECT_POLL_SECONDS)
 
-    def _changelog(self, after: int) -> pa.Table | None:
-        """Return the changelog after an epoch, in order; None if there is none."""
-        files = [f for f in self._files_of(CHANGELOG) if f.epoch_max > after]
-        if not files:
-            return None
-        table = pa.concat_tables([self._read(file) for file in files])
-        table = table.sort_by([("epoch", "ascending"), ("seq", "ascending")])
-        return table.slice(bisect_right(to_list(table["epoch"]), after))
+    def _change_rows(self, after: int) -> Iterator[ChangeRow]:
+        """Return the changelog after an epoch; its files are read before this returns."""
+        table = self.changelog(after, self.newest.epoch)
+        return iter(()) if table is None else self._list_changes(table)
 
-    def _change_rows(self, table: pa.Table | None) -> Iterator[ChangeRow]:
-        if table is None:
-            return
+    def _list_changes(self, table: pa.Table) -> Iterator[ChangeRow]:
         for start in range(0, table.num_rows, CHANGES_SLICE_ROWS):
             piece = table.slice(start, CHANGES_SLICE_ROWS)
             rows = zip(
@@ -250,10 +225,6 @@ class TableReader:
             for op, epoch, seq, key, result in rows:
                 yield ChangeRow(Op(op), epoch, seq, key, result)
 
-    def require_history(self, after: int) -> None:
-        """Raise HistoryGone if retention has removed changelog rows after epoch `after`."""
-        self._require_complete(self._changelog(after), after)
-
     # --- files --------------------------------------------------------------------------------
 
     def part(self, part: str) -> list[dict[str, Any]]:
@@ -261,7 +232,7 @@ class TableReader:
         return [row for table in self.tables(part) for row in table.to_pylist()]
 
     def tables(self, part: str) -> list[pa.Table]:
-        return [self._read(file) for file in self._files_of(part)]
+        return [self.read(file) for file in self.of_part(part)]
 
     def _current(self, files: Sequence[LiveFile], key: Key | None) -> dict[Key, Row]:
         """Return the result of each live group: its row with the newest epoch."""
@@ -288,7 +259,7 @@ class TableReader:
         for file in files:
             if file.part != part:
                 continue
-            table = self._read(file)
+            table = self.read(file)
             if key is not None:
                 bucket = bucket_of_group(self.plan, key, self.spec.state.buckets)
                 buckets = to_list(table["bucket"])
@@ -298,12 +269,6 @@ class TableReader:
                 table = pa.concat_tables([table.slice(index, 1) for index in mine] or [table[:0]])
             yield table
 
-    def _files_of(self, part: str) -> list[LiveFile]:
-        return [file for file in self.files if file.part == part]
-
-    def _read(self, file: LiveFile) -> pa.Table:
-        return rows_in(self.root / file.path)
-
 
 def read_with_retries(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:
     """Read a job's newest table version while the job may be running.
@@ -311,13 +276,7 @@ def read_with_retries(place: JobDirectory, read: Callable[[TableReader], Read]) 
     The job may compact and sweep a file between the reads of the log and of the file. Then the
     table is opened and read again.
     """
-    for _ in range(READS_MAX - 1):
-        try:
-            return read(TableReader.open(place))
-        except FileNotFoundError:
-            if not place.table.is_dir():
-                raise
-    return read(TableReader.open(place))
+    return read_again(lambda: TableReader.open(place), read)
 
 
 def _undo(results: dict[Key, Row], later: Iterable[ChangeRow]) -> None:

@@ -72,11 +72,11 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
         assert multiset == {value: live[key].count(value) for value in live[key]}
         assert output["row_count"] == len(live[key])
         assert output["history_complete"]
-    start, newest = other.epochs
+    start, newest = other.kept_epochs
     assert (start.kind, start.offsets) == ("start", {"t": {"0": 0}})
     of = 2 if to is None else 1
     assert (newest.kind, newest.offsets) == ("clone", {"t": {"0": 10 * of}})
-    assert {row.generation for row in other.epochs} != {written.reader().newest.generation}
+    assert {row.generation for row in other.kept_epochs} != {written.reader().newest.generation}
 
 
 def test_a_clone_of_merged_files_is_the_same(written: WrittenTable) -> None:

@@ -38,9 +38,9 @@ def test_each_epoch_is_what_rest_shows_of_it(written: WrittenTable) -> None:
 
 def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: WrittenTable) -> None:
     data = written.place.home.parents[1]
-    row = written.reader().epochs[3]
+    row = written.reader().kept_epochs[3]
     at = datetime.fromtimestamp(row.committed_at / 1_000_000, UTC).isoformat()
-    first = written.reader().epochs[0].committed_at / 1_000_000
+    first = written.reader().kept_epochs[0].committed_at / 1_000_000
     before = datetime.fromtimestamp(first - 1, UTC).isoformat()
     later = answer_statement(data, f"SELECT COUNT(*) FROM items AT TIME '{at}'")
     assert next(iter(later.epochs.values())) >= 3
