@@ -119,6 +119,7 @@ MESSAGES: dict[str, tuple[str, Callable[[dict[str, Any], int], dict[str, Any]]]]
     "debezium-json with schema": ("debezium-json", debezium_with_schema),
     "changelog-json": ("changelog-json", changelog),
     "upsert-json": ("upsert-json", upsert),
+    "json": ("json", upsert),
 }
 
 

@@ -130,8 +130,11 @@ class JobSpec(Section):
     def with_column_order(self, other: JobSpec) -> JobSpec:
         """Return this spec with its columns in the order of `other`, if both have the same ones.
 
-        To a user the order of columns means nothing, but a plan depends on it."""
-        if self.columns != other.columns:
+        To a user the order of columns means nothing, but a plan depends on it. In a line of CSV it
+        is the order of the fields, so it means something unless the spec names these."""
+        csv = self.source.csv_events
+        by_place = self.source.format == "csv" and (csv is None or csv.fields is None)
+        if by_place or self.columns != other.columns:
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
 
@@ -161,6 +164,24 @@ class JobSpec(Section):
                 raise MisplacedError(
                     f"differs from {first!r} only in case; rename one of them", name
                 )
+        return columns
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_of_events(
+        cls, columns: dict[str, SqlType], info: ValidationInfo
+    ) -> dict[str, SqlType]:
+        source = info.data.get("source")
+        if source is None:
+            return columns
+        paths = source.json_events.paths if source.json_events else {}
+        unknown = next((name for name in paths if name not in columns), None)
+        if unknown is not None:
+            raise ValueError(f"lacks {unknown!r}, which source.json.paths names; add it here")
+        fields = source.csv_events.fields if source.csv_events else None
+        missing = next((name for name in columns if fields and name not in fields), None)
+        if missing is not None:
+            raise MisplacedError("is not one of source.csv.fields; add it there", missing)
         return columns
 
     @field_validator("primary_key")

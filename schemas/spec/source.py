@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from schemas import limits
+from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.values import (
     KEYS_TAG,
     WORD_TAG,
@@ -33,8 +34,9 @@ from schemas.spec.values import (
 )
 
 SourceFormat = Literal[
-    "canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json"
+    "canal-json", "changelog-json", "csv", "debezium-json", "json", "maxwell-json", "upsert-json"
 ]
+_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
 
 
 class StartAt(Section):
@@ -88,6 +90,8 @@ class Source(Section):
     connection: ConnectionName = "default"
     format: SourceFormat = "canal-json"
     debezium: Debezium | None = None
+    json_events: JsonEvents | None = Field(default=None, alias="json")
+    csv_events: CsvEvents | None = Field(default=None, alias="csv")
     database: Regex | None = None
     table: Regex | None = None
     start: Start = "earliest"
@@ -111,18 +115,20 @@ class Source(Section):
             raise ValueError(f"{twice!r} is named twice; keep one")
         return topics
 
-    @field_validator("debezium")
+    @field_validator("debezium", "json_events", "csv_events")
     @classmethod
-    def _debezium_only(cls, debezium: Debezium | None, info: ValidationInfo) -> Debezium | None:
-        if debezium is not None and info.data.get("format", "debezium-json") != "debezium-json":
-            raise ValueError("needs format: debezium-json; remove it, or use that format")
-        return debezium
+    def _of_its_format(cls, section: Any, info: ValidationInfo) -> Any:
+        needed = {"debezium": "debezium-json", "json_events": "json", "csv_events": "csv"}
+        wanted = needed[str(info.field_name)]
+        if section is not None and info.data.get("format", wanted) != wanted:
+            raise ValueError(f"needs format: {wanted}; remove it, or use that format")
+        return section
 
     @field_validator("database", "table")
     @classmethod
     def _named_in_messages(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         known = info.data.get("format")
-        if pattern is not None and known in ("changelog-json", "upsert-json"):
+        if pattern is not None and known in _WITHOUT_TABLES:
             raise ValueError(f"has no effect, because {known} messages name no table; remove it")
         return pattern
 

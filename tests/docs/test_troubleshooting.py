@@ -135,6 +135,13 @@ EXAMPLES: dict[str, tuple[str, bytes | None]] = {
         message(type="UPDATE", data=[NULLS, NULLS], old=[{}]),
     ),
     "… where a row object belongs": ("canal-json", message(type="INSERT", data=[7])),
+    "… where an object belongs": ("json", message(v=7)),
+    "… where an array belongs": ("json", message(v={"a": {}})),
+    "the line has … fields; it needs …": ("csv", b"1,2"),
+    "the message has several lines; …": ("csv", b"1,2\n3,4"),
+    "the quote at character … is not closed": ("csv", b'"1,2'),
+    "… at character … follows a closing quote": ("csv", b'"1"x,2'),
+    "…; set csv.null_literal if it is NULL": ("csv", b"," * (len(KINDS) - 1)),
     "… is not a valid …": ("canal-json", canal(v="seven")),
     "… does not fit …": ("canal-json", canal(v="2147483648")),
     "… has a fraction; … has none": ("changelog-json", message(op="+I", row=NULLS | {"v": 3.9})),
@@ -202,6 +209,7 @@ def test_a_message_is_refused_for_the_reason_that_the_page_has(reason: str) -> N
     rules = {
         "debezium-adaptive": MessageRules("debezium-json", modes=Modes(times="adaptive")),
         "canal-filtered": MessageRules("canal-json", database="shop"),
+        "json": MessageRules("json", missing_is_null=True, paths=(("v", "v.a[0]"),)),
         "upsert-json": MessageRules("upsert-json", primary_key=("id",), last_images=True),
     }.get(kind, MessageRules(kind))
     columns = tuple(Column(name, SqlType.parse(sql)) for name, sql in KINDS.items())
@@ -218,7 +226,9 @@ DECODERS = (
     "formats/frame.py",
     "formats/canal.py",
     "formats/changelog.py",
+    "formats/csv_events.py",
     "formats/debezium.py",
+    "formats/json_events.py",
     "formats/maxwell.py",
     "formats/upsert.py",
     "formats/row_fields.py",
@@ -226,7 +236,7 @@ DECODERS = (
     "values/json_values.py",
     "values/json_text.py",
 )
-REFUSING = ("rejection", "_refuse_key", "ValueError", "UnreadableError")
+REFUSING = ("rejection", "_refuse_key", "CsvError", "ValueError", "UnreadableError")
 SAID_IN = ("reason", "message", "TRUNCATED")
 
 

@@ -4,6 +4,7 @@ canal-json       signed rows; an update has only the changed columns of the old 
 maxwell-json     the same, with one row in each message
 debezium-json    signed rows; an update has both rows
 changelog-json   one signed row in each record; retally publishes it
+csv, json        plain events: each message is an insert
 upsert-json      the last image of a row; the key of the record identifies the row
 """
 
@@ -14,8 +15,10 @@ from typing import Protocol, runtime_checkable
 
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
+from jobs.core.formats.csv_events import DEFAULT_LAYOUT, CsvDecoder, CsvLayout
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import DEFAULT_MODES, Modes
+from jobs.core.formats.json_events import JsonEventDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.row_fields import Decode, KeyedDecode
 from jobs.core.formats.upsert import UpsertDecoder
@@ -23,9 +26,19 @@ from jobs.core.plan.tree import Column
 from jobs.core.values.change import Decoded
 from jobs.core.values.json_values import TimestampFormat
 from schemas import limits
+from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.job import JobSpec
 
-FORMATS = ("canal-json", "changelog-json", "debezium-json", "maxwell-json", "upsert-json")
+FORMATS = (
+    "canal-json",
+    "changelog-json",
+    "csv",
+    "debezium-json",
+    "json",
+    "maxwell-json",
+    "upsert-json",
+)
+WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
 
 
 class MessageDecoder(Protocol):
@@ -58,22 +71,35 @@ class MessageRules:
     modes: Modes = DEFAULT_MODES
     primary_key: tuple[str, ...] = ()
     last_images: bool = False  # the job keeps the last image of each row
+    paths: tuple[tuple[str, str], ...] = ()  # of json: column and path
+    csv: CsvLayout = DEFAULT_LAYOUT
 
     @classmethod
     def of(cls, spec: JobSpec) -> MessageRules:
         """Return the rules of a job spec."""
         source = spec.source
+        json_events, csv = source.json_events or JsonEvents(), source.csv_events or CsvEvents()
+        nulls_omitted = source.format == "json" and json_events.ignore_null_fields
         return cls(
             source.format,
             source.database,
             source.table,
             spec.timestamp_format,
-            missing_is_null=spec.on_schema_change == "continue",
+            missing_is_null=spec.on_schema_change == "continue" or nulls_omitted,
             modes=DEFAULT_MODES
             if source.debezium is None
             else Modes(source.debezium.decimal_handling_mode, source.debezium.time_precision_mode),
             primary_key=(spec.primary_key or ()) if spec.dedupe else (),
             last_images=spec.dedupe is not None,
+            paths=tuple(json_events.paths.items()),
+            # The plan may have the columns in another order.
+            csv=CsvLayout(
+                csv.fields or tuple(spec.columns),
+                csv.delimiter,
+                csv.quote,
+                csv.escape,
+                csv.null_literal,
+            ),
         )
 
     def decoder(
@@ -87,9 +113,22 @@ class MessageRules:
         if self.format not in FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         filters = self.database, self.table
-        if self.format in ("changelog-json", "upsert-json"):
+        if self.format in WITHOUT_TABLES:
             if filters != (None, None):
                 raise ValueError(f"{self.format} has no database or table; remove the filters")
+            if self.format == "csv":
+                return CsvDecoder(
+                    columns, used, self.csv, self.timestamp_format, bytes_max=bytes_max
+                )
+            if self.format == "json":
+                return JsonEventDecoder(
+                    columns,
+                    used,
+                    dict(self.paths),
+                    self.timestamp_format,
+                    self.missing_is_null,
+                    bytes_max=bytes_max,
+                )
             if self.format == "changelog-json":
                 return ChangelogDecoder(columns, used, self.missing_is_null, bytes_max=bytes_max)
             if not self.primary_key:

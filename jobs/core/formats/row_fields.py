@@ -40,7 +40,7 @@ UNEXPECTED = (ValueError, TypeError, RecursionError)
 
 _MEMO_TEXT_CHARACTERS_MAX = 64
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
-_UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # msgspec does not allow these in a field's name
+UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # msgspec does not allow these in a field's name
 
 
 class RefusedError(Exception):
@@ -93,7 +93,7 @@ class RowFields:
         self.missing_is_null = missing_is_null
         indexes = {column.name: index for index, column in enumerate(columns)}
         self.used_indexes = tuple(indexes[column.name] for column in used)
-        self.nameable = not any(_UNNAMEABLE.search(column.name) for column in columns)
+        self.nameable = not any(UNNAMEABLE.search(column.name) for column in columns)
 
     # --- the fast path ----------------------------------------------------------------------
 

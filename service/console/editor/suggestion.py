@@ -63,8 +63,12 @@ class _Sampled:
 
 def suggest_spec(topic: str, connection: str, values: Iterable[bytes | None]) -> str | None:
     """Return a spec as text; None if no message has a known format."""
-    samples = [found for value in values if value and (found := _recognize(value)) is not None]
-    samples = [each for each in samples if each.rows]
+    read = [_read_object(value) for value in values if value]
+    messages = [message for message in read if message is not None]
+    recognized = [_recognize(message) for message in messages]
+    samples = [each for each in recognized if each is not None and each.rows]
+    if not any(recognized):  # no message has an envelope, so they are plain events
+        samples = [_Sampled("json", [message]) for message in messages]
     if not samples:
         return None
     newest = samples[0]
@@ -90,14 +94,17 @@ def suggest_spec(topic: str, connection: str, values: Iterable[bytes | None]) ->
     return _write_spec(topic, source, columns, newest.key)
 
 
-def _recognize(value: bytes) -> _Sampled | None:
-    """Return a message with its format, or None for an unknown format."""
+def _read_object(value: bytes) -> Row | None:
+    """Return the JSON object of a message, or None if it is another value."""
     try:
         message = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(message, dict):
-        return None
+    return message if isinstance(message, dict) else None
+
+
+def _recognize(message: Row) -> _Sampled | None:
+    """Return a message with the format of its envelope, or None for an unknown format."""
     if isinstance(message.get("schema"), dict) and isinstance(message.get("payload"), dict):
         message = message["payload"]
     for parse in (_parse_canal, _parse_debezium, _parse_maxwell, _parse_changelog):

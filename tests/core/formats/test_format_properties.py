@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.core.formats.csv_events import CsvError, CsvLayout, CsvSplitter
 from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
-from jobs.core.values.change import Changes, Decoded, Rejected
+from jobs.core.values.change import Changes, Decoded, Rejected, Skipped
 from schemas.types.sql_types import SqlType
 from tests.support.examples import examples
 
@@ -42,6 +45,11 @@ DECODERS = [
     MessageRules("maxwell-json", "s.*", missing_is_null=True),
     MessageRules("upsert-json", primary_key=("id", "name")),
     MessageRules("changelog-json"),
+    MessageRules("json"),
+    MessageRules("json", missing_is_null=True),
+    MessageRules("json", paths=(("id", "after.id"), ("name", "$.source.db"), ("x", "after.x"))),
+    MessageRules("json", missing_is_null=True, paths=(("p", "data.p"), ("f", "data.f"))),
+    MessageRules("csv", csv=CsvLayout(escape="\\", null_literal="")),
 ]
 
 SCALARS = st.one_of(
@@ -223,3 +231,42 @@ def test_a_new_schema_is_read_and_old_ones_are_forgotten() -> None:
         message = {"schema": schema, "payload": {"op": "c", "after": {"p": "fw=="}}}
         expected = Changes([(1, (127 * 10 ** (3 - scale),))])
         assert both_ways(decoder, json.dumps(message).encode()) == expected
+
+
+LINES = st.lists(
+    st.text(st.sampled_from("ab ,;\"'\\\t\r\nü1."), max_size=6), min_size=1, max_size=5
+)
+
+
+@examples(300)
+@given(fields=LINES, layout=st.sampled_from([(",", '"'), (";", "'"), ("\t", '"')]))
+def test_what_pythons_writer_of_csv_writes_is_read_back(
+    fields: list[str], layout: tuple[str, str]
+) -> None:
+    delimiter, quote = layout
+    columns = tuple(Column(f"c{index}", SqlType.parse("STRING")) for index in range(len(fields)))
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, quotechar=quote, quoting=csv.QUOTE_ALL).writerow(fields)
+    rules = MessageRules("csv", csv=CsvLayout(delimiter=delimiter, quote=quote))
+    decoded = both_ways(rules.decoder(columns, columns), text.getvalue().encode())
+    assert decoded == Changes([(1, tuple(fields))])
+
+
+@examples(300)
+@given(line=st.text(st.sampled_from('ab ,;"\\n'), max_size=12))
+def test_a_line_of_csv_has_the_fields_that_pythons_reader_finds(line: str) -> None:
+    """Where Python is stricter (it merges text after a closing quote) the line is refused."""
+    splitter = CsvSplitter(CsvLayout())
+    try:
+        found = splitter.split(line)
+    except CsvError:
+        return
+    (expected,) = csv.reader([line]) if line else ([""],)
+    assert found == expected
+
+
+def test_a_line_of_eight_mebibytes_is_split_in_time() -> None:
+    columns = (Column("a", SqlType.parse("STRING")),)
+    decoder = MessageRules("csv", csv=CsvLayout(escape="\\")).decoder(columns, columns)
+    for line in ('"' + 'a""' * 2_500_000, '"' + "\\n" * 4_000_000, "a" * 8_000_000 + '"'):
+        assert not isinstance(both_ways(decoder, line.encode()), Skipped)

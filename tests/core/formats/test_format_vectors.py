@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jobs.core.formats.csv_events import CsvLayout
 from jobs.core.formats.debezium_fields import Modes
 from jobs.core.formats.registry import FORMATS, KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.plan.tree import Column
@@ -41,6 +42,10 @@ class Vector:
             given["modes"] = Modes(*given["modes"])
         if "primary_key" in given:
             given["primary_key"] = tuple(given["primary_key"])
+        if "paths" in given:
+            given["paths"] = tuple(given["paths"].items())
+        if "csv" in given:
+            given["csv"] = CsvLayout(**given["csv"])
         return MessageRules(self.format, **given).decoder(self.columns, self.columns)
 
 
@@ -126,7 +131,7 @@ def test_every_format_but_canal_has_vectors_here() -> None:
     assert len({(vector.format, vector.name) for vector in ALL}) == len(ALL) > 90
 
 
-@pytest.mark.parametrize("name", ["changelog-json", "upsert-json"])
+@pytest.mark.parametrize("name", ["changelog-json", "csv", "json", "upsert-json"])
 def test_a_format_without_tables_has_no_filter(name: str) -> None:
     with pytest.raises(ValueError, match="no database or table"):
         MessageRules(name, table="t").decoder((), ())

@@ -556,3 +556,60 @@ def test_all_problems_are_named_at_once_those_between_keys_too() -> None:
         "sink.partitions",
         "mirror",
     }
+
+
+def events(format: str, **section: Any) -> dict[str, Any]:
+    source = {"topic": "t", "format": format, **section}
+    return {**SMALLEST, "source": source}
+
+
+def test_plain_events_say_where_their_columns_are() -> None:
+    paths = {"name": "user.name", "cnt": "$.items[0].cnt"}
+    spec = load_spec(events("json", json={"paths": paths}))
+    written = spec.document()["source"]["json"]
+    assert written == {"paths": paths, "ignore_null_fields": True}
+    assert load_spec(spec_text(spec)) == spec
+    layout = {"fields": ["cnt", "skipped", "name"], "delimiter": ";", "quote": ""}
+    spec = load_spec(events("csv", csv={**layout, "null_literal": ""}))
+    written = spec.document()["source"]["csv"]
+    assert written == {
+        "fields": ("cnt", "skipped", "name"), "delimiter": ";", "quote": "", "escape": "",
+        "null_literal": "",
+    }  # fmt: skip
+    assert load_spec(spec_text(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "reason"),
+    [
+        (events("csv", json={}), "source.json", "needs format: json"),
+        (events("json", csv={}), "source.csv", "needs format: csv"),
+        (events("json", table="t"), "source.table", "json messages name no table"),
+        (events("csv", database="d"), "source.database", "csv messages name no table"),
+        (events("json", json={"paths": {"cnt": "a..b"}}), "source.json.paths.cnt", "not a path"),
+        (events("json", json={"paths": {"other": "a"}}), "columns", "source.json.paths names"),
+        (events("csv", csv={"fields": ["name"]}), "columns.cnt", "not one of source.csv.fields"),
+        (events("csv", csv={"fields": ["a", "a"]}), "source.csv.fields.1", "named twice"),
+        (events("csv", csv={"delimiter": ";;"}), "source.csv.delimiter", "1 character"),
+        (events("csv", csv={"delimiter": '"'}), "source.csv", "must be different"),
+        (events("csv", csv={"quote": "\n"}), "source.csv", "a line end cannot be"),
+    ],
+)
+def test_sections_of_plain_events_are_checked(
+    document: dict[str, Any], place: str, reason: str
+) -> None:
+    problems = problems_of(document)
+    assert list(problems) == [place]
+    assert reason in problems[place]
+
+
+def test_the_order_of_columns_is_kept_where_it_counts_the_fields_of_a_line() -> None:
+    columns = {"cnt": "INT", "name": "STRING"}
+    for format, kept in (("csv", True), ("json", False)):
+        first = load_spec(events(format))
+        second = load_spec({**events(format), "columns": columns}).with_column_order(first)
+        assert (list(second.columns) == list(columns)) is kept
+    fields = {"fields": ["name", "cnt"]}
+    first = load_spec(events("csv", csv=fields))
+    second = load_spec({**events("csv", csv=fields), "columns": columns}).with_column_order(first)
+    assert list(second.columns) == list(first.columns)

@@ -105,10 +105,18 @@ def test_the_format_is_that_of_the_envelope() -> None:
         ({"schema": {}, "payload": debezium}, "debezium-json"),
         (maxwell, "maxwell-json"),
         ({"op": "+I", "row": {"n": "a"}}, "changelog-json"),
+        ({"n": "a", "user": {"id": 1}}, "json"),
     ):
         text = suggest_spec("t", "default", values(message))
         assert text is not None
         assert load_spec(text).source.format == format
+
+
+def test_one_envelope_is_enough_to_know_that_the_others_are_no_events() -> None:
+    ddl, row = {"type": "ALTER", "data": None}, {"type": "INSERT", "data": [{"n": "a"}]}
+    text = suggest_spec("t", "default", values(ddl, row))
+    assert text is not None
+    assert load_spec(text).source.format == "canal-json"
 
 
 @pytest.mark.parametrize("topic", ["a: b", "'", "no", "0x10", "- x", "#", "ü" * 200, "x\ny: z"])

@@ -1,0 +1,155 @@
+"""Decode CSV events: each message is one line, and an insert.
+
+    7;'a, b';3   delimiter: ;   quote: "'"   fields: [id, name, cnt]   ──►  +I (7, "a, b", 3)
+
+Fields are counted from the left. What a line means is that of Flink's csv format: no blank is
+removed, a quote inside a bare field is itself, and only `null_literal` is NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from jobs.core.formats.frame import DecoderFrame
+from jobs.core.formats.row_fields import TOMBSTONE, Decode, Memo, rejection
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, Decoded, Value
+from jobs.core.values.json_values import TimestampFormat, converter
+from schemas import limits
+
+_BYTE_ORDER_MARK = "\ufeff"
+_LINE_ENDS = re.compile(r"[\r\n]")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}  # as Jackson reads them
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """How a line is written."""
+
+    fields: tuple[str, ...] = ()  # the names of all fields; empty: the declared columns
+    delimiter: str = ","
+    quote: str = '"'  # empty: none
+    escape: str = ""  # empty: none
+    null_literal: str | None = None
+
+
+DEFAULT_LAYOUT = CsvLayout()
+
+
+class CsvError(ValueError):
+    """The line is not CSV; the text is the reason."""
+
+
+class CsvSplitter:
+    """Splits a line into its fields."""
+
+    def __init__(self, layout: CsvLayout) -> None:
+        delimiter, quote, escape = map(re.escape, (layout.delimiter, layout.quote, layout.escape))
+        self._delimiter = layout.delimiter
+        self._quote = layout.quote
+        self._special = [mark for mark in (layout.quote, layout.escape) if mark]
+        escaped = rf"|{escape}." if escape else ""
+        bare = rf"((?:[^{delimiter}{escape}]{escaped})*+)"
+        if quote:
+            quoted = rf"{quote}((?:[^{quote}{escape}]|{quote}{quote}{escaped})*+){quote}"
+            self._field = re.compile(rf"{quoted}|(?!{quote}){bare}", re.DOTALL)
+        else:
+            self._field = re.compile(rf"(?!){bare}|{bare}", re.DOTALL)
+        marks = [f"{mark}(.)" for mark in (quote, escape) if mark]
+        self._doubled = re.compile("|".join(marks) or "(?!)", re.DOTALL)
+
+    def split(self, line: str) -> list[str]:
+        """Return the fields; raise CsvError."""
+        if not any(mark in line for mark in self._special):
+            if _LINE_ENDS.search(line):
+                raise CsvError("the message has several lines; a message is one line")
+            return line.split(self._delimiter)
+        fields: list[str] = []
+        at = 0
+        while True:
+            found = self._field.match(line, at)
+            if found is None:
+                raise CsvError(f"the quote at character {at} is not closed")
+            quoted, bare = found.groups()
+            if quoted is not None:
+                fields.append(self._doubled.sub(self._unescape, quoted))
+            elif _LINE_ENDS.search(bare):
+                raise CsvError("the message has several lines; a message is one line")
+            else:
+                fields.append(self._unescape_bare(bare))
+            at = found.end()
+            if at == len(line):
+                return fields
+            if line[at] != self._delimiter:
+                raise CsvError(f"{line[at]!r} at character {at} follows a closing quote")
+            at += 1
+
+    def _unescape(self, found: re.Match[str]) -> str:
+        mark, character = found[0][0], found[0][1]
+        return character if mark == self._quote else _ESCAPED.get(character, character)
+
+    def _unescape_bare(self, field: str) -> str:
+        """Resolve the escapes of a bare field, in which a quote is an ordinary character."""
+        escape = self._special[-1] if len(self._special) > bool(self._quote) else ""
+        if not escape or escape not in field:
+            return field
+        return re.sub(f"{re.escape(escape)}(.)", self._unescape, field, flags=re.DOTALL)
+
+
+class CsvDecoder(DecoderFrame):
+    """Decodes CSV events for one source."""
+
+    format = "csv"
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        used: tuple[Column, ...],
+        layout: CsvLayout,
+        timestamp_format: TimestampFormat = "sql",
+        *,
+        bytes_max: int = limits.MESSAGE_BYTES_MAX,
+    ) -> None:
+        super().__init__(None, bytes_max)
+        self._splitter = CsvSplitter(layout)
+        self._null_literal = layout.null_literal
+        self._names = layout.fields or tuple(column.name for column in columns)
+        entries_max = max(1, limits.MEMO_ENTRIES_MAX // max(1, len(columns)))
+        self._columns = [
+            (
+                self._names.index(column.name),
+                Memo(converter(column.type, timestamp_format), entries_max),
+            )
+            for column in columns
+        ]
+        names = [column.name for column in columns]
+        self._used_indexes = [names.index(column.name) for column in used]
+        self.decode: Decode = self.explain
+
+    def explain(self, value: bytes | None, key: bytes | None = None) -> Decoded:
+        if not value:
+            return TOMBSTONE
+        if len(value) > self._bytes_max:
+            return rejection(f"the message has {len(value)} bytes; the limit is {self._bytes_max}")
+        try:
+            line = value.decode("utf-8", "strict").removeprefix(_BYTE_ORDER_MARK)
+        except UnicodeDecodeError as error:
+            return rejection(f"not UTF-8 at byte {error.start}: {error.reason}")
+        try:
+            fields = self._splitter.split(line.removesuffix("\n").removesuffix("\r"))
+        except CsvError as error:
+            return rejection(str(error))
+        if len(fields) != len(self._names):
+            return rejection(f"the line has {len(fields)} fields; it needs {len(self._names)}")
+        row: list[Value] = []
+        for at, memo in self._columns:
+            field = fields[at]
+            try:
+                row.append(None if field == self._null_literal else memo[field])
+            except ValueError as error:
+                reason = str(error)
+                if not field:
+                    reason = f"{error}; set csv.null_literal if it is NULL"
+                return rejection(reason, self._names[at])
+        return Changes([(1, tuple(row[index] for index in self._used_indexes))])
