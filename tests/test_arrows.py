@@ -47,7 +47,7 @@ LAYERS = [
             explain job generators""",
         "jobs.table": "parts json_columns files epoch_rows version row_shape group",
         "jobs.edge": "process rows kafka table state spark tasks publisher",
-        "jobs": "running changing checking offline replay querying cli cli.commands demo",
+        "jobs": "running changing checking offline replay querying migrating cli cli.commands demo",
         "service": """problems paths transaction moments log_lines probe histogram request_counts
             attempts access limits settings table supervision live answers runtime routes client
             console.formatting console.rows console.asset_files console.visitor console.page

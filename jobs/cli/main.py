@@ -3,6 +3,7 @@
     arguments ──► one file of jobs.cli.commands ──► 0   done
                             └─ exceptions ────► 1   failed: one sentence on standard error
                                                 2   bad usage, or FILE:LINE:COL: path: reason
+                                                3   from-flink: a result may differ from Flink's
                                                 75  another writer owns the job
 
 A subcommand's file is imported when it is called, so that light commands start at once.
@@ -34,7 +35,7 @@ ACTIONS = {
     "logs": "prints the newest lines of a job's log",
 }
 JOB_ACTIONS = ("list", "show", "put", "delete", *ACTIONS)
-DONE, FAILED, BAD_USAGE, OWNED_ELSEWHERE = 0, 1, 2, 75
+DONE, FAILED, BAD_USAGE, DIFFERS, OWNED_ELSEWHERE = 0, 1, 2, 3, 75
 _SERVICE = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
 # The text of our own errors is a whole sentence; the text of others is printed with its class.
 _OWN_PACKAGES = ("jobs.", "schemas.", "service.")
@@ -353,6 +354,13 @@ def _add_specs(commands: _Commands) -> None:
         )
     commands.add("plan", "prints types, operators, state layout and code of a job").spec().json()
     commands.add("validate", "checks a job spec; prints the place of every error").spec().json()
+    flink = commands.add(
+        "from-flink", "writes the job specs of a Flink SQL file", module="specs.from_flink"
+    )
+    flink.parser.add_argument("file", type=Path, metavar="FILE", help="statements of Flink SQL")
+    flink.parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="where to write the specs (.)"
+    )
 
 
 def _add_upkeep(commands: _Commands) -> None:

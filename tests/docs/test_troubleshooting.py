@@ -76,6 +76,7 @@ def test_every_refusal_of_the_service_is_there_with_its_status() -> None:
 
 def test_every_exit_code_is_there() -> None:
     known = {command.DONE, command.FAILED, command.BAD_USAGE, command.OWNED_ELSEWHERE}
+    known |= {command.DIFFERS}
     assert {int(code) for code in rows_of(PAGE, "## Exit codes")} == known
 
 

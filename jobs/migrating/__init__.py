@@ -1,0 +1,1 @@
+"""Job specs from the SQL file of a Flink job."""

@@ -1,0 +1,312 @@
+"""A converted query, its source and its sink as job specs.
+
+INSERT ──► Query ──► [a job for each inner GROUP BY ──►] the job of the sink table
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.core.job.job_plan import plan_of
+from jobs.core.job.time_rules import time_problems
+from jobs.core.job.window_rules import window_notes, window_problems
+from jobs.core.plan.tree import Plan
+from jobs.core.sql.problems import QueryError, QueryProblem
+from jobs.migrating.connections import FILE_NAME as CONNECTIONS
+from jobs.migrating.connections import ConnectionNames
+from jobs.migrating.options import Endpoint, read_sink, read_source
+from jobs.migrating.problems import Note, NotTakenError
+from jobs.migrating.queries import Query, QueryConverter
+from jobs.migrating.settings import Settings
+from jobs.migrating.sources import SourceTable
+from jobs.migrating.statements import Insert, SqlFile, Table
+from jobs.migrating.tokens import Token, tokenize
+from jobs.migrating.yaml_text import Keys, write_yaml
+from schemas.limits import JOB_NAME_CHARACTERS_MAX
+from schemas.spec.connections import DEFAULT
+from schemas.spec.file import SpecError, load_spec
+from schemas.spec.job import JobSpec
+
+_INSTANTS = ("TIMESTAMP_LTZ", "TO_TIMESTAMP", "FROM_UNIXTIME", "DATE_FORMAT", "CURRENT_DATE")
+_ROW_BY_ROW = (
+    "Flink folds row by row without mini-batch; here an epoch is a bundle: fewer intermediate "
+    "rows, the same final ones"
+)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A spec before it is written."""
+
+    file_name: str
+    document: dict[str, Any]
+    notes: dict[Keys, list[Note]] = field(default_factory=dict)
+    header: list[str] = field(default_factory=list)
+    offset: int = 0
+
+    def note(self, keys: Keys, note: Note) -> None:
+        self.notes.setdefault(keys, []).append(note)
+
+    @property
+    def differences(self) -> list[Note]:
+        return [note for notes in self.notes.values() for note in notes if note.differs]
+
+    def text(self) -> str:
+        return write_yaml(self.document, self.notes, self.header)
+
+
+class Assembler:
+    """Makes the drafts of a file's inserts."""
+
+    def __init__(self, file: SqlFile, settings: Settings) -> None:
+        self._file = file
+        self._settings = settings
+        self.connections = ConnectionNames()
+        self._topics: set[str] = set()
+        self._inner: dict[str, Draft] = {}  # jobs of views, which several inserts may read
+
+    def drafts(self, insert: Insert) -> list[Draft]:
+        """Return the specs of an INSERT, inner jobs first."""
+        target = self._file.tables.get(insert.target)
+        if target is None:
+            raise NotTakenError(f"there is no CREATE TABLE of {insert.target}", insert.offset)
+        physical = [each for each in target.columns if not each.expression]
+        names = list(insert.columns or [each.name for each in physical if not each.metadata])
+        query = QueryConverter(self._file, insert.query).convert(insert.query, names)
+        drafts = self._inner_drafts(query, insert)
+        draft = self._draft(insert.target, query, insert, drafts)
+        sink = read_sink(target, windows=query.windowed)
+        if sink is None:
+            draft.header.append(
+                f"{insert.target} only shows rows: retally results, retally changes"
+            )
+        else:
+            self._add_sink(draft, sink, target, insert, query)
+        drafts.append(draft)
+        self._check(draft, insert.query, query)
+        return drafts
+
+    def _inner_drafts(self, query: Query, insert: Insert) -> list[Draft]:
+        inner = query.relation.inner
+        if inner is None:
+            return []
+        above = self._inner_drafts(inner, insert)
+        known = self._inner.get(inner.name)
+        if known is not None and known.document["query"] == inner.text:
+            return [*above, known]
+        draft = self._draft(inner.name, inner, insert, above)
+        draft.document["sink"] = {
+            "topic": f"{draft.document['name']}-changes",
+            **_connection(draft.document["source"]),
+            "format": "changelog-json",
+        }
+        self._claim(draft.document["sink"]["topic"], inner.offset)
+        text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
+        draft.note(("sink",), Note(text, offset=inner.offset))
+        self._check(draft, insert.query, inner)
+        self._inner[inner.name] = draft
+        return [*above, draft]
+
+    def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
+        settings, source = self._settings, query.relation.source
+        document: dict[str, Any] = {"name": job_name(name)}
+        draft = Draft(file_name(name, insert.offset), document, offset=insert.offset)
+        draft.header = list(settings.header)
+        if not settings.bundled:
+            draft.header.append(_ROW_BY_ROW)
+        if source is None:
+            self._add_chain(draft, above[-1])
+        else:
+            self._add_source(draft, source, query)
+        document["query"] = query.text
+        for note in query.notes:
+            draft.note(("query",), note)
+        self._add_emit(draft, query)
+        for key in ("minibatch", "state"):
+            closes = key == "state" and query.windowed
+            if key in settings.sections and not closes:
+                document[key] = dict(settings.sections[key])
+        for keys, notes in settings.notes.items():
+            if keys[0] in document and (len(keys) == 1 or keys[1] in document[keys[0]]):
+                draft.notes.setdefault(keys, []).extend(notes)
+        if source is not None:
+            self._note_time_zone(draft, source)
+        return draft
+
+    # --- parts of a spec --------------------------------------------------------------------
+
+    def _add_chain(self, draft: Draft, first: Draft) -> None:
+        """Read the changelog of the job before."""
+        sink, plan = first.document["sink"], _plan_of(first)
+        draft.document["source"] = {
+            "topic": sink["topic"], **_connection(sink), "format": "changelog-json",
+            "start": "earliest",
+        }  # fmt: skip
+        types = {named.name: str(named.expression.type) for named in plan.group}
+        types |= {name: str(kind) for name, kind in plan.results}
+        draft.document["columns"] = {name: types[name] for name in plan.output}
+
+    def _add_source(self, draft: Draft, source: SourceTable, query: Query) -> None:
+        document, endpoint = draft.document, read_source(source.table)
+        section = dict(endpoint.section)
+        name = self.connections.add(endpoint.connection, source.table.offset)
+        if name != DEFAULT:
+            section["connection"] = name
+        if section["format"] == "json" and source.paths:
+            section.setdefault("json", {})["paths"] = source.paths
+        elif source.paths:
+            reason = (
+                f"nested columns can be read from the format json, not from {section['format']}"
+            )
+            raise NotTakenError(reason, source.table.offset)
+        decimals = any(kind.startswith("DECIMAL") for kind in source.columns.values())
+        if section["format"] == "debezium-json" and decimals:
+            section["debezium"] = {"decimal_handling_mode": "string"}
+            text = "Flink reads a DECIMAL as a number, not as bytes"
+            draft.note(("source", "debezium"), Note(text))
+        document |= {"source": section, "columns": dict(source.columns)}
+        document |= endpoint.top
+        if self._settings.duplicates and source.table.primary_key and "dedupe" not in document:
+            document |= {"primary_key": list(source.table.primary_key), "dedupe": "pk"}
+        for key, notes in endpoint.notes.items():
+            keys = (key[1:],) if key.startswith("/") else ("source", key)
+            draft.notes.setdefault(keys, []).extend(notes)
+        for name, kind in source.omitted.items():
+            draft.note(("columns",), Note(f"without {name}, which is {kind} and not used"))
+        self._add_watermark(draft, source, endpoint)
+
+    def _add_watermark(self, draft: Draft, source: SourceTable, endpoint: Endpoint) -> None:
+        times, settings = source.times, self._settings
+        if times is None:
+            return
+        if times.timestamp_format == "iso":
+            draft.document["timestamp_format"] = "iso"
+        section = dict(times.section) | endpoint.watermark
+        if "idle_after" not in section and settings.idle_after is not None:
+            section["idle_after"] = settings.idle_after
+        if settings.emit_every is not None:
+            section["emit_every"] = settings.emit_every
+        draft.document["watermark"] = section
+        for key, note in times.notes.items():
+            keys = ("columns", times.column or "") if key == "column" else ("watermark", key)
+            draft.note(keys, note)
+
+    def _add_emit(self, draft: Draft, query: Query) -> None:
+        if not query.windowed:
+            return
+        settings, document = self._settings, draft.document
+        document["emit"] = "changes" if settings.early else "final"
+        draft.note(("emit",), Note("late rows are stored with their place; Flink drops them"))
+        if settings.allowed_lateness is not None or settings.early:
+            document["allowed_lateness"] = settings.allowed_lateness or "0s"
+
+    def _note_time_zone(self, draft: Draft, source: SourceTable) -> None:
+        zone = self._settings.time_zone
+        if zone is None:
+            return
+        words = {*(str(kind) for kind in source.columns.values()), draft.document["query"]}
+        meets = any(word in text for text in words for word in _INSTANTS)
+        text = f"the time zone is UTC, not {zone.value}"
+        draft.note(("query",), Note(text, meets, zone.offset))
+
+    def _add_sink(
+        self, draft: Draft, sink: Endpoint, target: Table, insert: Insert, query: Query
+    ) -> None:
+        section = dict(sink.section)
+        self._claim(section["topic"], insert.offset)
+        connection = self.connections.add(sink.connection, target.offset)
+        if connection != DEFAULT:
+            section = {"topic": section.pop("topic"), "connection": connection, **section}
+        draft.document["sink"] = section
+        for name, notes in sink.notes.items():
+            draft.notes.setdefault(("sink", name), []).extend(notes)
+        key, groups = set(target.primary_key), set(query.keys)
+        if key and key != groups and not (query.windowed and key <= groups):
+            text = (
+                f"the key is the group ({', '.join(query.keys)}), not the sink's PRIMARY KEY "
+                f"({', '.join(target.primary_key)})"
+            )
+            draft.note(("sink", "format"), Note(text, True, target.offset))
+
+    def _claim(self, topic: str, offset: int) -> None:
+        if topic in self._topics:
+            reason = f"the topic {topic} is the sink of another INSERT; give each one its own"
+            raise NotTakenError(reason, offset)
+        self._topics.add(topic)
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def _check(self, draft: Draft, tokens: Sequence[Token], query: Query) -> None:
+        """Refuse a draft that is not valid, at the place of its query."""
+        try:
+            spec = load_spec(draft.text())
+            problems = [str(error.problems[0].message) for _, error in time_problems(spec)]
+            plan = plan_of(spec)
+            problems += window_problems(spec, plan).values()
+        except SpecError as error:
+            first = error.problems[0]
+            reason = ": ".join(filter(None, (first.path, first.reason)))
+            raise NotTakenError(f"the spec of it is refused: {reason}", query.offset) from None
+        except QueryError as error:
+            offset = self._find(error.problems[0], query, tokens)
+            hint = error.problems[0].hint
+            advice = f" (try: {hint})" if hint else ""
+            raise NotTakenError(error.problems[0].message + advice, offset) from None
+        if problems:
+            raise NotTakenError(problems[0], query.offset)
+        for keys, text in window_notes(spec).items():
+            draft.note(keys, Note(text))
+        self._note_decimals(draft, spec, plan)
+        line = self._file.sql.count("\n", 0, draft.offset) + 1
+        draft.header.insert(0, f"Made by `retally from-flink` from the INSERT in line {line}.")
+
+    def _note_decimals(self, draft: Draft, spec: JobSpec, plan: Plan) -> None:
+        if spec.sink is None or spec.sink.format != "upsert-json":
+            return
+        kinds = [str(named.expression.type) for named in plan.group]
+        kinds += [str(kind) for _, kind in plan.results]
+        if any(kind.startswith("DECIMAL") for kind in kinds):
+            text = "a DECIMAL is text in JSON, so that no reader rounds it; Flink writes a number"
+            draft.note(("sink", "format"), Note(text))
+
+    def _find(self, problem: QueryProblem, query: Query, tokens: Sequence[Token]) -> int:
+        """Return the offset in the file of a problem's word in a written query."""
+        lines = query.text.split("\n")
+        at = sum(len(line) + 1 for line in lines[: problem.line - 1]) + problem.column - 1
+        written = [token for token in tokenize(query.text) if token.offset <= at]
+        if not written:
+            return query.offset
+        word = written[-1].value.upper()
+        nth = sum(token.value.upper() == word for token in written)
+        views = [token for view in self._file.views.values() for token in view.query]
+        for read in (tokens, views):
+            same = [token.offset for token in read if token.value.upper() == word]
+            if same:
+                break
+        return same[min(nth, len(same)) - 1] if same else query.offset
+
+
+def _plan_of(draft: Draft) -> Plan:
+    return plan_of(load_spec(draft.text()))
+
+
+def _connection(section: dict[str, Any]) -> dict[str, Any]:
+    return {"connection": section["connection"]} if "connection" in section else {}
+
+
+def file_name(table: str, offset: int) -> str:
+    """Return the name of a spec's file, which never leaves its folder."""
+    name = re.sub(r"[^\w-]+", "-", table).strip("-") + ".yaml"
+    if name.lower() == CONNECTIONS:
+        raise NotTakenError(f"{CONNECTIONS} is the file of the connections; rename this", offset)
+    return name
+
+
+def job_name(table: str) -> str:
+    """Return the name of a job for a table."""
+    words = re.sub(r"[^a-z0-9]+", "-", table.lower()).strip("-")
+    words = words if words[:1].isalpha() else f"job-{words}".strip("-")
+    return words[:JOB_NAME_CHARACTERS_MAX].rstrip("-")

@@ -1,0 +1,64 @@
+"""A file of Flink SQL as job specs: the whole way.
+
+text ──► statements ──► settings, tables, views ──► for each INSERT: query, source, sink ──► spec
+            └──────────── Problem(reason, offset) ◄──────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jobs.migrating.assembly import Assembler, Draft
+from jobs.migrating.problems import NotTakenError, Problem
+from jobs.migrating.settings import Settings, read_settings
+from jobs.migrating.statements import read_sql_file
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The specs of a file, what differs from Flink, and what is not taken."""
+
+    sql: str
+    drafts: Sequence[Draft]
+    connections: str | None
+    problems: Sequence[Problem]
+
+    def describe(self, name: str) -> Iterator[str]:
+        """Yield a line for each problem and each difference, with its place."""
+        for problem in sorted(self.problems, key=lambda each: each.offset):
+            yield f"{self.place(name, problem.offset)}: not taken: {problem.reason}"
+        for draft in self.drafts:
+            for note in draft.differences:
+                place = self.place(name, note.offset or draft.offset)
+                yield f"{place}: differs: {draft.file_name}: {note.text}"
+
+    def place(self, name: str, offset: int) -> str:
+        """Return FILE:LINE:COLUMN of an offset."""
+        line = self.sql.count("\n", 0, offset) + 1
+        return f"{name}:{line}:{offset - (self.sql.rfind(chr(10), 0, offset) + 1) + 1}"
+
+    @property
+    def differs(self) -> bool:
+        return any(draft.differences for draft in self.drafts)
+
+
+def convert(sql: str) -> Conversion:
+    """Return the job specs of a file of Flink SQL; it never raises for what the file has."""
+    file = read_sql_file(sql)
+    problems = list(file.problems)
+    settings = Settings()
+    try:
+        settings = read_settings(file.settings)
+    except NotTakenError as error:
+        problems.append(error.problem)
+    assembler = Assembler(file, settings)
+    drafts: list[Draft] = []
+    for insert in file.inserts:
+        try:
+            drafts += [draft for draft in assembler.drafts(insert) if draft not in drafts]
+        except NotTakenError as error:
+            problems.append(error.problem)
+    if not file.inserts and not problems:
+        problems.append(Problem("the file has no INSERT INTO, so there is no job", 0))
+    return Conversion(sql, drafts, assembler.connections.text() if drafts else None, problems)

@@ -1,0 +1,455 @@
+"""The query of an INSERT as the query of a job: one SELECT over one source.
+
+    FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTES))   ──►  FROM orders
+    GROUP BY shop, window_start, window_end   ──►  GROUP BY shop, TUMBLE(at, INTERVAL '1' MINUTES)
+    FROM a_view                               ──►  FROM (its SELECT) AS a_view
+    a view or derived table with GROUP BY     ──►  a job of its own, whose changelog is read
+
+Results get the names of the sink's columns, because INSERT goes by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from jobs.migrating.problems import Note, NotTakenError
+from jobs.migrating.select_parts import (
+    SelectParts,
+    alias_of,
+    quoted,
+    read_select,
+    split_list,
+    write,
+)
+from jobs.migrating.sources import SourceTable, source_table
+from jobs.migrating.statements import SqlFile
+from jobs.migrating.tokens import Cursor, Token
+
+_WINDOWS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
+_BOUNDS = ("window_start", "window_end")
+_AGGREGATES = {
+    "AVG", "COUNT", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "MAX", "MIN", "SUM", "ARRAY_AGG",
+    "COLLECT", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE",
+    "APPROX_COUNT_DISTINCT", "JSON_ARRAYAGG", "JSON_OBJECTAGG",
+}  # fmt: skip
+_ANSWERS = {
+    "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
+    "ARRAY_AGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
+    "VAR_POP": "a DOUBLE from exact sums; in Flink the type of its argument",
+    "VAR_SAMP": "a DOUBLE from exact sums; in Flink the type of its argument",
+    "VARIANCE": "a DOUBLE from exact sums; in Flink the type of its argument",
+    "STDDEV_POP": "a DOUBLE from exact sums; in Flink the type of its argument",
+    "STDDEV_SAMP": "a DOUBLE from exact sums; in Flink the type of its argument",
+    "STDDEV": "a DOUBLE from exact sums; in Flink the type of its argument",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTable:
+    """A window table function: its name, and the intervals after the time column."""
+
+    function: str
+    intervals: tuple[str, ...]
+    offset: int
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Relation:
+    """What a SELECT reads: the text after FROM, and where its rows come from."""
+
+    body: str  # a name, or a SELECT in parentheses
+    alias: str = ""
+    source: SourceTable | None = None
+    inner: Query | None = None  # a job of its own
+    window: WindowTable | None = None
+    visible: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        needed = self.alias and self.alias != self.body
+        return f"{self.body} AS {self.alias}" if needed else self.body
+
+
+@dataclass(slots=True)
+class Query:
+    """A converted SELECT."""
+
+    text: str
+    relation: Relation
+    offset: int
+    outputs: list[str]
+    keys: list[str] = field(default_factory=list)  # outputs that are group keys
+    windowed: bool = False
+    aggregated: bool = False
+    notes: list[Note] = field(default_factory=list)
+    name: str = ""  # of the view or derived table, if it is a job of its own
+
+
+class QueryConverter:
+    """Converts the queries of one INSERT."""
+
+    def __init__(self, file: SqlFile, tokens: Sequence[Token]) -> None:
+        self._file = file
+        self._used = _names_of(tokens, file)
+        self._open: list[str] = []  # views that are being read
+
+    def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
+        """Return the query of a job; `names` are those of its results, if they are known."""
+        parts = read_select(tokens, self._file.sql)
+        relation = self._relation(parts.source)
+        self._rename(parts, relation)
+        query = self._select(parts, relation, names)
+        if not query.aggregated:
+            reason = "a job is a GROUP BY; this query has no GROUP BY and no aggregate"
+            raise NotTakenError(reason, parts.offset)
+        return query
+
+    # --- FROM -------------------------------------------------------------------------------
+
+    def _relation(self, tokens: Sequence[Token]) -> Relation:
+        cursor = Cursor(tokens, self._file.sql)
+        if cursor.take("TABLE", "("):
+            relation = self._window_table(cursor)
+            cursor.expect(")")
+        elif cursor.peek() in _WINDOWS and cursor.peek(1) == "(":
+            relation = self._window_table(cursor)
+        elif cursor.peek() == "(":
+            cursor.expect("(")
+            inside = cursor.until(")")
+            cursor.expect(")")
+            alias = tokens[-1].value if not cursor.done else "derived"
+            relation = self._derived(inside, alias, ())
+        else:
+            name = cursor.name()
+            relation = self._named(name)
+        cursor.take("AS")
+        if not cursor.done:
+            relation.alias = quoted(cursor.next("name", "the name of the table").value)
+        if not cursor.done:
+            raise NotTakenError("this part of FROM is not known", cursor.offset)
+        return relation
+
+    def _named(self, name: Token) -> Relation:
+        view = self._file.views.get(name.value)
+        if view is not None:
+            if name.value in self._open:
+                raise NotTakenError(f"the view {name.value} reads itself", name.offset)
+            self._open.append(name.value)
+            relation = self._derived(view.query, name.value, view.columns)
+            self._open.pop()
+            return relation
+        table = self._file.tables.get(name.value)
+        if table is None:
+            raise NotTakenError(f"there is no CREATE TABLE or VIEW of {name.value}", name.offset)
+        source = source_table(table, self._used)
+        body, alias = self._with_computed(source), quoted(table.name)
+        return Relation(body, alias, source, visible=source.visible)
+
+    def _with_computed(self, source: SourceTable) -> str:
+        """Return the table, with its computed columns if the query uses them."""
+        name = quoted(source.table.name)
+        added = []
+        for column in source.computed.values():
+            if column.name not in self._used:
+                continue
+            if any(token.word == "PROCTIME" for token in column.expression):
+                reason = "PROCTIME() is no part of a row: a retraction would have another value"
+                raise NotTakenError(reason, column.offset)
+            expression = write(_rename_tokens(column.expression, source))
+            added.append(f"{expression} AS {quoted(column.name)}")
+        for column in source.metadata.values():
+            if column.name in self._used:
+                reason = (
+                    f"{column.name} is metadata of the message, and a retraction comes in another "
+                    "message than its row; use a column of the row"
+                )
+                raise NotTakenError(reason, column.offset)
+        if not added:
+            return name
+        items = ", ".join(["*", *added])
+        return f"(SELECT {items} FROM {name})"  # noqa: S608 - text of a spec, which is validated
+
+    def _derived(self, tokens: Sequence[Token], alias: str, names: Sequence[str]) -> Relation:
+        """Return a view or derived table: in place, or as a job of its own."""
+        parts = read_select(tokens, self._file.sql)
+        inner = self._relation(parts.source)
+        self._rename(parts, inner)
+        query = self._select(parts, inner, names)
+        if query.aggregated:
+            query.name = alias
+            return Relation(quoted(alias), inner=query, visible=query.outputs)
+        body = f"({' '.join(query.text.split(chr(10)))})"
+        if query.text == f"SELECT *\nFROM {inner.text}":
+            body = inner.body
+        return replace(inner, body=body, alias=quoted(alias), visible=query.outputs)
+
+    def _window_table(self, cursor: Cursor) -> Relation:
+        """Read TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL ..), with or without names."""
+        function, offset = cursor.peek(), cursor.offset
+        if function not in _WINDOWS:
+            raise NotTakenError(f"{function} is not a window of Flink's", offset)
+        if function == "CUMULATE":
+            raise NotTakenError("CUMULATE has no counterpart; use TUMBLE or HOP", offset)
+        cursor.expect(function, "(")
+        arguments = split_list(cursor.until(")"))
+        cursor.expect(")")
+        by_name = {
+            part[0].word: part[2:] for part in arguments if len(part) > 2 and part[1].text == "=>"
+        }
+        order = {
+            "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+            "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+            "SESSION": ("DATA", "TIMECOL", "GAP"),
+        }[function]
+        named = by_name or dict(zip(order, arguments, strict=False))
+        if "OFFSET" in named:
+            raise NotTakenError("windows start at multiples since 1970, without offset", offset)
+        if any(name not in named for name in order if name != "OFFSET"):
+            raise NotTakenError(f"{function} needs {', '.join(order)}", offset)
+        table = Cursor(named["DATA"], self._file.sql)
+        table.expect("TABLE")
+        relation = self._named(table.name())
+        partition = tuple[str, ...]()
+        if table.take("PARTITION", "BY"):
+            partition = tuple(token.value for token in table.rest() if token.kind == "name")
+        if relation.inner is not None:
+            raise NotTakenError(
+                "windows over the results of a GROUP BY have no counterpart", offset
+            )
+        self._check_time(relation, named["TIMECOL"])
+        intervals = tuple(write(named[name]) for name in order if name in ("SLIDE", "SIZE", "GAP"))
+        window = WindowTable(function, intervals, offset, partition)
+        return replace(relation, window=window, visible=[*relation.visible, *_BOUNDS])
+
+    def _check_time(self, relation: Relation, descriptor: Sequence[Token]) -> None:
+        name = descriptor[2] if len(descriptor) > 2 else descriptor[0]
+        times = relation.source.times if relation.source else None
+        if times is None:
+            raise NotTakenError("the table has no WATERMARK FOR its time", name.offset)
+        if name.value not in (times.name, times.column):
+            raise NotTakenError(f"the watermark is over {times.name}, not over this", name.offset)
+
+    # --- SELECT -----------------------------------------------------------------------------
+
+    def _rename(self, parts: SelectParts, relation: Relation) -> None:
+        """Write nested fields and the time column as the spec names them."""
+        source = relation.source
+        if source is None:
+            return
+        parts.items = [_rename_tokens(item, source) for item in parts.items]
+        parts.where = _rename_tokens(parts.where, source)
+        parts.keys = [_rename_tokens(key, source) for key in parts.keys]
+        parts.having = _rename_tokens(parts.having, source)
+
+    def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
+        notes: list[Note] = []
+        items = self._expand(parts, relation)
+        starred = not names and any(item[-1].text == "*" for item in parts.items)
+        aggregated = bool(parts.keys) or parts.distinct or any(map(_has_aggregate, items))
+        legacy = any(key[0].word in _WINDOWS and len(key) > 1 for key in parts.keys)
+        if aggregated and relation.window is not None:
+            keys = self._window_keys(parts, relation)
+        else:
+            keys = [write(key) for key in parts.keys]
+        if not aggregated and relation.window is not None and not starred:
+            items = self._pass_time(items, relation)
+        if names and len(names) != len(items):
+            reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
+            raise NotTakenError(reason, parts.offset)
+        outputs, texts = [], []
+        for index, item in enumerate(items):
+            expression, alias = alias_of(item)
+            name = names[index] if names else alias
+            outputs.append(name or write(expression))
+            texts.append(self._item_text(expression, alias, name, relation))
+            notes += _notes_of(item)
+        if starred and not aggregated:  # a star stays one, so that the time is in it
+            written = {id(item): text for item, text in zip(items, texts, strict=True)}
+            texts = [written.get(id(item), "*") for item in parts.items]
+        lines = ["SELECT " + ("DISTINCT " if parts.distinct else "") + ", ".join(texts)]
+        if len(lines[0]) > _LINE_MAX:
+            lines = [lines[0][: lines[0].index(texts[0])] + texts[0] + ","]
+            lines += [f"  {text}," for text in texts[1:]]
+            lines[-1] = lines[-1].removesuffix(",")
+        lines.append(f"FROM {relation.text}")
+        if parts.where:
+            lines.append(f"WHERE {write(parts.where)}")
+        if keys:
+            lines.append(f"GROUP BY {', '.join(keys)}")
+        if parts.having:
+            lines.append(f"HAVING {write(parts.having)}")
+            text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
+            notes.append(Note(text, offset=parts.having[0].offset))
+        query = Query("\n".join(lines), relation, parts.offset, outputs)
+        query.keys = [
+            name for name, item in zip(outputs, items, strict=True) if _is_key(item, parts)
+        ]
+        query.aggregated = aggregated
+        query.windowed = aggregated and (relation.window is not None or legacy)
+        query.notes = notes
+        return query
+
+    def _item_text(
+        self, expression: Sequence[Token], alias: str | None, name: str | None, relation: Relation
+    ) -> str:
+        text = write(_approximate(expression))
+        source = relation.source
+        raw = source is not None and source.times is not None and source.times.column is not None
+        if raw and source is not None and write(expression).split(".")[-1] in _BOUNDS:
+            assert source.times is not None
+            kind = source.columns.get(source.times.column or "", "")
+            if kind == "BIGINT":
+                text = f"CAST(TO_TIMESTAMP_LTZ({text}, 3) AS TIMESTAMP(3))"
+            elif kind.startswith("TIMESTAMP_LTZ"):
+                text = f"CAST({text} AS TIMESTAMP(3))"
+            alias = None if text != write(expression) else alias
+        if name is None or (name == alias and len(expression) == 1 and text == quoted(name)):
+            return text
+        if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
+            return text
+        return f"{text} AS {quoted(name)}"
+
+    def _expand(self, parts: SelectParts, relation: Relation) -> list[list[Token]]:
+        """Return the items, with every column of a star."""
+        items: list[list[Token]] = []
+        for item in parts.items:
+            if item[-1].text == "*" and (len(item) == 1 or item[-2].text == "."):
+                at = item[0].offset
+                items += [[Token("name", quoted(name), at)] for name in relation.visible]
+            else:
+                items.append(item)
+        return items
+
+    def _pass_time(self, items: list[list[Token]], relation: Relation) -> list[list[Token]]:
+        """Leave the bounds of a window to the outer query, and pass the time that it needs."""
+        source = relation.source
+        times = source.times if source else None
+        assert times is not None and times.column is not None
+        kept = [item for item in items if alias_of(item)[1] not in _BOUNDS]
+        if all(alias_of(item)[1] != times.column for item in kept):
+            kept.append([Token("name", quoted(times.column), items[0][0].offset)])
+        return kept
+
+    def _window_keys(self, parts: SelectParts, relation: Relation) -> list[str]:
+        """Return the keys of GROUP BY, with the window's call for its bounds."""
+        window, source = relation.window, relation.source
+        times = source.times if source else None
+        assert window is not None
+        if times is None or times.column is None:
+            reason = "windows are over a column of the row: a retraction must reach its window"
+            raise NotTakenError(reason, window.offset)
+        named = {write(key).split(".")[-1].strip('`"') for key in parts.keys}
+        if not set(_BOUNDS) <= named:
+            reason = "GROUP BY needs window_start and window_end, so that a window can close"
+            raise NotTakenError(reason, window.offset)
+        bounds = (*_BOUNDS, "window_time")
+        others = [key for key in parts.keys if write(key).split(".")[-1].strip('`"') not in bounds]
+        if window.function == "SESSION":
+            keys = {write(key).split(".")[-1].strip('`"') for key in others}
+            if keys != set(window.partition):
+                reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
+                raise NotTakenError(reason, window.offset)
+        call = f"{window.function}({', '.join((quoted(times.column), *window.intervals))})"
+        return [*map(write, others), call]
+
+
+_LINE_MAX = 90
+
+
+def _names_of(tokens: Sequence[Token], file: SqlFile) -> set[str]:
+    """Return the names in a query and in the views that it reads; all columns for a star."""
+    names: set[str] = set()
+    waiting = [tokens]
+    seen: set[str] = set()
+    while waiting:
+        read = waiting.pop()
+        found = {token.value for token in read if token.kind == "name"}
+        names |= found
+        for name in found & file.views.keys() - seen:
+            seen.add(name)
+            waiting.append(file.views[name].query)
+    return names
+
+
+def _rename_tokens(tokens: Sequence[Token], source: SourceTable) -> list[Token]:
+    """Return tokens with nested fields and the computed time under their names of the spec."""
+    renamed: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        steps, end = [tokens[at].value], at + 1
+        if tokens[at].kind == "name":
+            while (
+                end + 1 < len(tokens) and tokens[end].text == "." and tokens[end + 1].kind == "name"
+            ):
+                steps.append(tokens[end + 1].value)
+                end += 2
+        found = next(
+            (steps[i:] for i in range(len(steps)) if tuple(steps[i:]) in source.nested), None
+        )
+        token = tokens[at]
+        if found is not None:
+            flat = quoted(source.nested[tuple(found)])
+            # It ends where the name ended, so that blanks stay as they were.
+            pad = tokens[end - 1].end - token.offset
+            renamed.append(_Renamed("name", flat, token.offset, pad))
+            at = end
+        elif token.kind == "name" and token.value in source.replaced:
+            name = quoted(source.replaced[token.value])
+            renamed.append(_Renamed("name", name, token.offset, len(token.text)))
+            at += 1
+        else:
+            renamed.append(token)
+            at += 1
+    return renamed
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed(Token):
+    """A token whose text is not that of the file."""
+
+    width: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.width
+
+
+def _approximate(tokens: Sequence[Token]) -> list[Token]:
+    """Write APPROX_COUNT_DISTINCT(x) as COUNT(DISTINCT x), which is exact."""
+    written: list[Token] = []
+    for index, token in enumerate(tokens):
+        if token.word == "APPROX_COUNT_DISTINCT":
+            written.append(_Renamed("name", "COUNT", token.offset, len(token.text)))
+        elif token.text == "(" and index and tokens[index - 1].word == "APPROX_COUNT_DISTINCT":
+            written.append(_Renamed("mark", "(DISTINCT ", token.offset, 1))
+        else:
+            written.append(token)
+    return written
+
+
+def _has_aggregate(item: Sequence[Token]) -> bool:
+    return any(
+        token.word in _AGGREGATES and following.text == "(" for token, following in pairwise(item)
+    )
+
+
+def _is_key(item: Sequence[Token], parts: SelectParts) -> bool:
+    return not _has_aggregate(item)
+
+
+def _notes_of(item: Sequence[Token]) -> list[Note]:
+    """Return what the aggregates of an item mean that is other than in Flink."""
+    notes = []
+    words = [token.word for token in item]
+    for index, token in enumerate(item):
+        if token.word not in _ANSWERS or words[index + 1 : index + 2] != ["("]:
+            continue
+        if token.word in ("LISTAGG", "ARRAY_AGG") and "ORDER" in words[index:]:
+            continue
+        notes.append(Note(f"{token.text}: {_ANSWERS[token.word]}", True, token.offset))
+    if "APPROX_COUNT_DISTINCT" in words:
+        notes.append(Note("COUNT(DISTINCT x) is exact", offset=item[0].offset))
+    return notes

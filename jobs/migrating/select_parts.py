@@ -1,0 +1,144 @@
+"""The clauses of a SELECT, found in its tokens.
+
+    SELECT items FROM source WHERE .. GROUP BY keys HAVING ..
+
+A clause keeps the user's words; only what has another form here is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from jobs.migrating.problems import NotTakenError
+from jobs.migrating.tokens import Cursor, Token
+
+_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING")
+_NOT_TAKEN = {
+    "UNION": "a job reads one query; write a job for each part, with sinks of their own",
+    "INTERSECT": "a job reads one query",
+    "EXCEPT": "a job reads one query",
+    "JOIN": "joins have no counterpart: a job reads one stream",
+    "ORDER": "a changing result has no order; sort where you read it, or use TOP_K",
+    "LIMIT": "a changing result has no first rows; use TOP_K",
+    "WINDOW": "OVER windows have no counterpart",
+    "OVER": "OVER windows have no counterpart; for the first rows of a group use TOP_K or ARG_MAX",
+    "MATCH_RECOGNIZE": "MATCH_RECOGNIZE has no counterpart",
+    "LATERAL": "LATERAL has no counterpart: a job reads one stream",
+    "WITH": "WITH has no counterpart; write CREATE VIEW, or a derived table",
+}
+
+
+@dataclass(slots=True)
+class SelectParts:
+    """The tokens of each clause."""
+
+    offset: int
+    items: list[list[Token]]
+    source: list[Token]
+    distinct: bool = False
+    where: list[Token] = field(default_factory=list)
+    keys: list[list[Token]] = field(default_factory=list)
+    having: list[Token] = field(default_factory=list)
+
+
+def read_select(tokens: Sequence[Token], sql: str) -> SelectParts:
+    """Return the clauses of a SELECT; raise NotTakenError for what has no counterpart."""
+    while tokens and tokens[0].word == "(" and tokens[-1].word == ")":
+        tokens = tokens[1:-1]
+    _refuse(tokens)
+    cursor = Cursor(tokens, sql)
+    offset = cursor.offset
+    cursor.expect("SELECT")
+    distinct = cursor.take("DISTINCT")
+    cursor.take("ALL")
+    items = split_list(cursor.until(*_CLAUSES))
+    cursor.expect("FROM")
+    parts = SelectParts(offset, items, cursor.until(*_CLAUSES), distinct)
+    if cursor.take("WHERE"):
+        parts.where = cursor.until(*_CLAUSES)
+    if cursor.take("GROUP", "BY"):
+        parts.keys = split_list(cursor.until(*_CLAUSES))
+    if cursor.take("HAVING"):
+        parts.having = cursor.until(*_CLAUSES)
+    if not cursor.done:
+        raise NotTakenError("this part of the query is not known", cursor.offset)
+    return parts
+
+
+def _refuse(tokens: Sequence[Token]) -> None:
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token.word == "(") - (token.word == ")")
+        inside = token.word in ("ORDER", "LIMIT", "WINDOW", "WITH")  # also words of calls
+        if token.word not in _NOT_TAKEN or (depth and inside):
+            continue
+        if index and tokens[index - 1].word == ".":
+            continue
+        raise NotTakenError(_NOT_TAKEN[token.word], token.offset)
+    if any(token.word == "," for token in _of_source(tokens)):
+        raise NotTakenError(_NOT_TAKEN["JOIN"], tokens[0].offset)
+
+
+def _of_source(tokens: Sequence[Token]) -> Iterable[Token]:
+    """Return the tokens of FROM that are outside of parentheses."""
+    depth, inside = 0, False
+    for token in tokens:
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and token.word in _CLAUSES:
+            inside = token.word == "FROM"
+        elif depth == 0 and inside:
+            yield token
+
+
+def split_list(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Split at the commas outside of parentheses."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and token.word == ",":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if part]
+
+
+def write(tokens: Iterable[Token]) -> str:
+    """Return tokens as text, with one blank where there was a blank or a comment."""
+    text, end = "", None
+    for token in tokens:
+        text += (" " if end is not None and token.offset > end else "") + token.text
+        end = token.end
+    return text
+
+
+def alias_of(item: Sequence[Token]) -> tuple[Sequence[Token], str | None]:
+    """Return the expression of an item, and its name if it has one."""
+    last = item[-1]
+    if len(item) > 2 and item[-2].word == "AS":
+        return item[:-2], last.value
+    if last.kind != "name" or last.word in KEYWORDS:
+        return item, None
+    if len(item) == 1 or item[-2].word == ".":
+        whole = all(token.word == "." for token in item[1::2])
+        return item, last.value if whole else None
+    before = item[-2]
+    if before.word in (")", "END") or (before.kind != "mark" and before.word not in KEYWORDS):
+        return item[:-1], last.value
+    return item, None
+
+
+def quoted(name: str) -> str:
+    """Return a name as the query writes it."""
+    plain = name.isascii() and name.isidentifier() and name.upper() not in KEYWORDS
+    return name if plain else f"`{name}`"
+
+
+KEYWORDS = {
+    "ALL", "AND", "AS", "BETWEEN", "BY", "CASE", "CAST", "DATE", "DAY", "DISTINCT", "ELSE", "END",
+    "EXISTS", "EXTRACT", "FALSE", "FILTER", "FROM", "GROUP", "GROUPING", "HAVING", "HOUR", "IN",
+    "INTERVAL", "IS", "LIKE", "LIMIT", "MINUTE", "MONTH", "NOT", "NULL", "ON", "OR", "ORDER",
+    "SECOND", "SELECT", "SETS", "TABLE", "THEN", "TIME", "TIMESTAMP", "TRUE", "UNION", "VALUE",
+    "VALUES", "WHEN", "WHERE", "WINDOW", "WITH", "YEAR",
+}  # fmt: skip

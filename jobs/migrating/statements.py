@@ -1,0 +1,272 @@
+"""The statements of a Flink SQL file: tables, views, settings, inserts.
+
+Statements that only show or choose something are skipped; everything else is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jobs.migrating.problems import NotTakenError, Problem
+from jobs.migrating.tokens import Cursor, Token, split_statements, text_of, tokenize
+
+_SKIPPED = {"USE", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "DROP", "RESET", "QUIT", "EXIT", "END"}
+_NO_COUNTERPART = {
+    "ADD": "there are no user-defined functions; write the query without the jar",
+    "SELECT": "a SELECT only shows rows; write INSERT INTO a sink table",
+    "WITH": "a SELECT only shows rows; write INSERT INTO a sink table",
+    "UPDATE": "a job changes no tables; its results follow its source",
+    "DELETE": "a job changes no tables; its results follow its source",
+    "ALTER": "write the table as it is after this ALTER",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    key: str
+    value: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column: physical with a type, computed from an expression, or metadata of the message."""
+
+    name: str
+    offset: int
+    type: tuple[Token, ...] = ()
+    expression: tuple[Token, ...] = ()
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    offset: int
+    columns: tuple[TableColumn, ...]
+    options: dict[str, Option]
+    primary_key: tuple[str, ...] = ()
+    watermark: tuple[str, tuple[Token, ...], int] | None = None  # column, expression, offset
+
+    def column(self, name: str) -> TableColumn | None:
+        return next((each for each in self.columns if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    name: str
+    offset: int
+    columns: tuple[str, ...]
+    query: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    target: str
+    offset: int
+    columns: tuple[str, ...]
+    query: tuple[Token, ...]
+
+
+@dataclass(slots=True)
+class SqlFile:
+    """The statements of a file, and what of it is not taken."""
+
+    sql: str
+    tables: dict[str, Table] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    settings: dict[str, Option] = field(default_factory=dict)
+    inserts: list[Insert] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_sql_file(sql: str) -> SqlFile:
+    """Return the statements of a file."""
+    file = SqlFile(sql)
+    try:
+        statements = list(split_statements(tokenize(sql)))
+    except NotTakenError as error:
+        file.problems.append(error.problem)
+        return file
+    for tokens in statements:
+        try:
+            _read_statement(Cursor(tokens, sql), file)
+        except NotTakenError as error:
+            file.problems.append(error.problem)
+    return file
+
+
+def _read_statement(cursor: Cursor, file: SqlFile) -> None:
+    cursor.take("EXECUTE")
+    begins = cursor.take("BEGIN", "STATEMENT", "SET") or cursor.take("STATEMENT", "SET", "BEGIN")
+    if begins and cursor.done:
+        return
+    offset, word = cursor.offset, cursor.peek()
+    if cursor.take("SET"):
+        if not cursor.done:
+            option = _read_setting(cursor)
+            file.settings[option.key] = option
+    elif cursor.take("CREATE"):
+        _read_create(cursor, file)
+    elif cursor.take("INSERT"):
+        if cursor.take("OVERWRITE"):
+            raise NotTakenError("INSERT OVERWRITE is for batch jobs; write INSERT INTO", offset)
+        cursor.expect("INTO")
+        cursor.take("TABLE")
+        file.inserts.append(_read_insert(cursor))
+    elif word not in _SKIPPED:
+        reason = _NO_COUNTERPART.get(word, f"a statement of {word or 'this kind'} is not known")
+        raise NotTakenError(reason, offset)
+
+
+def _read_setting(cursor: Cursor) -> Option:
+    """Read `SET 'key' = 'value'`, or the older form without quotes."""
+    offset = cursor.offset
+    key = cursor.until("=")
+    cursor.expect("=")
+    value = cursor.rest()
+    if not key or not value:
+        raise NotTakenError("write SET 'key' = 'value'", offset)
+    texts = [
+        part[0].value if len(part) == 1 else text_of(part, cursor.sql) for part in (key, value)
+    ]
+    return Option(texts[0], texts[1], offset)
+
+
+def _read_insert(cursor: Cursor) -> Insert:
+    target = cursor.name()
+    if cursor.peek() == "PARTITION":
+        raise NotTakenError("a sink has no partitions by column", cursor.offset)
+    columns = cursor.names() if cursor.peek() == "(" and cursor.peek(1) != "SELECT" else []
+    query = cursor.rest()
+    if not query or query[0].word not in ("SELECT", "WITH", "("):
+        raise NotTakenError("expected SELECT here", cursor.offset)
+    return Insert(target.value, target.offset, tuple(columns), tuple(query))
+
+
+def _read_create(cursor: Cursor, file: SqlFile) -> None:
+    offset = cursor.offset
+    if cursor.take("OR"):
+        cursor.expect("REPLACE")
+    cursor.take("TEMPORARY")
+    if cursor.peek() in ("CATALOG", "DATABASE"):
+        return
+    kind = cursor.peek()
+    if kind not in ("TABLE", "VIEW"):
+        reason = f"CREATE {kind} has no counterpart"
+        if "FUNCTION" in (kind, cursor.peek(1)):
+            reason = "there are no user-defined functions; write the query without it"
+        raise NotTakenError(reason, offset)
+    cursor.expect(kind)
+    cursor.take("IF", "NOT", "EXISTS")
+    if kind == "TABLE":
+        table = _read_table(cursor)
+        file.tables[table.name] = table
+    else:
+        view = _read_view(cursor)
+        file.views[view.name] = view
+
+
+def _read_view(cursor: Cursor) -> View:
+    name = cursor.name()
+    columns = cursor.names() if cursor.peek() == "(" else []
+    if cursor.take("COMMENT"):
+        cursor.next("text", "a comment")
+    cursor.expect("AS")
+    return View(name.value, name.offset, tuple(columns), tuple(cursor.rest()))
+
+
+def _read_table(cursor: Cursor) -> Table:
+    name = cursor.name()
+    columns: list[TableColumn] = []
+    key: list[str] = []
+    watermark = None
+    if cursor.peek() == "AS" or not cursor.take("("):
+        raise NotTakenError("expected the columns of the table here", cursor.offset)
+    while not cursor.take(")"):
+        offset = cursor.offset
+        if cursor.take("WATERMARK", "FOR"):
+            column = cursor.name().value
+            cursor.expect("AS")
+            watermark = (column, tuple(cursor.until(",", ")")), offset)
+        elif cursor.take("CONSTRAINT") or cursor.peek() == "PRIMARY":
+            if cursor.peek() != "PRIMARY":
+                cursor.name()
+            cursor.expect("PRIMARY", "KEY")
+            key = cursor.names()
+            cursor.take("NOT", "ENFORCED")
+        else:
+            column_found, is_key = _read_column(cursor)
+            columns.append(column_found)
+            key += [column_found.name] if is_key else []
+        if cursor.peek() != ")":
+            cursor.expect(",")
+    options = _read_table_options(cursor)
+    return Table(name.value, name.offset, tuple(columns), options, tuple(key), watermark)
+
+
+def _read_column(cursor: Cursor) -> tuple[TableColumn, bool]:
+    name = cursor.next("name", "a column")
+    if cursor.take("AS"):
+        expression = cursor.until(",", ")", "COMMENT")
+        if not expression:
+            raise NotTakenError("expected an expression here", cursor.offset)
+        _skip_comment(cursor)
+        return TableColumn(name.value, name.offset, expression=tuple(expression)), False
+    kind = list(_type_tokens(cursor))
+    if not kind:
+        raise NotTakenError("expected a type here", cursor.offset)
+    metadata, is_key = None, False
+    while cursor.peek() not in (",", ")", ""):
+        if cursor.take("NOT", "NULL") or cursor.take("NULL") or cursor.take("VIRTUAL"):
+            pass
+        elif cursor.take("METADATA"):
+            metadata = name.value
+            if cursor.take("FROM"):
+                metadata = cursor.next("text", "the key of the metadata").value
+        elif cursor.take("PRIMARY", "KEY"):
+            is_key = True
+            cursor.take("NOT", "ENFORCED")
+        elif cursor.peek() == "COMMENT":
+            _skip_comment(cursor)
+        else:
+            raise NotTakenError("this part of a column is not known", cursor.offset)
+    return TableColumn(name.value, name.offset, tuple(kind), metadata=metadata), is_key
+
+
+def _type_tokens(cursor: Cursor) -> Iterator[Token]:
+    ends = {",", ")", "NOT", "NULL", "METADATA", "PRIMARY", "COMMENT", "VIRTUAL", ""}
+    depth = 0
+    while depth or cursor.peek() not in ends:
+        if cursor.done:
+            return
+        word = cursor.peek()
+        depth += (word in ("(", "<")) - (word in (")", ">"))
+        yield cursor.tokens[cursor.at]
+        cursor.at += 1
+
+
+def _skip_comment(cursor: Cursor) -> None:
+    if cursor.take("COMMENT"):
+        cursor.next("text", "a comment")
+
+
+def _read_table_options(cursor: Cursor) -> dict[str, Option]:
+    _skip_comment(cursor)
+    if cursor.take("PARTITIONED", "BY"):
+        cursor.names()
+    options: dict[str, Option] = {}
+    if cursor.take("WITH"):
+        cursor.expect("(")
+        while not cursor.take(")"):
+            key = cursor.next("text", "an option in quotes")
+            cursor.expect("=")
+            value = cursor.next("text", "a value in quotes")
+            options[key.value] = Option(key.value, value.value, key.offset)
+            if cursor.peek() != ")":
+                cursor.expect(",")
+    if not cursor.done:
+        what = "LIKE" if cursor.peek() == "LIKE" else "this part of CREATE TABLE"
+        raise NotTakenError(f"{what} is not taken; write the table out", cursor.offset)
+    return options

@@ -1,0 +1,133 @@
+"""retally from-flink: what it writes where, and what it never writes."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.cli.main import main
+from jobs.migrating.conversion import convert
+from schemas import limits
+from tests.support.examples import examples
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "flink_sql"
+ITEMS = (VECTORS / "items.sql").read_text()
+
+
+def run(sql: str, folder: Path) -> int:
+    folder.mkdir(exist_ok=True)
+    file = folder / "job.sql"
+    file.write_text(sql)
+    return main(["from-flink", str(file), "--out", str(folder / "out")])
+
+
+def test_no_password_is_in_a_spec_and_nobody_else_reads_the_connections(tmp_path: Path) -> None:
+    assert run((VECTORS / "passwords.sql").read_text(), tmp_path) == 0
+    connections = tmp_path / "out" / "connections.yaml"
+    assert stat.S_IMODE(connections.stat().st_mode) == 0o600
+    for path in (tmp_path / "out").iterdir():
+        text = path.read_text()
+        assert "tr-secret" not in text
+        assert ("w-secret" in text) is (path == connections)
+        assert ("example.com" in text) is (path == connections)
+
+
+def test_what_it_wrote_is_written_again_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(ITEMS, tmp_path) == 0
+    spec = tmp_path / "out" / "items.yaml"
+    first = spec.read_text()
+    assert run(ITEMS, tmp_path) == 0
+    assert spec.read_text() == first
+    spec.write_text("name: mine\n")
+    assert run(ITEMS, tmp_path) == 2
+    assert "items.yaml is not from from-flink" in capsys.readouterr().err
+    assert spec.read_text() == "name: mine\n"
+
+
+@pytest.mark.parametrize("table", ["../../items", "/tmp/items", "a/b", ".hidden", "a\nb"])
+def test_no_name_of_a_table_leads_out_of_the_folder(table: str, tmp_path: Path) -> None:
+    sql = ITEMS.replace("TABLE items", f"TABLE `{table}`").replace("INTO items", f"INTO `{table}`")
+    assert run(sql, tmp_path) == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()} - {"connections.yaml"}
+    assert len(names) == 1
+    assert re.fullmatch(r"[\w-]+\.yaml", names.pop())
+    assert {path.name for path in tmp_path.iterdir()} == {"job.sql", "out"}
+
+
+def test_a_table_cannot_take_the_name_of_the_connections(tmp_path: Path) -> None:
+    sql = ITEMS.replace("TABLE items", "TABLE connections").replace(
+        "INTO items", "INTO connections"
+    )
+    assert run(sql, tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "there", "reason"),
+    [
+        ("'format' = 'canal-json'", "'format' = 'xml'", "'format' = 'xml'", "'xml' has no"),
+        ("'5000'", "'-1'", "'table.exec.mini-batch.size'", "must be greater than 0"),
+        ("'1 s'", "'1 parsec'", "'table.exec.mini-batch.allow", "unknown unit 'parsec'"),
+        ("'5' SECOND", "'5' MONTH", "INTERVAL '5' MONTH", "write INTERVAL 'n' SECOND"),
+        ("SUM(cnt)", "SUM(cmt)", "cmt)", "unknown column `cmt`"),
+        ("SUM(cnt)", "SUM(name)", "name), MAX", "SUM needs numbers"),
+        ("'topic' = 'shop.product'", "'topic-pattern' = 's.*'", "'topic-pattern'", "the topics"),
+        ("updated_at AS", "gone AS", "WATERMARK", "gone is not a column"),
+    ],
+)
+def test_what_is_not_taken_has_its_place(
+    old: str, new: str, there: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = ITEMS.replace(old, new)
+    assert sql != ITEMS
+    assert run(sql, tmp_path) == 2
+    before = sql[: sql.index(there)]
+    place = f"job.sql:{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}: "
+    errors = capsys.readouterr().err
+    assert place in errors
+    assert reason in errors
+
+
+def test_a_file_that_cannot_be_read_is_bad_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["from-flink", str(tmp_path / "none.sql")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    file = tmp_path / "job.sql"
+    file.write_bytes(b"\xff")
+    assert main(["from-flink", str(file)]) == 2
+    file.write_bytes(b" " * (limits.SPEC_BYTES_MAX + 1))
+    assert main(["from-flink", str(file)]) == 2
+    assert "split it" in capsys.readouterr().err
+
+
+WORDS = re.findall(
+    r"\w+|[^\w\s]|\s+", "\n".join(path.read_text() for path in VECTORS.glob("*.sql"))
+)
+
+
+@examples(150)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=60))
+def test_no_words_make_it_raise(words: list[str]) -> None:
+    conversion = convert("".join(words))
+    assert conversion.problems or conversion.drafts
+    assert all(isinstance(line, str) for line in conversion.describe("f"))
+
+
+@examples(150)
+@given(
+    cut=st.integers(0, 3_000),
+    words=st.lists(st.sampled_from(WORDS), max_size=3),
+    skip=st.integers(0, 30),
+)
+def test_no_damage_to_a_file_makes_it_raise(cut: int, words: list[str], skip: int) -> None:
+    for name in ("items", "hop", "nested", "chain"):
+        sql = (VECTORS / f"{name}.sql").read_text()
+        conversion = convert(sql[:cut] + "".join(words) + sql[cut + skip :])
+        list(conversion.describe("f"))
