@@ -8,8 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,9 +43,6 @@ class Answer:
     def documents(self) -> Iterator[dict[str, Json]]:
         """Yield the rows as JSON objects."""
         names = self.rows.column_names
-        twice = next((name for name, count in Counter(names).items() if count > 1), None)
-        if twice is not None:
-            raise StatementRefused(f"two columns are called {twice!r}; name one with AS")
         columns = [_render(column) for column in self.rows.columns]
         for number in range(self.rows.num_rows):
             yield {name: column[number] for name, column in zip(names, columns, strict=True)}
@@ -94,7 +90,25 @@ def answer_statement(data: Path, sql: str) -> Answer:
         known = f"; the jobs are {', '.join(jobs) or 'none yet'}"
         hint = known if "Catalog Error: Table" in str(error) else ""
         raise StatementRefused(f"{error}{hint}") from None
+    rows = rows.rename_columns(distinct_names(rows.column_names))
     return Answer({name: found.epoch for name, found in read.items()}, rows)
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Return names of columns as DuckDB's tables have them: n, n_1, n_2 for three called n.
+
+    `SELECT * FROM a JOIN b USING (name)` has the results of both, which often share a name."""
+    taken = {name.lower() for name in names}
+    seen: set[str] = set()
+    found = []
+    for name in names:
+        number, distinct = 0, name
+        while distinct.lower() in seen or (number and distinct.lower() in taken):
+            number += 1
+            distinct = f"{name}_{number}"
+        seen.add(distinct.lower())
+        found.append(distinct)
+    return found
 
 
 def _csv_field(value: Json) -> Any:

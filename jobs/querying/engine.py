@@ -59,11 +59,18 @@ def answer(
             timer.cancel()
 
 
+def _kind_of(statement: duckdb.Statement) -> str:
+    try:
+        return statement.type.name
+    except ValueError:  # a kind that DuckDB has no name for, such as UPDATE EXTENSIONS
+        return "this statement"
+
+
 def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise StatementRefused(f"there are {len(statements)} statements; write one SELECT")
-    kind = statements[0].type.name
+    kind = _kind_of(statements[0])
     if kind not in _ALLOWED:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
     reader = connection.sql(statements[0].query).to_arrow_reader(_BATCH_ROWS)

@@ -9,11 +9,14 @@ as many digits as the job does. With more than six digits it is text.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from jobs.core.values.change import Value
+from jobs.core.values.json_values import renderer
 from jobs.edge.process.job_directory import find_job
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
@@ -46,8 +49,7 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
         rows = [table.shape.values(*row) for row in found.rows]
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
         arrays = [
-            _narrow(to_arrow(values, kind), kind)
-            for values, kind in zip(columns, types.values(), strict=True)
+            make_column(values, kind) for values, kind in zip(columns, types.values(), strict=True)
         ]
         return JobResults(found.epoch, pa.table(arrays, names=list(types)))
 
@@ -68,10 +70,13 @@ def _find_epoch(table: TableReader, time_us: int) -> int:
     return epochs[place - 1].epoch
 
 
-def _narrow(array: pa.Array, kind: SqlType) -> pa.Array:
-    if kind.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) or kind.textual_time:
-        return array
+def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:
+    """Return values as DuckDB reads them: instants in the unit of their precision, or as text."""
+    if kind.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
+        return to_arrow(values, kind)
+    if kind.textual_time:
+        return pa.array(map(renderer(kind), values), pa.string())
     precision = kind.precision or 0
     zone = "UTC" if kind.kind is Kind.TIMESTAMP_LTZ else None
     unit = "us" if precision > 3 or zone else "ms" if precision else "s"
-    return array.cast(pa.timestamp(unit, zone))
+    return to_arrow(values, kind).cast(pa.timestamp(unit, zone))

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.cli.main import main
-from jobs.querying.answers import answer_statement
+from jobs.querying.answers import Answer, answer_statement, distinct_names
+from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
+from jobs.querying.tables import make_column
 from schemas.types.sql_types import SqlType
-from service.table.row_shape import RowShape
+from service.table.row_shape import RowShape, safe_renderer
+from tests.support.examples import examples
 from tests.support.tables.written_table import WrittenTable, write_random_history
+from tests.support.values import VALUES
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +68,8 @@ def test_a_time_means_the_newest_epoch_that_was_committed_by_then(written: Writt
         ("TIMESTAMP(6)", "2026-01-01 00:00:00.120001", "2026-01-01 00:00:00.120001"),
         ("TIMESTAMP_LTZ(3)", "2026-01-01 00:00:00.5Z", None),
         ("TIMESTAMP(9)", "2026-01-01 00:00:00.123456789", "2026-01-01 00:00:00.123456789"),
+        ("TIMESTAMP(9)", "2026-01-01 00:00:00.120000000", "2026-01-01 00:00:00.12"),
+        ("TIMESTAMP_LTZ(9)", "2026-01-01 00:00:00.120000001Z", "2026-01-01 00:00:00.120000001Z"),
         ("DATE", "2026-01-01", "2026-01-01"),
         ("BOOLEAN", "true", True),
         ("DOUBLE", "NaN", "NaN"),
@@ -87,6 +95,57 @@ def test_values_are_written_as_rest_writes_them(
     assert list(found.documents()) == [expected]
     if shown is not None:
         assert expected["k"] == shown
+
+
+@pytest.mark.parametrize(
+    ("names", "distinct"),
+    [
+        (["name", "n", "n"], ["name", "n", "n_1"]),
+        (["n", "N", "n"], ["n", "N_1", "n_2"]),
+        (["n", "n", "n_1"], ["n", "n_2", "n_1"]),
+        (["n_1", "n", "n", "n"], ["n_1", "n", "n_2", "n_3"]),
+        ([], []),
+    ],
+)
+def test_columns_of_one_name_are_told_apart(names: list[str], distinct: list[str]) -> None:
+    assert distinct_names(names) == distinct
+
+
+def test_a_join_of_a_job_with_its_past_has_all_columns_of_both(written: WrittenTable) -> None:
+    data = written.place.home.parents[1]
+    sql = "SELECT * FROM items JOIN items AT EPOCH 3 AS old USING (name) ORDER BY name"
+    found = answer_statement(data, sql)
+    names = ["name", "total", "top", "total_1", "top_1"]
+    assert [column["name"] for column in found.columns] == names
+    past = answer_statement(data, "FROM items AT EPOCH 3")
+    by_name = {row["name"]: row for row in past.documents()}
+    rows = list(found.documents())
+    assert rows
+    for row in rows:
+        assert row["total_1"] == by_name[row["name"]]["total"]
+    assert found.write_csv().splitlines()[0] == ",".join(names)
+    assert pa.ipc.open_stream(found.write_arrow()).schema.names == names
+
+
+@examples(40)
+@given(data=st.data())
+def test_random_results_of_all_types_are_those_of_rest(data: st.DataObject) -> None:
+    """Rows through Arrow, DuckDB and back are the rows that the service shows."""
+    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6))
+    rows = data.draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in kinds)), max_size=6))
+    names = [f"c{index}" for index in range(len(kinds))]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+    arrays = [make_column(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    found = Answer({}, answer("SELECT * FROM t", {"t": pa.table(arrays, names=names)}))
+    writers = [safe_renderer(kind) for kind in kinds]
+    expected = [
+        {
+            name: None if value is None else write(value)
+            for name, write, value in zip(names, writers, row, strict=True)
+        }
+        for row in rows
+    ]
+    assert repr(list(found.documents())) == repr(expected)
 
 
 def test_the_command_writes_rows_documents_csv_and_arrow(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from schemas import limits
 from service.client import Client, Refused
 from tests.support.service.served import Served
 from tests.support.service.tables import WatchedTable
@@ -69,6 +71,32 @@ def test_what_is_refused_has_its_reason(client: httpx.Client, watched: WatchedTa
         assert reason in refused.json()["detail"]
     wrong = client.post("/v1/sql", json={"sql": "SELECT 1", "form": "json"})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "body-invalid")
+
+
+def test_a_join_answers_every_column_of_both(client: httpx.Client, watched: WatchedTable) -> None:
+    sql = "SELECT * FROM items JOIN items AT EPOCH 1 AS old USING (name) WHERE name = 'a'"
+    answered = ask(client, sql)
+    assert answered.status_code == 200, answered.text
+    (row,) = answered.json()["rows"]
+    assert list(row) == ["name", "total", "top", "total_1", "top_1"]
+    assert [column["name"] for column in answered.json()["columns"]] == list(row)
+
+
+def test_many_and_huge_statements_leave_room_for_the_next(
+    client: httpx.Client, watched: WatchedTable
+) -> None:
+    slow = "SELECT SUM(i % 7) FROM range(300000000) r(i)"
+    with ThreadPoolExecutor(3 * limits.SQL_AT_ONCE_MAX) as pool:
+        answers = list(pool.map(lambda _: ask(client, slow), range(3 * limits.SQL_AT_ONCE_MAX)))
+    codes = [each.status_code for each in answers]
+    assert set(codes) <= {200, 429, 422}
+    assert codes.count(429) >= limits.SQL_AT_ONCE_MAX
+    busy = next(each for each in answers if each.status_code == 429)
+    assert (busy.json()["code"], busy.headers["Retry-After"]) == ("too-many-requests", "1")
+    for sql in ("FROM range(1000000)", "SELECT repeat('x', 1000000) FROM range(2000)"):
+        refused = ask(client, sql)
+        assert (refused.status_code, refused.json()["code"]) == (422, "sql-refused")
+    assert ask(client, "SELECT COUNT(*) AS n FROM items").status_code == 200
 
 
 def test_the_client_answers_statements(served: Served, watched: WatchedTable) -> None:
