@@ -159,12 +159,13 @@ def _read_format(options: TableOptions, source: Endpoint) -> None:
 
 def _read_format_options(options: TableOptions, source: Endpoint) -> None:
     ignore = options.of_format("ignore-parse-errors")
-    if ignore is not None and is_true(ignore):
-        source.top["on_error"] = "quarantine"
-        text = "a bad message is kept whole, with the reason; Flink drops it, or reads NULLs"
-        source.note("/on_error", text, ignore.offset)
-    else:
-        source.top["on_error"] = "fail"
+    ignored = ignore is not None and is_true(ignore)
+    in_flink = (
+        "Flink drops it, or reads NULLs" if ignored else "with fail the job stops, as in Flink"
+    )
+    source.top["on_error"] = "quarantine"
+    text = f"a bad message is kept, with the reason; {in_flink}"
+    source.note("/on_error", text, ignore.offset if ignore else options.table.offset)
     stamp = options.of_format("timestamp-format.standard")
     if stamp is not None:
         if stamp.value not in _TIMES:

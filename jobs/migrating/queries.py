@@ -182,7 +182,7 @@ class QueryConverter:
             query.name = alias
             return Relation(quoted(alias), inner=query, visible=query.outputs)
         body = f"({' '.join(query.text.split(chr(10)))})"
-        if query.text == f"SELECT *\nFROM {inner.text}":
+        if query.text.removeprefix("SELECT * FROM ") == inner.text:
             body = inner.body
         return replace(inner, body=body, alias=quoted(alias), visible=query.outputs)
 
@@ -283,7 +283,9 @@ class QueryConverter:
             lines.append(f"HAVING {write(parts.having)}")
             text = "a group enters with +I and leaves with -D; Flink filters the changelog's rows"
             notes.append(Note(text, offset=parts.having[0].offset))
-        query = Query("\n".join(lines), relation, parts.offset, outputs)
+        whole = " ".join(lines)
+        text = whole if len(whole) <= _LINE_MAX else "\n".join(lines)
+        query = Query(text, relation, parts.offset, outputs)
         query.keys = [
             name for name, item in zip(outputs, items, strict=True) if _is_key(item, parts)
         ]

@@ -40,7 +40,8 @@ def _mapping_lines(
             yield from _noted(f"{blanks}{key}: |-", notes.get(keys, []), blanks)
             yield from (f"{blanks}  {line}" for line in value.split("\n"))
         else:
-            yield from _noted(f"{blanks}{key}: {scalar(value)}", notes.get(keys, []), blanks)
+            text = value if _is_plain_line(value) else scalar(value)
+            yield from _noted(f"{blanks}{key}: {text}", notes.get(keys, []), blanks)
 
 
 def _noted(line: str, notes: list[Note], blanks: str) -> Iterator[str]:
@@ -53,6 +54,13 @@ def _noted(line: str, notes: list[Note], blanks: str) -> Iterator[str]:
         width = _COLUMNS_MAX - len(blanks) - 2
         yield from (f"{blanks}# {part}" for part in textwrap.wrap(text, width))
     yield line
+
+
+def _is_plain_line(value: object) -> bool:
+    """Return whether a text may stand on a line of its own without quotes."""
+    if not isinstance(value, str) or not value[:1].isalpha() or value.lower() in _WORDS:
+        return False
+    return value.isprintable() and not re.search(r":(\s|$)|\s#|\s$", value)
 
 
 def scalar(value: object) -> str:

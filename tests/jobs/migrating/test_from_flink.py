@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from jobs.cli.main import main
 from jobs.migrating.conversion import convert
 from schemas import limits
+from schemas.spec.file import load_spec
 from tests.support.examples import examples
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "flink_sql"
+CHECKOUT = Path(__file__).parents[3]
+VECTORS = CHECKOUT / "tests" / "vectors" / "flink_sql"
 ITEMS = (VECTORS / "items.sql").read_text()
 
 
@@ -24,6 +26,15 @@ def run(sql: str, folder: Path) -> int:
     file = folder / "job.sql"
     file.write_text(sql)
     return main(["from-flink", str(file), "--out", str(folder / "out")])
+
+
+def test_the_job_of_the_documents_is_the_same_both_ways() -> None:
+    page = (CHECKOUT / "docs" / "flink.md").read_text()
+    sql, spec = re.findall(r"```(?:yaml)?\n(.*?)```", page.partition("## One job")[2], re.DOTALL)[
+        :2
+    ]
+    (draft,) = convert(sql).drafts
+    assert load_spec(draft.text()) == load_spec(spec)
 
 
 def test_no_password_is_in_a_spec_and_nobody_else_reads_the_connections(tmp_path: Path) -> None:
