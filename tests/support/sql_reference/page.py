@@ -16,6 +16,10 @@ A job is one `SELECT` over one source. `retally plan SPEC` shows types, state an
 retally refuses everything else with line, column, reason, and the nearest supported form. A query
 has at most {QUERY_CHARACTERS_MAX:,} characters and {EXPRESSION_NODES_MAX:,} parts.
 
+A file of Flink SQL becomes job specs with
+[`retally from-flink`](flink.md#five-minutes-with-a-flink-sql-file). Statements over the results of
+jobs, with joins, are another dialect: [SQL over results](rest.md#sql-over-results).
+
 ## A query
 
 ```sql
