@@ -265,6 +265,17 @@ def test_a_line_of_csv_has_the_fields_that_pythons_reader_finds(line: str) -> No
     assert found == expected
 
 
+@pytest.mark.parametrize("text", ["a,b\nc,d", '"a",b\n"c",d', "a,b\r\nc,d", "a,b\n\n"])
+def test_a_message_of_several_lines_is_refused(text: str) -> None:
+    columns = tuple(Column(name, SqlType.parse("STRING")) for name in "xy")
+    decoder = MessageRules("csv").decoder(columns, columns)
+    decoded = both_ways(decoder, text.encode())
+    assert isinstance(decoded, Rejected)
+    assert "several lines" in decoded.reason
+    for end in ("", "\n", "\r\n"):
+        assert both_ways(decoder, f'"a",b{end}'.encode()) == Changes([(1, ("a", "b"))])
+
+
 def test_a_line_of_eight_mebibytes_is_split_in_time() -> None:
     columns = (Column("a", SqlType.parse("STRING")),)
     decoder = MessageRules("csv", csv=CsvLayout(escape="\\")).decoder(columns, columns)

@@ -52,6 +52,18 @@ def test_a_message_that_would_be_refused_says_why_and_where() -> None:
     assert found.no_changelog == "None of these messages has rows for this job."
 
 
+def test_plain_events_are_tried_like_changes() -> None:
+    json_spec = SPEC.replace("{topic: t}", "{topic: t, format: json, json: {paths: {v: a.v}}}")
+    csv_spec = SPEC.replace("{topic: t}", '{topic: t, format: csv, csv: {delimiter: ";"}}')
+    for spec, values in (
+        (json_spec, [b'{"name": "bolt", "a": {"v": 3}}', b'{"name": "bolt", "a": 3}']),
+        (csv_spec, [b"bolt;3", b"bolt"]),
+    ):
+        found = trial(*values, spec=spec)
+        assert found.changelog == (("+I", '{"n": "bolt", "twice": 6, "top": 3}'),)
+        assert [each.outcome for each in found.messages] == ["rejected", "rows"]
+
+
 def test_messages_of_other_tables_are_told_apart() -> None:
     spec = SPEC.replace("{topic: t}", "{topic: t, table: ^other$}")
     (message,) = trial(canal("INSERT", {"name": "a", "v": "1"}), spec=spec).messages

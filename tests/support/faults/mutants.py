@@ -31,6 +31,7 @@ JUDGED = (*FOLD, "core/aggregates/test_aggregate_histories.py", "core/fold/test_
 TIME = ("core/fold/test_fold_time.py", "core/fold/test_window_closing.py")
 HISTORIES = ("core/rows/test_consolidate.py", "core/fold/test_histories.py")
 DECODE = ("core/formats/test_canal.py", "core/values/test_json_values.py")
+EVENTS = ("core/formats/test_format_vectors.py", "core/formats/test_format_properties.py")
 STATE = ("core/fold/test_state.py", "core/values/test_order_key.py", "core/plan/test_bucket.py")
 DEDUPE = ("core/rows/test_dedupe.py",)
 CLOCKS = (
@@ -165,6 +166,27 @@ MUTANTS = [
         " is not int or not {low} <= {value} <= {high}:",
         " is not int:",
         DECODE,
+    ),
+    Mutant("formats/json_events.py", "if step < len(node)", "if step <= len(node)", EVENTS),
+    Mutant(
+        "formats/json_events.py",
+        "            if node is None:\n",
+        "            if False:\n",
+        EVENTS,
+    ),
+    Mutant(
+        "formats/json_events.py",
+        "    return None if _overlaps(root) else root",
+        "    return root",
+        EVENTS,
+    ),
+    Mutant("formats/csv_events.py", "if len(fields) != len(self._names):", "if False:", EVENTS),
+    Mutant("formats/csv_events.py", "None if field == self._null_literal else ", "", EVENTS),
+    Mutant(
+        "formats/csv_events.py",
+        "            elif _LINE_ENDS.search(bare):",
+        "            elif False:",
+        EVENTS,
     ),
     Mutant("formats/row_fields.py", "            else value\n", "            else None\n", DECODE),
     Mutant(
