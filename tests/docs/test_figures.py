@@ -39,7 +39,7 @@ def test_keys_that_replace_an_option_are_keys_of_a_spec() -> None:
     """Of each table, what stands in the second column as `section.key`."""
     known = set(_paths(load_spec(_full()).document()))
     for name in ("csv", "json"):
-        source = {"topic": "t", "format": name, name: {}}
+        source: dict[str, object] = {"topic": "t", "format": name, name: {}}
         events = load_spec({**yaml.safe_load(_full()), "source": source})
         known |= set(_paths(events.document()))
     ours = "\n".join(re.findall(r"^\| .* \| (.*) \|$", text("flink.md"), re.MULTILINE))

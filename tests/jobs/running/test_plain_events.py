@@ -26,6 +26,10 @@ DOCUMENT: dict[str, Any] = {
     "emit": "final",
     "max_bad_fraction": 1.0,
 }
+SECTIONS: dict[str, dict[str, Any]] = {
+    "csv": {"csv": {"delimiter": ";"}},
+    "json": {"json": {"paths": {"amount": "order.amount"}}},
+}
 EVENTS = [("a", 1, 100), ("a", 2, 900), ("b", 1, 1_500), ("a", 4, 200), ("b", "x", 2_500)]
 AFTER = [("a", 7, 3_200)]
 
@@ -41,10 +45,7 @@ def message(format: str, event: tuple[Any, ...]) -> bytes:
 def test_a_job_over_plain_events_is_its_replay(
     format: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    section: dict[str, Any] = {
-        "csv": {"csv": {"delimiter": ";"}},
-        "json": {"json": {"paths": {"amount": "order.amount"}}},
-    }[format]
+    section = SECTIONS[format]
     document = {**DOCUMENT, "source": {"topic": topic, "format": format, **section}}
     create_topic(broker.address, topic, 1)
     job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
