@@ -65,7 +65,7 @@ class Assembler:
         self._file = file
         self._settings = settings
         self.connections = ConnectionNames()
-        self._topics: set[str] = set()
+        self._taken: set[str] = set()  # files and topics of other jobs
         self._inner: dict[str, Draft] = {}  # jobs of views, which several inserts may read
 
     def drafts(self, insert: Insert) -> list[Draft]:
@@ -75,7 +75,8 @@ class Assembler:
             raise NotTakenError(f"there is no CREATE TABLE of {insert.target}", insert.offset)
         physical = [each for each in target.columns if not each.expression]
         names = list(insert.columns or [each.name for each in physical if not each.metadata])
-        query = QueryConverter(self._file, insert.query).convert(insert.query, names)
+        converter = QueryConverter(self._file, insert.query, insert.target)
+        query = converter.convert(insert.query, names)
         drafts = self._inner_drafts(query, insert)
         draft = self._draft(insert.target, query, insert, drafts)
         sink = read_sink(target, windows=query.windowed)
@@ -87,6 +88,11 @@ class Assembler:
             self._add_sink(draft, sink, target, insert, query)
         drafts.append(draft)
         self._check(draft, insert.query, query)
+        for each in drafts:
+            self._require_own(each, insert.offset)
+        for each in drafts:
+            self._taken |= {each.file_name, _topic(each)}
+            self._inner[each.file_name] = each
         return drafts
 
     def _inner_drafts(self, query: Query, insert: Insert) -> list[Draft]:
@@ -94,20 +100,20 @@ class Assembler:
         if inner is None:
             return []
         above = self._inner_drafts(inner, insert)
-        known = self._inner.get(inner.name)
+        known = self._inner.get(file_name(inner.name, inner.offset))
         if known is not None and known.document["query"] == inner.text:
             return [*above, known]
+        if known is not None:
+            inner.name = f"{insert.target}_{inner.name}"
         draft = self._draft(inner.name, inner, insert, above)
         draft.document["sink"] = {
             "topic": f"{draft.document['name']}-changes",
             **_connection(draft.document["source"]),
             "format": "changelog-json",
         }
-        self._claim(draft.document["sink"]["topic"], inner.offset)
         text = "a query has one GROUP BY, so this is a job of its own, whose changelog is read"
         draft.note(("sink",), Note(text, offset=inner.offset))
         self._check(draft, insert.query, inner)
-        self._inner[inner.name] = draft
         return [*above, draft]
 
     def _draft(self, name: str, query: Query, insert: Insert, above: Sequence[Draft]) -> Draft:
@@ -216,7 +222,6 @@ class Assembler:
         self, draft: Draft, sink: Endpoint, target: Table, insert: Insert, query: Query
     ) -> None:
         section = dict(sink.section)
-        self._claim(section["topic"], insert.offset)
         connection = self.connections.add(sink.connection, target.offset)
         if connection != DEFAULT:
             section = {"topic": section.pop("topic"), "connection": connection, **section}
@@ -231,11 +236,13 @@ class Assembler:
             )
             draft.note(("sink", "format"), Note(text, True, target.offset))
 
-    def _claim(self, topic: str, offset: int) -> None:
-        if topic in self._topics:
-            reason = f"the topic {topic} is the sink of another INSERT; give each one its own"
-            raise NotTakenError(reason, offset)
-        self._topics.add(topic)
+    def _require_own(self, draft: Draft, offset: int) -> None:
+        """Refuse a job whose file or topic another INSERT has; a job of a view may be shared."""
+        shared = self._inner.get(draft.file_name) is draft
+        for name in () if shared else (draft.file_name, _topic(draft)):
+            if name in self._taken:
+                reason = f"another INSERT has the sink {name} already; give each one its own"
+                raise NotTakenError(reason, offset)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -291,6 +298,12 @@ class Assembler:
 
 def _plan_of(draft: Draft) -> Plan:
     return plan_of(load_spec(draft.text()))
+
+
+def _topic(draft: Draft) -> str:
+    """Return the topic of a job's sink, or the name of its file, which is its own."""
+    sink = draft.document.get("sink")
+    return draft.file_name if sink is None else str(sink["topic"])
 
 
 def _connection(section: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ Results get the names of the sink's columns, because INSERT goes by position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -66,6 +66,7 @@ class Relation:
     inner: Query | None = None  # a job of its own
     window: WindowTable | None = None
     visible: list[str] = field(default_factory=list)
+    bounds: dict[str, str] = field(default_factory=dict)  # columns that are bounds of the window
 
     @property
     def text(self) -> str:
@@ -91,8 +92,9 @@ class Query:
 class QueryConverter:
     """Converts the queries of one INSERT."""
 
-    def __init__(self, file: SqlFile, tokens: Sequence[Token]) -> None:
+    def __init__(self, file: SqlFile, tokens: Sequence[Token], target: str) -> None:
         self._file = file
+        self._target = target
         self._used = _names_of(tokens, file)
         self._open: list[str] = []  # views that are being read
 
@@ -120,7 +122,7 @@ class QueryConverter:
             cursor.expect("(")
             inside = cursor.until(")")
             cursor.expect(")")
-            alias = tokens[-1].value if not cursor.done else "derived"
+            alias = tokens[-1].value if not cursor.done else f"{self._target}_inner"
             relation = self._derived(inside, alias, ())
         else:
             name = cursor.name()
@@ -158,7 +160,7 @@ class QueryConverter:
             if any(token.word == "PROCTIME" for token in column.expression):
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
                 raise NotTakenError(reason, column.offset)
-            expression = write(_rename_tokens(column.expression, source))
+            expression = write(_rename_tokens(column.expression, source.nested, source.replaced))
             added.append(f"{expression} AS {quoted(column.name)}")
         for column in source.metadata.values():
             if column.name in self._used:
@@ -236,13 +238,13 @@ class QueryConverter:
 
     def _rename(self, parts: SelectParts, relation: Relation) -> None:
         """Write nested fields and the time column as the spec names them."""
-        source = relation.source
-        if source is None:
+        if relation.source is None:
             return
-        parts.items = [_rename_tokens(item, source) for item in parts.items]
-        parts.where = _rename_tokens(parts.where, source)
-        parts.keys = [_rename_tokens(key, source) for key in parts.keys]
-        parts.having = _rename_tokens(parts.having, source)
+        nested, names = relation.source.nested, relation.source.replaced | relation.bounds
+        parts.items = [_rename_tokens(item, nested, names) for item in parts.items]
+        parts.where = _rename_tokens(parts.where, nested, names)
+        parts.keys = [_rename_tokens(key, nested, names) for key in parts.keys]
+        parts.having = _rename_tokens(parts.having, nested, names)
 
     def _select(self, parts: SelectParts, relation: Relation, names: Sequence[str]) -> Query:
         notes: list[Note] = []
@@ -254,15 +256,15 @@ class QueryConverter:
             keys = self._window_keys(parts, relation)
         else:
             keys = [write(key) for key in parts.keys]
-        if not aggregated and relation.window is not None and not starred:
-            items = self._pass_time(items, relation)
         if names and len(names) != len(items):
             reason = f"the SELECT has {len(items)} columns, and the target {len(names)}"
             raise NotTakenError(reason, parts.offset)
+        labels: list[str | None] = [*names] or [alias_of(item)[1] for item in items]
+        if not aggregated and relation.window is not None and not starred:
+            items, labels = self._pass_time(items, labels, relation)
         outputs, texts = [], []
-        for index, item in enumerate(items):
+        for item, name in zip(items, labels, strict=True):
             expression, alias = alias_of(item)
-            name = names[index] if names else alias
             outputs.append(name or write(expression))
             texts.append(self._item_text(expression, alias, name, relation))
             notes += _notes_of(item)
@@ -325,40 +327,57 @@ class QueryConverter:
                 items.append(item)
         return items
 
-    def _pass_time(self, items: list[list[Token]], relation: Relation) -> list[list[Token]]:
+    def _pass_time(
+        self, items: list[list[Token]], labels: Sequence[str | None], relation: Relation
+    ) -> tuple[list[list[Token]], list[str | None]]:
         """Leave the bounds of a window to the outer query, and pass the time that it needs."""
-        source = relation.source
-        times = source.times if source else None
-        assert times is not None and times.column is not None
-        kept = [item for item in items if alias_of(item)[1] not in _BOUNDS]
-        if all(alias_of(item)[1] != times.column for item in kept):
-            kept.append([Token("name", quoted(times.column), items[0][0].offset)])
-        return kept
+        column = _window_column(relation)
+        kept: list[tuple[list[Token], str | None]] = []
+        for item, label in zip(items, labels, strict=True):
+            bound = _last_name(alias_of(item)[0])
+            if bound in (*_BOUNDS, "window_time"):
+                relation.bounds[label or bound] = bound
+            else:
+                kept.append((item, label))
+        if all(label != column for _, label in kept):
+            kept.append(([Token("name", quoted(column), items[0][0].offset)], column))
+        return [item for item, _ in kept], [label for _, label in kept]
 
     def _window_keys(self, parts: SelectParts, relation: Relation) -> list[str]:
         """Return the keys of GROUP BY, with the window's call for its bounds."""
-        window, source = relation.window, relation.source
-        times = source.times if source else None
+        window, column = relation.window, _window_column(relation)
         assert window is not None
-        if times is None or times.column is None:
-            reason = "windows are over a column of the row: a retraction must reach its window"
-            raise NotTakenError(reason, window.offset)
-        named = {write(key).split(".")[-1].strip('`"') for key in parts.keys}
+        named = {_last_name(key) for key in parts.keys}
         if not set(_BOUNDS) <= named:
             reason = "GROUP BY needs window_start and window_end, so that a window can close"
             raise NotTakenError(reason, window.offset)
         bounds = (*_BOUNDS, "window_time")
-        others = [key for key in parts.keys if write(key).split(".")[-1].strip('`"') not in bounds]
+        others = [key for key in parts.keys if _last_name(key) not in bounds]
         if window.function == "SESSION":
-            keys = {write(key).split(".")[-1].strip('`"') for key in others}
+            keys = {_last_name(key) for key in others}
             if keys != set(window.partition):
                 reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
                 raise NotTakenError(reason, window.offset)
-        call = f"{window.function}({', '.join((quoted(times.column), *window.intervals))})"
+        call = f"{window.function}({', '.join((quoted(column), *window.intervals))})"
         return [*map(write, others), call]
 
 
 _LINE_MAX = 90
+
+
+def _window_column(relation: Relation) -> str:
+    """Return the column that a relation's window is over."""
+    times = relation.source.times if relation.source else None
+    assert relation.window is not None
+    if times is None or times.column is None:
+        reason = "windows are over a column of the row: a retraction must reach its window"
+        raise NotTakenError(reason, relation.window.offset)
+    return times.column
+
+
+def _last_name(tokens: Sequence[Token]) -> str:
+    """Return a column without the name of its table; the whole text of anything else."""
+    return write(tokens).split(".")[-1].strip('`"')
 
 
 def _names_of(tokens: Sequence[Token], file: SqlFile) -> set[str]:
@@ -376,7 +395,9 @@ def _names_of(tokens: Sequence[Token], file: SqlFile) -> set[str]:
     return names
 
 
-def _rename_tokens(tokens: Sequence[Token], source: SourceTable) -> list[Token]:
+def _rename_tokens(
+    tokens: Sequence[Token], nested: Mapping[tuple[str, ...], str], names: Mapping[str, str]
+) -> list[Token]:
     """Return tokens with nested fields and the computed time under their names of the spec."""
     renamed: list[Token] = []
     at = 0
@@ -388,18 +409,16 @@ def _rename_tokens(tokens: Sequence[Token], source: SourceTable) -> list[Token]:
             ):
                 steps.append(tokens[end + 1].value)
                 end += 2
-        found = next(
-            (steps[i:] for i in range(len(steps)) if tuple(steps[i:]) in source.nested), None
-        )
+        found = next((steps[i:] for i in range(len(steps)) if tuple(steps[i:]) in nested), None)
         token = tokens[at]
         if found is not None:
-            flat = quoted(source.nested[tuple(found)])
+            flat = quoted(nested[tuple(found)])
             # It ends where the name ended, so that blanks stay as they were.
             pad = tokens[end - 1].end - token.offset
             renamed.append(_Renamed("name", flat, token.offset, pad))
             at = end
-        elif token.kind == "name" and token.value in source.replaced:
-            name = quoted(source.replaced[token.value])
+        elif token.kind == "name" and token.value in names:
+            name = quoted(names[token.value])
             renamed.append(_Renamed("name", name, token.offset, len(token.text)))
             at += 1
         else:
