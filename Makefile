@@ -1,6 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser lock sbom demo test test-all test-rest check bench faults explore clean
+.PHONY: help setup setup-browser lock sbom demo test test-all test-rest check pictures bench faults explore clean
 export PYTHON
 
 RUN := .venv/bin/python
@@ -43,6 +43,9 @@ check: setup ## lock files, format, lint, types, and the tests that start no JVM
 	@$(RUN) -m ruff check .
 	@$(RUN) -m mypy
 	@$(PYTEST) -q -m "not spark and not broker and not browser and not faults and not slow"
+
+pictures: setup ## screenshots of all pages of the console, in build/pictures
+	@$(RUN) -m tests.support.console.gallery $(or $(ARGS),build/pictures)
 
 bench: setup ## throughput and latency, with Flink in the same run
 	@$(RUN) -m bench $(ARGS)

@@ -1,6 +1,7 @@
-"""Assets: the console's style sheets, scripts and icon, under an address with their digest.
+"""Assets: the console's style sheet, scripts and icon, under an address with their digest.
 
-    assets/*.css, *.js, *.svg ──► one digest of all ──► /assets/DIGEST/NAME, cached for a year
+    assets/*.js, *.svg, vendor/*.js ──┐
+    assets/styles/*.css ──► console.css ──► one digest of all ──► /assets/DIGEST/NAME, for a year
 
 The digest is in the path and not in the name, so that a script can import another one by
 `./other.js`. Assets contain no data of users, so they need no login.
@@ -24,11 +25,20 @@ _TYPES = {
 }
 
 
+_STYLES = ("base", "frame", "parts", "tables", "forms", "charts", "job", "rows", "editor", "narrow")
+
+
 def _read_files() -> dict[str, bytes]:
     home = Path(__file__).parent / "assets"
-    return {
-        path.name: path.read_bytes() for path in sorted(home.iterdir()) if path.suffix in _TYPES
+    files = {
+        path.name: path.read_bytes()
+        for folder in (home, home / "vendor")
+        for path in sorted(folder.iterdir())
+        if path.suffix in _TYPES
     }
+    styles = (home / "styles" / f"{name}.css" for name in _STYLES)
+    files["console.css"] = b"\n".join(path.read_bytes() for path in styles)
+    return files
 
 
 def _compute_digest(files: Mapping[str, bytes]) -> str:

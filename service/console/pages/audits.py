@@ -59,7 +59,7 @@ async def audits_page(request: Request, name: str) -> Response:
     return await render_page(
         request,
         visitor,
-        "audits.html",
+        "operations/audits.html",
         job=job,
         tab="audits",
         tones=TONES,
@@ -84,7 +84,7 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
     return await render_page(
         request,
         visitor,
-        "operation.html",
+        "operations/operation.html",
         job=job,
         tab="audits",
         operation=operation,

@@ -32,7 +32,9 @@ async def changes_page(
     visitor = require_visitor(request)
     follower, job = await find_followed_job(request, name)
     if job.newest is None:
-        return await render_page(request, visitor, "results_none.html", job=job, tab="changes")
+        return await render_page(
+            request, visitor, "results/results_none.html", job=job, tab="changes"
+        )
     label = ""
     if key:
         label = label_key(follower.shape.key(follower.shape.parse_key(key)))
@@ -48,7 +50,7 @@ async def changes_page(
     return await render_page(
         request,
         visitor,
-        "changes.html",
+        "results/changes.html",
         job=job,
         tab="changes",
         frame=msgspec.json.encode(frame).decode(),

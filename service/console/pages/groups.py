@@ -37,7 +37,7 @@ async def group_page(
     return await render_page(
         request,
         visitor,
-        "key.html",
+        "results/group.html",
         job=job,
         tab="results",
         view=view,

@@ -116,7 +116,9 @@ async def job_page(
         await runtime.wait_until_ready(name)
     job = find_job(request, name)
     values = await run_in_threadpool(_describe, runtime, visitor, job, level)
-    return await render_page(request, visitor, "job.html", job=job, tab="overview", **values)
+    return await render_page(
+        request, visitor, "job/overview.html", job=job, tab="overview", **values
+    )
 
 
 def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict[str, Any]:

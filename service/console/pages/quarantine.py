@@ -44,7 +44,9 @@ async def quarantine_page(
     runtime = runtime_of(request)
     follower, job = await find_followed_job(request, name)
     if job.newest is None:
-        return await render_page(request, visitor, "results_none.html", job=job, tab="quarantine")
+        return await render_page(
+            request, visitor, "results/results_none.html", job=job, tab="quarantine"
+        )
     position = parse_message_id(before) if before else None
     found = await run_in_threadpool(
         runtime.table_reads.read,
@@ -57,7 +59,7 @@ async def quarantine_page(
     return await render_page(
         request,
         visitor,
-        "quarantine.html",
+        "quarantine/list.html",
         job=job,
         tab="quarantine",
         messages=messages,
@@ -94,7 +96,9 @@ async def message_page(request: Request, name: str, id: str) -> Response:
         runtime.table_reads.read, follower, lambda table: read_message(table, position)
     )
     shown = await run_in_threadpool(_describe, runtime, follower, found)
-    return await render_page(request, visitor, "message.html", job=job, tab="quarantine", **shown)
+    return await render_page(
+        request, visitor, "quarantine/message.html", job=job, tab="quarantine", **shown
+    )
 
 
 def _describe(runtime: Runtime, follower: Follower, stored: dict[str, Any]) -> dict[str, Any]:

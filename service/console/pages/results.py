@@ -123,9 +123,13 @@ async def results_page(
     runtime = runtime_of(request)
     follower, job = await find_followed_job(request, name)
     if job.newest is None:
-        return await render_page(request, visitor, "results_none.html", job=job, tab="results")
+        return await render_page(
+            request, visitor, "results/results_none.html", job=job, tab="results"
+        )
     values = await run_in_threadpool(_read_results, runtime, follower, job, query)
-    return await render_page(request, visitor, "results.html", job=job, tab="results", **values)
+    return await render_page(
+        request, visitor, "results/results.html", job=job, tab="results", **values
+    )
 
 
 def _results_address(name: str, query: str) -> str:
@@ -220,11 +224,15 @@ async def diff_page(
     runtime = runtime_of(request)
     follower, job = await find_followed_job(request, name)
     if job.newest is None:
-        return await render_page(request, visitor, "results_none.html", job=job, tab="results")
+        return await render_page(
+            request, visitor, "results/results_none.html", job=job, tab="results"
+        )
     last = job.newest.epoch if to is None else to
     begin = max(last - 1, 0) if first is None else first
     values = await run_in_threadpool(_read_diff, runtime, follower, begin, last, cursor)
-    return await render_page(request, visitor, "diff.html", job=job, tab="results", **values)
+    return await render_page(
+        request, visitor, "results/diff.html", job=job, tab="results", **values
+    )
 
 
 def _read_diff(

@@ -72,7 +72,7 @@ async def new_page(
     return await render_page(
         request,
         visitor,
-        "new.html",
+        "editor/new.html",
         text=draft.text,
         warning=draft.warning,
         topic=topic,
@@ -115,7 +115,7 @@ async def spec_page(request: Request, name: str) -> Response:
         pending = spec_text(load_spec(msgspec.json.decode(job.record.pending)))
         changed = _compare_texts(text, pending)
     return await render_page(
-        request, visitor, "spec.html", job=job, tab="spec", text=text, lines=changed
+        request, visitor, "editor/spec.html", job=job, tab="spec", text=text, lines=changed
     )
 
 
@@ -139,7 +139,9 @@ async def preview(
     if len(body) > SPEC_BYTES_MAX:
         raise Problem("body-too-large", 413, f"a spec must not exceed {SPEC_BYTES_MAX} bytes")
     values = await _make_preview(runtime, body, name, sample)
-    return await render_page(request, visitor, "preview.html", dataflow_width=WIDTH, **values)
+    return await render_page(
+        request, visitor, "editor/preview.html", dataflow_width=WIDTH, **values
+    )
 
 
 async def _make_preview(

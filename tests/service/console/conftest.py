@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from service.serving import create_token
-from tests.support.console.operations import ask_for_audits
-from tests.support.console.shop import BROKEN, BROKEN_BY, STORY_EPOCHS, Shop, failed, put
+from tests.support.console.browsers import find_chromium, launch
+from tests.support.console.shop import BROKEN, BROKEN_BY, Shop, failed, put, serve_shop
 from tests.support.console.visits import Visits
 from tests.support.service.served import Served, end_jobs
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-# One process less each, and root may not have the sandbox; the pages are our own.
-_ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 # A busy machine takes its time; what is wrong stays wrong for so long.
 expect.set_options(timeout=15_000)
-# What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.
-REFUSED: list[tuple[bytes | None, str]] = [
-    (
-        b'{"type": "INSERT", "data": [{"name": "<b>&amp;", "v": "x"}]}',
-        "v: '<b>&amp;x' is not a valid INT",
-    ),
-    (b"\xff\xfe\x00bolt", "not JSON: invalid UTF-8"),
-    (b'{"data": "' + b"y" * 3_000 + b'"}', "data is no array"),
-    (None, "the message is empty"),
-]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One a module: while it is there, nobody else in this process may run an event loop."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
+    if find_chromium() is None:
         pytest.skip("NOT CHECKED IN A BROWSER: there is no Chromium; run make setup-browser")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
+        running = launch(playwright)
         yield running
         running.close()
 
@@ -46,20 +31,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Shop]]:
     """A service without tokens, and the table of its job `items`, with a story of two minutes."""
-    data = tmp_path_factory.mktemp("shop")
-    table = Shop(data, epochs_until_now=STORY_EPOCHS)
-    for epoch in range(1, STORY_EPOCHS):
-        bolts: tuple[int, ...] = (5, 5, 6, 7)
-        if epoch < STORY_EPOCHS - 1:  # at last its MAX goes down
-            bolts = (*bolts, 7 + epoch)
-        table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
-    table.refuse(*REFUSED)
-    ask_for_audits(data)
-    served = Served.start(data)
-    put(served, table)
-    yield served, table
-    assert served.stop() == 0
-    end_jobs(data)
+    with serve_shop(tmp_path_factory.mktemp("shop")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

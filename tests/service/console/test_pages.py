@@ -144,8 +144,8 @@ def test_every_file_of_the_console_is_in_the_wheel() -> None:
     taken = {pattern.removeprefix("*") for pattern in configured["package-data"]["*"]}
     assert "namespaces" not in configured["packages"]["find"]  # which is true then
     for folder in ("assets", "templates"):
-        for path in (CHECKOUT / "service" / "console" / folder).iterdir():
-            assert path.suffix in taken, path
+        for path in (CHECKOUT / "service" / "console" / folder).rglob("*"):
+            assert path.is_dir() or path.suffix in taken, path
 
 
 def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(

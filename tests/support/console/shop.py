@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,8 @@ from schemas.table.epoch import EpochRow
 from schemas.types.sql_types import INT, STRING
 from service.moments import now_ms
 from service.supervision.register import Actual, Desired, JobRecord, Register
-from tests.support.service.served import SPEC, Served, eventually
+from tests.support.console.operations import ask_for_audits
+from tests.support.service.served import SPEC, Served, end_jobs, eventually
 from tests.support.tables.written_table import WrittenTable
 
 TOPIC = "t"
@@ -133,3 +135,32 @@ def failed(data: Path, name: str, **fields: object) -> None:
 
 
 STORY_EPOCHS = 60
+
+# What its last epoch did not take, as text, as bytes, too long for a list, and as nothing at all.
+REFUSED: list[tuple[bytes | None, str]] = [
+    (
+        b'{"type": "INSERT", "data": [{"name": "<b>&amp;", "v": "x"}]}',
+        "v: '<b>&amp;x' is not a valid INT",
+    ),
+    (b"\xff\xfe\x00bolt", "not JSON: invalid UTF-8"),
+    (b'{"data": "' + b"y" * 3_000 + b'"}', "data is no array"),
+    (None, "the message is empty"),
+]
+
+
+@contextmanager
+def serve_shop(data: Path) -> Iterator[tuple[Served, Shop]]:
+    """Serve the table of the job `items`, with a story of two minutes, and jobs that failed."""
+    table = Shop(data, epochs_until_now=STORY_EPOCHS)
+    for epoch in range(1, STORY_EPOCHS):
+        bolts: tuple[int, ...] = (5, 5, 6, 7)
+        if epoch < STORY_EPOCHS - 1:  # at last its MAX goes down
+            bolts = (*bolts, 7 + epoch)
+        table.write({"bolt": bolts, "nut": (epoch,), None: (1, epoch % 3), "<b>&amp;": (2,)})
+    table.refuse(*REFUSED)
+    ask_for_audits(data)
+    served = Served.start(data)
+    put(served, table)
+    yield served, table
+    assert served.stop() == 0
+    end_jobs(data)

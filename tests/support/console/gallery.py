@@ -1,0 +1,76 @@
+"""Screenshots of all pages at three widths, light and dark: `make pictures`.
+
+python -m tests.support.console.gallery [DIR] [PART ...]    pages whose name has a PART
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import sync_playwright
+
+from tests.support.console.browsers import launch
+from tests.support.console.shop import serve_shop
+from tests.support.console.visits import Visits
+
+WIDTHS = (390, 768, 1440)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PAGES = {
+    "jobs": "/",
+    "job": "/jobs/items",
+    "results": "/jobs/items/results",
+    "past": "/jobs/items/results?as_of=epoch:30&where=total%3E%3D2&order=-top",
+    "diff": "/jobs/items/diff?from=40",
+    "group": "/jobs/items/results/bolt",
+    "changes": "/jobs/items/changes",
+    "quarantine": "/jobs/items/quarantine",
+    "message": "/jobs/items/quarantine/60-t-0-600",
+    "audits": "/jobs/items/audits",
+    "audit": "/jobs/items/audits/audit-different",
+    "spec": "/jobs/items/spec",
+    "new": "/new",
+    "audit-log": "/audit-log",
+    "not-found": "/jobs/items/results/no-such-group",
+}
+_SETTLE_MS = 700  # for streams and previews
+
+
+def take_pictures(visits: Visits, home: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Keep a screenshot of each page, and return its file."""
+    for name, width, scheme in product(names, WIDTHS, SCHEMES):
+        page = visits.open(PAGES[name], scheme=scheme, width=width)
+        page.wait_for_timeout(_SETTLE_MS)
+        path = home / f"{name}-{width}-{scheme}.png"
+        page.screenshot(path=path, full_page=True)
+        page.context.close()
+        visits.contexts.clear()
+        yield path
+
+
+def main(arguments: Sequence[str]) -> int:
+    home = Path(arguments[0] if arguments else "build/pictures")
+    parts = arguments[1:] or [""]
+    names = [name for name in PAGES if any(part in name for part in parts)]
+    home.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        serve_shop(Path(data)) as (served, _),
+        sync_playwright() as playwright,
+    ):
+        browser = launch(playwright)
+        visits = Visits(browser, served)
+        visits.expect("status of 404")
+        taken = list(take_pictures(visits, home, names))
+        visits.close()
+        browser.close()
+    print(f"pictures: {len(taken)} in {home}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
