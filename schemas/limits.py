@@ -22,8 +22,9 @@ BAD_FRACTION_MESSAGES_MIN = 100
 
 # A reason is a sentence or two for people.
 REASON_CHARACTERS_MAX = 500
-# A reason with its context. The disk reserves this much, so that a job can report a full disk.
-FAILURE_BYTES_MAX = 4 * 1024
+# A reason with its stack. The disk reserves this much, so that a job can report a full disk.
+FAILURE_BYTES_MAX = 16 * 1024
+STACK_CHARACTERS_MAX = 8_000
 # Message schemas that a decoder caches: a table has one, and one more after each ALTER.
 MESSAGE_SCHEMAS_MAX = 100
 # Converted texts that a decoder caches for each column: most columns have few distinct values.
@@ -208,15 +209,20 @@ COMPACTION_FAN_IN = 32
 # Files of epochs that never committed are deleted once they are older than this.
 ORPHAN_AGE_SECONDS_MIN = 3_600
 
+# Epochs whose multiset files stay apart, so that explanations tell values apart that came and went:
+# at least MIN, and an hour of them up to MAX, which an explanation reads.
+EXPLAINED_EPOCHS_MIN = 1_024
+EXPLAINED_EPOCHS_MAX = 4_096
+
 # Rows of one compacted file; a merge with more writes several files.
 COMPACTED_ROWS_MAX = 5_000_000
 
 # A file of changelog, epochs or quarantine of this size is not merged again: it would gain nothing.
 COMPACTED_BYTES_MAX = 256 * 1024 * 1024
 
-# Files in one merge: far below the usual 1,024 file descriptors of a process.
+# Files in one merge, far below the usual 1,024 file descriptors of a process; and rows that a merge
+# reads from each at once: this, and one bucket, is what it holds in memory.
 MERGE_FILES_MAX = 256
-# Rows that a merge reads from each file at once; this, and one bucket, is what it holds in memory.
 MERGE_BATCH_ROWS = 8_192
 
 # A merge writes row groups of whole buckets with at least this many rows, so that one bucket can be
@@ -231,11 +237,9 @@ MERGE_RETRY_SECONDS = 60.0
 
 # Fraction of the wall time that compaction may take.
 COMPACTION_SHARE_MAX = 0.2
-
 # How often maintenance looks for work, and how often it deletes old files.
 MAINTENANCE_EVERY_SECONDS = 2.0
 SWEEP_EVERY_SECONDS = 600.0
-
 # Fraction of the wall time that refreshing the results mirror may take.
 MIRROR_SHARE_MAX = 0.05
 
@@ -392,7 +396,6 @@ INDEXED_COLUMNS_MAX = 4
 HISTORY_EPOCHS_MAX = 360
 HISTORY_SLOT_SECONDS = 10
 HISTORY_SLOTS_MAX = 360
-
 # The size of a table is cached for this long, because reading it scans the log.
 STATE_SIZE_SECONDS = 10.0
 
@@ -412,7 +415,6 @@ JOB_STOP_SECONDS_MAX = 120.0
 # A job's log is rotated at this size; two files are kept. LINES is the limit of one answer.
 JOB_LOG_BYTES_MAX = 16 * 1024 * 1024
 LOG_LINES_MAX = 1_000
-
 # Jobs of one service: each is a thread of the service.
 JOBS_MAX = 500
 
@@ -463,11 +465,11 @@ AUDIT_LOG_LINES_MAX = 1_000
 
 # Lines and entries on pages that refresh every two seconds; the REST API returns more.
 CONSOLE_LOG_LINES = 100
-CONSOLE_OPERATIONS = 10
 CONSOLE_AUDIT_LOG_LINES = 200
 CONSOLE_PARTITIONS = 100
 CONSOLE_SAVEPOINTS = 50
 CONSOLE_AUDITS = 100
+CONSOLE_FAILURES = FAILURES_KEPT = 100  # of each job, with their stacks
 
 # Sample messages of a topic for the spec editor. All samples together stay below BYTES, except that
 # the last message may exceed it. They are cached for KEPT seconds.
@@ -485,15 +487,12 @@ CONSOLE_EPOCHS_DETAILED = 12
 # Entries of a multiset (from both ends), and bytes of a message, on one page.
 CONSOLE_ENTRIES = 24
 CONSOLE_RAW_BYTES = 64 * 1024
-
 # Groups that a quarantined message affects, and quarantined messages on one page.
 CONSOLE_AFFECTED_GROUPS = 20
 CONSOLE_QUARANTINE_ROWS = 50
-
 # The oldest epoch of a job's history is cached for this long: finding it may read the changelog.
 LOOKBACK_SECONDS = 30.0
 
-# Groups of one job whose history stays in memory until the next epoch.
+# Groups of one job whose history stays in memory, and changelog rows of a new live page.
 CONSOLE_STORIES_KEPT = 4
-# Rows of the changelog on the live page when it opens.
 CONSOLE_CHANGES_BEFORE = 200

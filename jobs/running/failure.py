@@ -10,6 +10,7 @@ too, but has its own code, because a person must make room.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from jobs.edge.table.delta_epochs import Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew, FormatTooOld
-from schemas.limits import REASON_CHARACTERS_MAX
+from schemas.limits import REASON_CHARACTERS_MAX, STACK_CHARACTERS_MAX
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import UnknownConnectionError
 from schemas.table.failure import Failure, write_failure
@@ -91,8 +92,14 @@ def report_failure(path: Path, error: BaseException) -> None:
     """Write failure.json; an OSError here must not hide the failure itself."""
     code, retryable = classify(error)
     reason = " ".join(str(error).split())[:REASON_CHARACTERS_MAX]
+    stack = "".join(traceback.format_exception(error))[-STACK_CHARACTERS_MAX:]
     failure = Failure(
-        code=code, reason=reason, retryable=retryable, pid=os.getpid(), failed_at=now_ms()
+        code=code,
+        reason=reason,
+        retryable=retryable,
+        pid=os.getpid(),
+        failed_at=now_ms(),
+        stack=stack,
     )
     with suppress(OSError):
         write_failure(path, failure)

@@ -67,6 +67,7 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.failure import forget_failure
 from schemas.table.object_path import ObjectPath
+from schemas.table.start import READY, StartReport
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Job:
     _sources: dict[str, TopicIdentity] = field(default_factory=dict)
     _watcher: KafkaAdmin | None = None
     _group: AlignmentGroup | None = None
+    _start: StartReport | None = None
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
@@ -112,6 +114,7 @@ class Job:
         try:
             lock = WriterLock(place.lock, self.spec.name)
             forget_failure(place.failure)
+            self._start = StartReport(place.start)
             before = load_spec(place.spec) if place.has_table and place.spec.exists() else None
             if before is not None:
                 self.spec = self.spec.with_column_order(before)
@@ -140,15 +143,22 @@ class Job:
         signal.signal(signal.SIGTERM, handler)
         signal.signal(signal.SIGINT, handler)
 
+    def _begin(self, phase: str) -> None:
+        """Report a phase of the start."""
+        if self._start is not None:
+            self._start.begin(phase, now_ms())
+
     def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
         java()  # raises before this start fences another writer: without Java no job can run
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
         source = self.connections.lookup(self.spec.source.connection)
+        self._begin("topics")
         with KafkaAdmin(kafka_python_options(source)) as admin:
             identities = self._sources = find_topics(admin, self.spec.source.topics)
             choose_location(place, self.tables)
             self._require_same_buckets(place, before)
+            self._begin("table")
             table, newest = self._open_table(place, plan, layout, admin, identities)
             if before is None and not newest.fresh:
                 raise SpecMisfit(
@@ -170,8 +180,10 @@ class Job:
             place.next_spec.unlink(missing_ok=True)
             publisher = self._start_publisher(plan, table, newest)
             mirrored = self.spec.mirror_ms is not None
+            self._begin("spark")
             spark = session(self.spec.name, self.master, delta=mirrored)
             try:
+                self._begin("state")
                 clock = self._make_clock(identities, newest)
                 pipeline = Pipeline(
                     self.spec,
@@ -342,6 +354,7 @@ class Job:
         reported = 0.0
         try:
             source.start(starts)
+            self._begin(READY)
             while True:
                 self._raise_failures(source.query, publisher)
                 done = self.until_caught_up and has_reached(pipeline.newest.offsets, goal)

@@ -34,10 +34,12 @@ from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import pinned_files
 from jobs.running.pipeline import Pipeline
-from jobs.table.parts import PARTS
+from jobs.table.epoch_rows import epoch_rows
+from jobs.table.parts import MULTISETS, PARTS
 from schemas.limits import (
     CHECKPOINT_EVERY_COMMITS,
     COMPACTION_SHARE_MAX,
+    EXPLAINED_EPOCHS_MIN,
     LIVE_FILES_MAX,
     MAINTENANCE_EVERY_SECONDS,
     MERGE_RETRY_SECONDS,
@@ -181,6 +183,7 @@ class Maintenance:
             kept = {file.path for file in self.table.live_files()}
             kept |= {name for epoch in self.pipeline.line for _, name in epoch.files}
             kept |= self.table.removed_since(int(oldest * 1_000))
+            kept |= self._find_explained()
         delete_dead_pins(self.home)
         kept |= pinned_files(self.home)
         merging = None if self._merging is None else self._merging[1]
@@ -191,6 +194,12 @@ class Maintenance:
                 unfinished = merging is not None and merging in name
                 if name not in kept and not unfinished and path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
+
+    def _find_explained(self) -> set[str]:
+        """Return the multiset files of the newest epochs, merged or not, for explanations."""
+        after = self.pipeline.newest.epoch - 2 * EXPLAINED_EPOCHS_MIN
+        rows = epoch_rows(self.table.root, self.table.live_files(), after)
+        return {name for row in rows for name in row.files.get(MULTISETS, ())}
 
 
 # --- the merging process ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -20,12 +21,12 @@ from jobs.core.explain.extreme_changes import (
     MultisetEntry,
     MultisetHistory,
     explain_extremes,
-    merged_until,
 )
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import rank
 from jobs.core.plan.bucket import bucket_of_group
 from jobs.core.values.change import Row, Value
+from jobs.table.multisets import find_known_multisets
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, LATE, MULTISETS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import Key, TableVersion
@@ -34,15 +35,29 @@ from schemas.table.parquet_file import rows_in
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind
 
+ReadFiles = dict[str, list[MultisetEntry]]  # by the name of a file
+_READ_THREADS = 4
+
 
 class UnknownGroup(LookupError):
     """There is no such group, and the changelog does not know that there ever was one."""
 
 
 class GroupReader:
-    """Reads one group at one version of a table."""
+    """Reads one group at one version of a table.
 
-    def __init__(self, table: TableVersion, shape: RowShape, key: Key, buckets: int) -> None:
+    `read_files` are the multiset rows of files that an earlier reader of the group has read.
+    """
+
+    def __init__(
+        self,
+        table: TableVersion,
+        shape: RowShape,
+        key: Key,
+        buckets: int,
+        read_files: ReadFiles | None = None,
+    ) -> None:
+        self._read_files = {} if read_files is None else read_files
         self._table = table
         self._shape = shape
         self._key = key
@@ -151,14 +166,16 @@ class GroupReader:
 
     def _rows(self, part: str, wanted: pc.Expression | None = None) -> list[pa.Table]:
         """Return the rows of the group in the files of a part, oldest epochs first."""
-        mine = self._filter()
-        if wanted is not None:
-            mine = wanted if mine is None else wanted & mine
+        mine = self._filter() if wanted is None else self._where(wanted)
         found = [
             self._mine(rows_in(self._table.root / file.path, filters=mine))
             for file in self._table.of_part(part)
         ]
         return [table for table in found if table.num_rows]
+
+    def _where(self, wanted: pc.Expression) -> pc.Expression:
+        mine = self._filter()
+        return wanted if mine is None else wanted & mine
 
     def _filter(self) -> pc.Expression | None:
         """Return the condition that Parquet's statistics can test; `_mine` compares the rest."""
@@ -180,34 +197,50 @@ class GroupReader:
         return table.filter(pa.array(marks, pa.bool_()))
 
     def multiset_history(self, rows: Mapping[int, EpochRow]) -> MultisetHistory:
-        """Return the group's multisets over the epochs, as far as merges keep epochs apart; `rows`
-        are all epoch rows."""
-        live = {file.path for file in self._table.of_part(MULTISETS)}
-        return MultisetHistory(self._entry_rows, merged_until(live, rows.values()))
+        """Return the group's multisets over the epochs; `rows` are all epoch rows."""
+        live = self._table.of_part(MULTISETS)
+        known = find_known_multisets(self._table.root, live, rows.values())
+        return MultisetHistory([*self._entry_rows, *self._read_merged(known.merged)], known.since)
+
+    def _read_merged(self, names: Sequence[str]) -> list[MultisetEntry]:
+        """Return the rows that epochs wrote before merges; thousands of small files."""
+        wanted = self._where(pc.field("bucket") == self._bucket)
+
+        def read(name: str) -> list[MultisetEntry]:
+            entries = self._read_files.get(name)
+            if entries is None:
+                rows = self._mine(rows_in(self._table.root / name, filters=wanted))
+                entries = self._read_files[name] = self._entries_of(rows)
+            return entries
+
+        for name in self._read_files.keys() - set(names):
+            del self._read_files[name]
+        with ThreadPoolExecutor(_READ_THREADS) as pool:
+            return [entry for entries in pool.map(read, names) for entry in entries]
 
     @cached_property
     def _entry_rows(self) -> list[MultisetEntry]:
         """Every row of the group's multisets that merges have left."""
-        program = self._program
+        tables = self._state(MULTISETS) if self._program.multisets else ()
+        return [entry for table in tables for entry in self._entries_of(table)]
+
+    def _entries_of(self, table: pa.Table) -> list[MultisetEntry]:
         arguments = self._shape.plan.arguments
-        types = {arguments[index].name: arguments[index].type for index in program.multisets}
-        indexes = {arguments[index].name: index for index in program.multisets}
-        found: list[MultisetEntry] = []
-        for table in self._state(MULTISETS) if types else ():
-            columns = {
-                name: from_arrow(table[f"value_{name}"], kind) for name, kind in types.items()
-            }
-            rows = zip(
-                to_list(table["epoch"]),
-                to_list(table["argument"]),
-                to_list(table["multiplicity"]),
-                strict=True,
-            )
-            found += [
-                MultisetEntry(indexes[name], columns[name][place], epoch, count)
-                for place, (epoch, name, count) in enumerate(rows)
-            ]
-        return found
+        indexes = {arguments[index].name: index for index in self._program.multisets}
+        columns = {
+            name: from_arrow(table[f"value_{name}"], arguments[index].type)
+            for name, index in indexes.items()
+        }
+        rows = zip(
+            to_list(table["epoch"]),
+            to_list(table["argument"]),
+            to_list(table["multiplicity"]),
+            strict=True,
+        )
+        return [
+            MultisetEntry(indexes[name], columns[name][place], epoch, count)
+            for place, (epoch, name, count) in enumerate(rows)
+        ]
 
     def entries(self) -> list[tuple[int, Value, int]]:
         """Return argument, value and multiplicity of the entries, in order."""

@@ -22,6 +22,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool  # whether another start may succeed, for example when a broker is back
     pid: int
     failed_at: int  # milliseconds since 1970
+    stack: str = ""  # of the exception, the end of a long one
 
 
 def forget_failure(path: Path) -> None:

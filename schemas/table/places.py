@@ -9,6 +9,7 @@ DIR/jobs/<name>/epochs          the table, the source of truth
                /next            the shadow job, which reads the topic again for another query
                /replayed        quarantined messages that were sent again
                /failure.json    the failure of the last run, if it failed
+               /start.json      the phases of the last start
                /lock            the lock of the only writer
 DIR/cache/<name>/<table>        the hot state of one table; may be deleted at any time
 RETALLY_CACHE/<name>/<table>    the hot state, if the variable is set: on a cluster it names a local
@@ -96,6 +97,10 @@ class JobDirectory:
     @property
     def replayed(self) -> Path:
         return self.home / "replayed"
+
+    @property
+    def start(self) -> Path:
+        return self.home / "start.json"
 
     @property
     def failure(self) -> Path:

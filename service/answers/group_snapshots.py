@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from jobs.core.explain.extreme_changes import MultisetHistory
-from jobs.table.group import GroupReader
+from jobs.table.group import GroupReader, ReadFiles
 from jobs.table.version import Key, TableVersion
 from schemas.limits import CONSOLE_STORIES_KEPT
 from schemas.table.epoch import EpochRow
@@ -34,6 +34,7 @@ class GroupSnapshot:
     document: dict[str, Any]  # as /explain answers it
     remembered: MultisetHistory
     rows: dict[int, EpochRow]
+    read_files: ReadFiles  # so that the next snapshot reads new files only
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,9 @@ class GroupSnapshots:
         if cached is not None and (cached.newest == newest or began < cached.keep_until):
             return cached.snapshot
         buckets = follower.spec.state.buckets
+        known = {} if cached is None else dict(cached.snapshot.read_files)
         snapshot = self._reads.read(
-            follower, lambda table: take_snapshot(table, follower.shape, key, buckets)
+            follower, lambda table: take_snapshot(table, follower.shape, key, buckets, known)
         )
         now = time.monotonic()
         keep_until = now + _PAUSE_FACTOR * (now - began)
@@ -78,9 +80,16 @@ class GroupSnapshots:
         return snapshot
 
 
-def take_snapshot(table: TableVersion, shape: RowShape, key: Key, buckets: int) -> GroupSnapshot:
+def take_snapshot(
+    table: TableVersion,
+    shape: RowShape,
+    key: Key,
+    buckets: int,
+    read_files: ReadFiles | None = None,
+) -> GroupSnapshot:
     """Read one group from a table; raise a Problem if the group never existed."""
-    reader = GroupReader(table, shape, key, buckets)
+    known = {} if read_files is None else read_files
+    reader = GroupReader(table, shape, key, buckets, known)
     document = explain_group(reader)
     rows = {row.epoch: row for row in table.epochs()}
-    return GroupSnapshot(document, reader.multiset_history(rows), rows)
+    return GroupSnapshot(document, reader.multiset_history(rows), rows, known)

@@ -5,13 +5,16 @@ Pages read the same objects as the routes of the REST API, without HTTP.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from fastapi import Request
 
 from jobs.core.plan.tree import Plan
+from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -21,6 +24,7 @@ from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import Runtime, runtime_of
 from service.supervision.register import Actual, Desired, JobRecord
+from service.table.state_size import StateSize
 
 _LAG_MS_MAX = 30_000
 
@@ -37,9 +41,20 @@ _TONES = {
 }
 
 
+RETRYING = "retrying"
+
+
 def label_state(record: JobRecord) -> str:
-    """Return the state as pages write it: awaiting approval."""
+    """Return the state as pages write it: awaiting approval, or retrying after a failure."""
+    if is_retried(record):
+        return RETRYING
     return record.actual.replace("_", " ").lower()
+
+
+def is_retried(record: JobRecord) -> bool:
+    """Return whether the job failed and the service starts it again, now or soon."""
+    starts_again = record.actual == Actual.STARTING and record.failures > 0
+    return starts_again or (record.actual == Actual.FAILED and record.retry_at is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,14 @@ class JobView:
     record: JobRecord
     status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
     follower: Follower | None
+    read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
+
+    @property
+    def quarantined(self) -> int:
+        """The number of messages in quarantine."""
+        size = self.read_size()
+        parts = () if size is None else size.parts
+        return sum(part.rows for part in parts if part.part == QUARANTINE)
 
     @property
     def name(self) -> str:
@@ -65,7 +88,28 @@ class JobView:
 
     @property
     def tone(self) -> str:
+        if self.retrying or self.impaired:
+            return "warn"
         return _TONES[Actual(self.record.actual)]
+
+    @property
+    def retrying(self) -> bool:
+        return is_retried(self.record)
+
+    @property
+    def impaired(self) -> bool:
+        """Whether the job runs, but a reason says what it waits for."""
+        return self.record.actual == Actual.RUNNING and bool(self.record.reason)
+
+    @property
+    def live(self) -> bool:
+        """Whether new epochs are to be expected."""
+        return self.record.actual == Actual.RUNNING
+
+    @property
+    def attempt(self) -> int:
+        """The number of the start that runs or comes next, since the last success."""
+        return self.record.failures + 1
 
     @property
     def plan(self) -> Plan | None:
@@ -122,7 +166,9 @@ def view_job(runtime: Runtime, record: JobRecord) -> JobView:
         follower = runtime.find_follower(record.name)
     except Problem:  # deleted since
         follower = None
-    return JobView(record, runtime.describe_status(record.name), follower)
+    root = runtime.jobs.find_paths(record.name).table
+    read_size = partial(runtime.state_sizes.read, root)
+    return JobView(record, runtime.describe_status(record.name), follower, read_size)
 
 
 def find_job(request: Request, name: str) -> JobView:

@@ -1,6 +1,6 @@
 """Pages: rendered templates with the headers that every page has.
 
-    handler ──► render_page(request, visitor, "jobs.html", jobs=...) ──► HTML, a strict CSP
+    handler ──► render_page(request, visitor, TEMPLATE, values...) ──► HTML, a strict CSP
        └ Problem, or anything else that is raised ──► PageRoute ──► the login page, or an error page
 
 A page is complete without scripts. Its live parts are elements with `data-live` and an id, which

@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 from service.console import asset_files
 from service.console.page import render_problem
 from service.console.pages import (
+    activity,
     audit_log,
-    audits,
     changes,
     groups,
     jobs,
@@ -31,7 +31,7 @@ _PARTS = (
     groups,
     changes,
     quarantine,
-    audits,
+    activity,
 )
 
 router = APIRouter()

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from jobs.core.explain.extreme_changes import source_text
 from jobs.core.values.json_values import Json
-from service.console.formatting import format_number
 from service.table.row_shape import RowShape
 
 _DOT_SEGMENTS = (".", "..")  # browsers resolve them as steps in a path
@@ -137,4 +136,4 @@ def _find_direction(shape: RowShape, column: str, before: Any, after: Any) -> st
 
 def format_ranges(ranges: Mapping[str, Mapping[str, Any]]) -> str:
     """Return source offsets as text: shop.product/2 [120, 131)."""
-    return source_text(ranges, format_number)
+    return source_text(ranges)

@@ -57,6 +57,16 @@ def read_reason(log: Path) -> str | None:
     return None
 
 
+def read_last_run(log: Path, limit: int) -> str:
+    """Return the last lines of the last process."""
+    found: list[str] = []
+    for text in read_lines_backwards(log):
+        if text.startswith("====") or len(found) == limit:
+            break
+        found.append(text)
+    return "\n".join(found[::-1])
+
+
 def write_mark(log: Path, text: str) -> None:
     """Write a line that separates the output of two processes."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

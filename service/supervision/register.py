@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.limits import FAILURES_KEPT
 from service.moments import now_ms
 from service.transaction import transaction
 
@@ -82,6 +83,19 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked_by: str | None = None  # the name of the token
 
 
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed run of a job."""
+
+    job: str
+    failed_at: int
+    began_at: int | None
+    attempt: int  # since the last success
+    code: str
+    reason: str
+    stack: str  # the stack of the exception, or the last lines of the log
+    retry_at: int | None
+
+
 def _define_columns(record: type[msgspec.Struct]) -> str:
     kinds = {"int": "INTEGER", "int | None": "INTEGER"}
     return ", ".join(
@@ -105,6 +119,8 @@ class Register:
             f"CREATE TABLE IF NOT EXISTS operations "
             f"({_define_columns(OperationRecord)}, PRIMARY KEY (id))",
             "CREATE INDEX IF NOT EXISTS of_job ON operations (job, created_at)",
+            f"CREATE TABLE IF NOT EXISTS failures ({_define_columns(FailureRecord)})",
+            "CREATE INDEX IF NOT EXISTS failures_of_job ON failures (job, failed_at)",
         ):
             self._connection.execute(statement)
         self._add_missing_columns("jobs", JobRecord)
@@ -175,6 +191,24 @@ class Register:
     def remove_job(self, name: str) -> None:
         with self._lock:
             self._connection.execute("DELETE FROM jobs WHERE name = ?", [name])
+            self._connection.execute("DELETE FROM failures WHERE job = ?", [name])
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def add_failure(self, record: FailureRecord) -> None:
+        """Add a failure; forget the oldest of the job beyond the limit."""
+        with self._lock:
+            self._insert("failures", record)
+            self._connection.execute(
+                "DELETE FROM failures WHERE job = ?1 AND failed_at <= (SELECT failed_at FROM "
+                "failures WHERE job = ?1 ORDER BY failed_at DESC LIMIT 1 OFFSET ?2)",
+                [record.job, FAILURES_KEPT],
+            )
+
+    def list_failures(self, job: str, limit: int) -> list[FailureRecord]:
+        """Return the failures of a job, newest first."""
+        statement = "SELECT * FROM failures WHERE job = ? ORDER BY failed_at DESC LIMIT ?"
+        return [FailureRecord(**dict(row)) for row in self._query(statement, job, limit)]
 
     # --- operations -----------------------------------------------------------------------------
 

@@ -21,15 +21,24 @@ from dataclasses import dataclass
 
 from schemas import limits
 from schemas.table.failure import read_failure
+from schemas.table.start import read_start
 from service.moments import now_ms
 from service.paths import JobPaths, ServicePaths
 from service.problems import Problem
 from service.supervision import job_log, job_process
-from service.supervision.register import ALIVE, Actual, Desired, JobRecord, Register
+from service.supervision.register import (
+    ALIVE,
+    Actual,
+    Desired,
+    FailureRecord,
+    JobRecord,
+    Register,
+)
 
 log = logging.getLogger(__name__)
 
 BAD_SPEC, OWNED_ELSEWHERE = 2, 75
+_LOG_LINES = 40  # of a run that reported no stack
 _HELD = "paused while its query is changed"
 _OUTSIDE = "runs outside the service, as process {}"
 
@@ -202,16 +211,15 @@ class Supervisor:
             self._register.report(name, Actual.STARTING)
 
     def _is_ready(self, record: JobRecord, pid: int) -> bool:
-        """Return whether a job has opened its sources and its table; it writes its spec then."""
+        """Return whether a job can commit an epoch: its table and its sources are open."""
         paths = self._paths.job(record.name)
         if record.pid != pid or job_process.find_writer(paths.lock) != pid:
             return False
-        try:
-            written = paths.spec.stat().st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            return False
-        # An adopted job wrote it long ago; a new process writes it after its start.
-        return record.name not in self._children or written >= (record.began_at or 0)
+        start = read_start(paths.start)
+        if start is not None and start.pid == pid:
+            return start.ready
+        # An adopted job of an older version reports no phases; it writes its spec when it is ready.
+        return record.name not in self._children and paths.spec.exists()
 
     def _terminate(self, name: str, pid: int) -> None:
         """Terminate a process once, wait, and kill it if it does not end."""
@@ -256,6 +264,7 @@ class Supervisor:
         paths = self._paths.job(record.name)
         began = now_ms()
         job_log.write_mark(paths.log, f"revision {record.revision} starts")
+        paths.start.unlink(missing_ok=True)  # pids are reused
         arguments = ["run", str(paths.run_spec), "--data", str(self._paths.data)]
         process = job_process.start([*arguments, *self._run_arguments], paths.log)
         self._children[record.name] = _Child(process)
@@ -286,30 +295,42 @@ class Supervisor:
         paths = self._paths.job(name)
         kind, retryable, reason = self._find_reason(paths, record.pid, code)
         reason = reason.replace(str(self._paths.data), "DIR")  # do not expose paths of this machine
-        if not retryable:  # another start would fail the same way
-            log.warning("job %s failed: %s", name, reason)
-            self._register.report(
-                name,
-                Actual.FAILED,
-                reason,
-                failure=kind,
-                failures=record.failures + 1,
-                retry_at=None,
+        pause = None
+        if retryable:  # otherwise another start would fail the same way
+            pause = min(
+                limits.RESTART_PAUSE_SECONDS_MIN * 2 ** min(record.failures, 16),
+                limits.RESTART_PAUSE_SECONDS_MAX,
             )
-            return
-        pause = min(
-            limits.RESTART_PAUSE_SECONDS_MIN * 2 ** min(record.failures, 16),
-            limits.RESTART_PAUSE_SECONDS_MAX,
-        )
-        log.warning("job %s failed; it starts again in %.0f s: %s", name, pause, reason)
+        again = "" if pause is None else f"; it starts again in {pause:.0f} s"
+        log.warning("job %s failed%s: %s", name, again, reason)
+        retry_at = None if pause is None else now_ms() + int(pause * 1_000)
         self._register.report(
             name,
             Actual.FAILED,
             reason,
             failure=kind,
             failures=record.failures + 1,
-            retry_at=now_ms() + int(pause * 1_000),
+            retry_at=retry_at,
         )
+        self._register.add_failure(
+            FailureRecord(
+                job=name,
+                failed_at=now_ms(),
+                began_at=record.began_at,
+                attempt=record.failures + 1,
+                code=kind,
+                reason=reason,
+                stack=self._find_stack(paths, record.pid).replace(str(self._paths.data), "DIR"),
+                retry_at=retry_at,
+            )
+        )
+
+    @staticmethod
+    def _find_stack(paths: JobPaths, pid: int | None) -> str:
+        failure = read_failure(paths.failure)
+        if failure is not None and failure.pid == pid and failure.stack:
+            return failure.stack
+        return job_log.read_last_run(paths.log, _LOG_LINES)[-limits.STACK_CHARACTERS_MAX :]
 
     @staticmethod
     def _find_reason(paths: JobPaths, pid: int | None, code: int | None) -> tuple[str, bool, str]:

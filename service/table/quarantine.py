@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from jobs.core.job import refused_message
@@ -9,11 +12,15 @@ from jobs.core.job.refused_message import Place, message_document, place_in
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.table.replayed import read_replay
+from schemas.types.arrow_values import to_list
 from service.moments import format_instant
 from service.paths import JobPaths
 from service.problems import Problem
 
 PREVIEW_BYTES = 1_024
+_ELLIPSIS = "\u2026"
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
 
 
 def parse_message_id(identity: str) -> Place:
@@ -55,10 +62,29 @@ def list_oldest_messages(
     return [message_document(row, PREVIEW_BYTES) for row in found]
 
 
+def summarize_reason(reason: str) -> str:
+    """Return a reason without the values of its message, so that equal causes are equal texts."""
+    return _NUMBER.sub("N", _QUOTED.sub(f"'{_ELLIPSIS}'", reason))
+
+
+def count_reasons(table: TableVersion) -> Counter[str]:
+    """Count all messages by their summarized reasons."""
+    counts: Counter[str] = Counter()
+    for file in table.of_part(QUARANTINE):
+        counts.update(Counter(to_list(table.read(file, ["reason"])["reason"])))
+    found: Counter[str] = Counter()
+    for reason, count in counts.items():
+        found[summarize_reason(reason)] += count
+    return found
+
+
 def list_newest_messages(
-    table: TableVersion, before: Place | None, limit: int
+    table: TableVersion,
+    before: Place | None,
+    limit: int,
+    matches: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> list[dict[str, Any]]:
-    """Return messages before a position, newest first, each with its first bytes."""
+    """Return matching messages before a position, newest first, each with its first bytes."""
     found: list[dict[str, Any]] = []
     files = sorted(table.of_part(QUARANTINE), key=lambda file: -file.epoch_max)
     for file in files:
@@ -67,7 +93,7 @@ def list_newest_messages(
         if len(found) >= limit and file.epoch_max < place_in(found[limit - 1])[0]:
             break
         for row in table.read(file).to_pylist():
-            if before is None or place_in(row) < before:
+            if (before is None or place_in(row) < before) and matches(row):
                 found.append(row)
         found.sort(key=place_in, reverse=True)
         del found[limit:]

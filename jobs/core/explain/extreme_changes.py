@@ -11,9 +11,8 @@ has them separately from older and newer changes.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,8 +26,6 @@ from schemas.types.sql_types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the result is the greatest value
 _RESTART_KINDS = ("rewind", "clone", "evolve")  # epochs that do not continue the previous one
-# The name of a merged file contains the newest epoch in it.
-_MERGED = re.compile(r"part=multisets/(\d+)-.*-c\d(?:-\d+)?\.parquet")
 JsonRow = Mapping[str, Json]
 Format = Callable[[Any], str]
 
@@ -261,18 +258,6 @@ def newest_changes(changes: Iterable[ExtremeChange]) -> list[ExtremeChange]:
     return sorted(newest.values(), key=lambda each: (each.retracted, each.epoch), reverse=True)
 
 
-def merged_until(live: Collection[str], rows: Iterable[EpochRow]) -> int:
-    """Return the epoch up to which a table has merged its multisets (see MultisetHistory).
-
-    `live` are the names of the live multiset files."""
-    merged = [-1, *(int(match[1]) for name in live if (match := _MERGED.fullmatch(name)))]
-    for row in rows:
-        gone = not all(name in live for name in row.files.get("multisets", ()))
-        if gone or row.kind in _RESTART_KINDS:
-            merged.append(row.epoch)
-    return max(merged)
-
-
 def explain_extremes(
     plan: Plan,
     explained: Mapping[str, Any],
@@ -355,11 +340,11 @@ def _source_text(change: ExtremeChange, why: Cause) -> str:
     return f" (read{epochs} from {source_text(why.read)})"
 
 
-def source_text(read: Mapping[str, Mapping[str, Sequence[int]]], number: Format = str) -> str:
+def source_text(read: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
     """Return offsets by topic and partition: shop.product/0 [120, 131), /2 [7, 9)."""
     texts = []
     for topic, partitions in sorted(read.items()):
         ordered = sorted(partitions.items(), key=lambda each: int(each[0]))
-        ranges = [f"/{name} [{number(start)}, {number(end)})" for name, (start, end) in ordered]
+        ranges = [f"/{name} [{start}, {end})" for name, (start, end) in ordered]
         texts.append(topic + ", ".join(ranges))
     return ", ".join(texts)

@@ -35,6 +35,7 @@ from schemas.limits import (
     COMPACTED_BYTES_MAX,
     COMPACTED_ROWS_MAX,
     COMPACTION_FAN_IN,
+    EXPLAINED_EPOCHS_MIN,
     LIVE_FILES_MAX,
     MERGE_BATCH_ROWS,
     MERGE_FILES_MAX,
@@ -80,6 +81,8 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
     due: list[tuple[float, Merge]] = []
     for part in PARTS:
         own = [file for file in files if file.part == part and file.epoch_max <= epoch_max]
+        if part == MULTISETS:
+            own = _without_explained(own)
         tiers: dict[int, list[LiveFile]] = {}
         for file in own:
             tiers.setdefault(tier_of(file), []).append(file)
@@ -91,6 +94,16 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
         if part in STATE:
             due += _due_into_base(part, tiers)
     return max(due, key=lambda each: each[0])[1] if due else None
+
+
+def _without_explained(files: Sequence[LiveFile]) -> list[LiveFile]:
+    """Leave merged files of the newest epochs as they are: explanations tell these epochs apart."""
+    newest = max((file.epoch_max for file in files), default=0)
+    return [
+        file
+        for file in files
+        if tier_of(file) == 0 or file.epoch_max <= newest - EXPLAINED_EPOCHS_MIN
+    ]
 
 
 def _due_into_base(part: str, tiers: dict[int, list[LiveFile]]) -> Iterator[tuple[float, Merge]]:

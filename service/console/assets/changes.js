@@ -15,7 +15,7 @@ const HIDDEN_MS = 10_000; // a page that is visible again soon keeps its connect
 const NATIVE_TRIES = 2; // by the browser itself, before longer and longer pauses
 
 const table = document.getElementById("changes");
-const body = table.tBodies[0];
+const befores = document.getElementById("befores");
 const tally = document.getElementById("tally");
 const waitingText = document.getElementById("waiting");
 const goneNotice = document.getElementById("gone");
@@ -40,6 +40,8 @@ let received = 0;
 let dropped = 0; // received but no longer kept
 let paused = false;
 let drawing = 0;
+const bodies = new Map(); // by epoch, the newest first in the table
+const commits = new Map(); // of each epoch whose end was received: when, and how many changes
 
 // --- the stream ---------------------------------------------------------------------------------
 
@@ -62,7 +64,10 @@ function connect() {
   });
   mine.addEventListener("progress", (event) => {
     position = event.lastEventId;
-    epoch = JSON.parse(event.data).epoch;
+    const progress = JSON.parse(event.data);
+    epoch = progress.epoch;
+    if (progress.changes > 0) commits.set(epoch, progress);
+    labelEpoch(epoch);
     drawSoon();
   });
   mine.addEventListener("columns", (event) => {
@@ -152,7 +157,9 @@ function receive({ op, epoch: number, row }) {
 
 function keep(change) {
   const removed = pushBounded(kept, change);
-  removed?.rows?.forEach((row) => row.remove());
+  if (removed === undefined) return;
+  hide(removed);
+  if (removed.epoch < kept[0].epoch) commits.delete(removed.epoch);
 }
 
 function pushBounded(list, change) {
@@ -204,7 +211,8 @@ function draw() {
 
 function redraw() {
   fresh = [];
-  body.replaceChildren();
+  for (const body of bodies.values()) body.remove();
+  bodies.clear();
   for (const change of kept) change.rows = null;
   for (const change of kept.filter(matches).slice(-SHOWN_MAX)) show(change);
   updateTally();
@@ -212,7 +220,48 @@ function redraw() {
 
 function show(change) {
   change.rows = makeRows(change);
-  body.prepend(...change.rows);
+  bodyOf(change.epoch).firstElementChild.after(...change.rows);
+}
+
+function hide(change) {
+  change.rows?.forEach((row) => row.remove());
+  change.rows = null;
+  const body = bodies.get(change.epoch);
+  if (body === undefined || body.childElementCount > 1) return;
+  body.remove();
+  bodies.delete(change.epoch);
+}
+
+// The part of the table that has the changes of an epoch, under a heading.
+function bodyOf(number) {
+  const known = bodies.get(number);
+  if (known !== undefined) return known;
+  const body = document.createElement("tbody");
+  const row = document.createElement("tr");
+  row.className = "epoch";
+  const heading = makeCell("th", "", "");
+  heading.scope = "rowgroup";
+  heading.colSpan = frame.columns.length + 1;
+  row.append(heading);
+  body.append(row);
+  table.tHead.after(body);
+  bodies.set(number, body);
+  labelEpoch(number);
+  return body;
+}
+
+function labelEpoch(number) {
+  const heading = bodies.get(number)?.querySelector("th");
+  if (heading === undefined) return;
+  const name = document.createElement("strong");
+  name.textContent = `Epoch ${number}`;
+  heading.replaceChildren(name);
+  const commit = commits.get(number);
+  if (commit === undefined) return;
+  const time = document.createElement("time");
+  time.dateTime = new Date(commit.committed_at).toISOString();
+  time.textContent = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
+  heading.append("committed ", time);
 }
 
 function trim() {
@@ -220,8 +269,7 @@ function trim() {
   for (const change of kept) {
     if (left <= 0) return;
     if (change.rows === null) continue;
-    change.rows.forEach((row) => row.remove());
-    change.rows = null;
+    hide(change);
     left -= 1;
   }
 }
@@ -229,7 +277,7 @@ function trim() {
 function updateTally() {
   const shown = kept.filter((change) => change.rows !== null).length;
   const matching = kept.filter(matches).length;
-  const parts = [`Epoch ${formatNumber(epoch)}.`, `${countOf(shown)} shown`];
+  const parts = [`Epoch ${epoch}.`, `${countOf(shown)} shown`];
   if (matching > shown) parts[1] += ` of ${formatNumber(matching)} that match`;
   parts[1] += `, ${formatNumber(received)} received.`;
   if (dropped > 0) parts.push(`This page no longer keeps ${formatNumber(dropped)} older ones; the table has them.`);
@@ -258,7 +306,6 @@ function makeRows(change) {
 function makeRow(change, op, kind, row) {
   const element = document.createElement("tr");
   element.className = kind;
-  element.append(makeCell("td", "num", formatNumber(change.epoch)));
   const mark = document.createElement("span");
   mark.className = `op op-${kind}`;
   mark.textContent = op;
@@ -272,8 +319,10 @@ function makeRow(change, op, kind, row) {
 function makeValueCell(change, kind, row, name) {
   const step = kind === "after" ? change.steps.get(name) : undefined;
   const element = makeCell("td", numeric.has(name) ? "num" : "", "");
+  element.dataset.label = name;
   const value = makeValue(row[name]);
   if (frame.group !== null && name === frame.group[0]) {
+    element.classList.add("key");
     const link = document.createElement("a");
     link.href = `/jobs/${encodeURIComponent(job)}/results/${encodeKey(row)}?epoch=${change.epoch}`;
     link.append(value);
@@ -355,6 +404,7 @@ pauseButton.addEventListener("click", () => {
 });
 text.addEventListener("input", redraw);
 only.addEventListener("change", redraw);
+befores.addEventListener("change", () => table.classList.toggle("compact", !befores.checked));
 
 updateTally();
 connect();

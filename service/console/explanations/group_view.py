@@ -7,12 +7,13 @@ epoch rows ─────────────────┘──► one c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.explain.extreme_changes import (
     ExtremeChange,
+    ValueChange,
     cause_sentence,
     epoch_before,
     extreme_columns,
@@ -20,9 +21,11 @@ from jobs.core.explain.extreme_changes import (
     find_extreme_changes,
     newest_changes,
 )
+from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
 from service.answers.group_snapshots import GroupSnapshot
+from service.console.pictures.histogram import Histogram, draw_histogram
 from service.console.pictures.value_chart import ValueChart, draw_value
 from service.console.rows import (
     Cell,
@@ -69,6 +72,8 @@ class ArgumentView:
     bars: tuple[ValueBar | None, ...]  # the greatest first; None for omitted values
     values: int
     skipped: int
+    histogram: Histogram | None  # of the values, with their multiplicities
+    counts_differ: bool  # so that bars show something
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,10 @@ class MultisetChange:
     """The values that one epoch added to a multiset and removed from it."""
 
     argument: str
-    steps: tuple[tuple[int, str], ...]  # the change of a value's count, and the value
-    more: int  # omitted values
+    added: tuple[tuple[int, str], ...]  # how often, and the value
+    removed: tuple[tuple[int, str], ...]
+    more_added: int  # omitted values
+    more_removed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +200,8 @@ class GroupView:
             steps = None if since is None else self.snapshot.remembered.steps(index, since, epoch)
             if steps is None:
                 return None
-            steps.sort(key=lambda step: step.after > step.before)
             if steps:
-                shown = tuple(
-                    (step.after - step.before, _format(write(step.value)))
-                    for step in steps[:_VALUES_SHOWN]
-                )
-                found.append(MultisetChange(argument.name, shown, len(steps) - len(shown)))
+                found.append(_compare_values(argument.name, steps, write))
         return tuple(found)
 
     # --- pictures -------------------------------------------------------------------------------
@@ -267,6 +269,22 @@ class GroupView:
         ]
 
 
+def _compare_values(
+    argument: str, steps: Sequence[ValueChange], write: Callable[[Value], Json]
+) -> MultisetChange:
+    """Return what was added and what was removed, the most frequent values first."""
+    changes = [(step.after - step.before, _format(write(step.value))) for step in steps]
+    added = sorted(((times, value) for times, value in changes if times > 0), reverse=True)
+    removed = sorted((-times, value) for times, value in changes if times < 0)[::-1]
+    return MultisetChange(
+        argument,
+        tuple(added[:_VALUES_SHOWN]),
+        tuple(removed[:_VALUES_SHOWN]),
+        max(0, len(added) - _VALUES_SHOWN),
+        max(0, len(removed) - _VALUES_SHOWN),
+    )
+
+
 def describe_source(kind: str, ranges: Mapping[str, Mapping[str, Any]] | None) -> str:
     """Return which records an epoch read."""
     if kind in _WITHOUT_RECORDS:
@@ -309,6 +327,8 @@ def _make_argument(
         bars=tuple(None if each is None else _make_bar(each, most, extremes) for each in cut),
         values=len(entries),
         skipped=max(0, len(entries) - CONSOLE_ENTRIES),
+        histogram=draw_histogram([(each["value"], each["multiplicity"]) for each in entries]),
+        counts_differ=len({each["multiplicity"] for each in entries}) > 1,
     )
 
 

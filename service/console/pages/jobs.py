@@ -13,13 +13,18 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.window_rules import window_notes
-from schemas.limits import CONSOLE_LOG_LINES, CONSOLE_OPERATIONS, CONSOLE_SAVEPOINTS
+from schemas.limits import (
+    CONSOLE_LOG_LINES,
+    CONSOLE_SAVEPOINTS,
+    JOB_STOP_SECONDS_MAX,
+)
 from schemas.spec.job import JobSpec
+from schemas.table.start import read_start
 from service.console.explanations.advice import advise
+from service.console.explanations.start_view import list_phases
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import PageRoute, redirect_to, render_page
-from service.console.pages.audits import OPERATION_NAMES
 from service.console.pictures import job_pictures
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
 from service.console.pictures.partition_strip import draw_partitions
@@ -30,7 +35,7 @@ from service.problems import Problem
 from service.routes.evolution import describe_evolution
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
-from service.supervision import job_log, operations
+from service.supervision import job_log
 from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -133,6 +138,9 @@ def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) ->
         "actions": list_actions(visitor, job),
         "evolution": _find_evolution(runtime, job),
         "advice": advise(job.record.failure, retried=job.record.retry_at is not None),
+        "phases": list_phases(job, read_start(paths.start), now),
+        "stopping_seconds": (now - job.record.since) / 1_000,
+        "stop_seconds_max": JOB_STOP_SECONDS_MAX,
         "freshness": measure_freshness(job, now),
         "charts": job_pictures.draw_job(history, now),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
@@ -143,11 +151,6 @@ def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) ->
         "size": runtime.state_sizes.read(paths.table),
         "counters": _list_counters({} if job.follower is None else job.follower.totals),
         "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
-        "operations": [
-            operations.describe_operation(each)
-            for each in runtime.register.list_operations(job.name, CONSOLE_OPERATIONS)
-        ],
-        "operation_names": OPERATION_NAMES,
         "log": job_log.read_tail(paths.log, CONSOLE_LOG_LINES, level),
         "level": level,
     }

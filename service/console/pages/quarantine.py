@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from jobs.core.job.refused_message import groups_of
+from jobs.core.job.refused_message import groups_of, why_refused
+from jobs.table.version import TableVersion, at_newest
 from schemas.limits import CONSOLE_AFFECTED_GROUPS, CONSOLE_QUARANTINE_ROWS, CONSOLE_RAW_BYTES
+from schemas.table.epoch import EpochRow
+from service.access.tokens import Role
 from service.console.formatting import count_of, format_size
 from service.console.job_view import find_followed_job
-from service.console.page import PageRoute, render_page
+from service.console.page import HEADERS, PageRoute, render_page
 from service.console.rows import format_value
 from service.console.visitor import require_visitor
 from service.live.follower import Follower
+from service.problems import Problem
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.table.quarantine import (
     add_replay,
+    count_reasons,
     list_newest_messages,
     parse_message_id,
     read_message,
+    summarize_reason,
 )
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _PREVIEW_CHARACTERS = 160
+_REASONS_SHOWN = 12
 _OPERATIONS_SEARCHED = 1_000
 _HEX_BYTES_PER_LINE = 16
 _PRINTABLE = range(0x20, 0x7F)
@@ -37,9 +48,13 @@ _PRINTABLE = range(0x20, 0x7F)
 
 @router.get("/jobs/{name}/quarantine")
 async def quarantine_page(
-    request: Request, name: str, before: Annotated[str | None, Query(max_length=400)] = None
+    request: Request,
+    name: str,
+    before: Annotated[str | None, Query(max_length=400)] = None,
+    reason: Annotated[str, Query(max_length=2_000)] = "",
+    find: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """List the messages of the quarantine, newest first."""
+    """List the messages of the quarantine, newest first; `reason` is a summarized one."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     follower, job = await find_followed_job(request, name)
@@ -48,11 +63,15 @@ async def quarantine_page(
             request, visitor, "results/results_none.html", job=job, tab="quarantine"
         )
     position = parse_message_id(before) if before else None
-    found = await run_in_threadpool(
-        runtime.table_reads.read,
-        follower,
-        lambda table: list_newest_messages(table, position, CONSOLE_QUARANTINE_ROWS + 1),
-    )
+
+    def read(table: TableVersion) -> tuple[Counter[str], list[dict[str, Any]]]:
+        matches = partial(_matches, reason, find.strip().lower())
+        return (
+            count_reasons(table),
+            list_newest_messages(table, position, CONSOLE_QUARANTINE_ROWS + 1, matches),
+        )
+
+    reasons, found = await run_in_threadpool(runtime.table_reads.read, follower, read)
     shown = found[:CONSOLE_QUARANTINE_ROWS]
     more = shown[-1]["id"] if len(found) > len(shown) else None
     messages = [_make_row(add_replay(follower.paths, each)) for each in shown]
@@ -63,10 +82,60 @@ async def quarantine_page(
         job=job,
         tab="quarantine",
         messages=messages,
+        reasons=reasons.most_common(_REASONS_SHOWN),
+        kinds=len(reasons),
+        total=reasons.total(),
+        reason=reason,
+        find=find,
         before=before,
-        more=more,
+        more=None if more is None else _encode(reason, find, more),
+        newest=_encode(reason, find),
+        encode=_encode,
         on_error=str(follower.spec.on_error),
     )
+
+
+def _matches(reason: str, text: str, row: dict[str, Any]) -> bool:
+    if reason and summarize_reason(row["reason"]) != reason:
+        return False
+    if not text:
+        return True
+    raw = (row["raw"] or b"").decode("utf-8", "replace")
+    return any(text in part.lower() for part in (row["reason"], row["path"] or "", raw))
+
+
+def _encode(reason: str, find: str, before: str = "") -> str:
+    """Return the query of a page of the list."""
+    wanted = {"reason": reason, "find": find, "before": before}
+    return "?" + urlencode({name: value for name, value in wanted.items() if value})
+
+
+@router.post("/jobs/{name}/quarantine/check")
+async def check_messages(request: Request, name: str) -> Response:
+    """Return which messages the job would process now, with the reasons of the others."""
+    require_visitor(request, Role.ADMIN)
+    follower, _ = await find_followed_job(request, name)
+    try:
+        names = msgspec.json.decode(await request.body(), type=list[str])
+    except msgspec.MsgspecError:
+        raise Problem("body-invalid", 422, "a list of message ids is expected") from None
+    wanted = [parse_message_id(each) for each in names[:CONSOLE_QUARANTINE_ROWS]]
+
+    def check(table: TableVersion) -> list[dict[str, Any]]:
+        return [_check_message(follower, read_message(table, each)) for each in wanted]
+
+    checked = await run_in_threadpool(runtime_of(request).table_reads.read, follower, check)
+    return Response(msgspec.json.encode(checked), 200, HEADERS, "application/json")
+
+
+def _check_message(follower: Follower, found: dict[str, Any]) -> dict[str, Any]:
+    document = {"id": found["id"], "refused": None}
+    if found["cut"]:
+        return {**document, "refused": "only its beginning was kept; resend it by itself"}
+    raw = found.get("raw")
+    value = base64.b64decode(found.get("raw_base64", "")) if raw is None else raw.encode()
+    refused = why_refused(follower.spec, follower.shape.plan, value)
+    return {**document, "refused": None if refused is None else f"{refused[0]} ({refused[1]})"}
 
 
 def _make_row(found: dict[str, Any]) -> dict[str, Any]:
@@ -113,11 +182,25 @@ def _describe(runtime: Runtime, follower: Follower, stored: dict[str, Any]) -> d
         "dump": dump,
         "omitted": _describe_omitted(raw, binary),
         "resends": resends,
+        "counted": _find_counting_epoch(follower, found["replayed"]),
         "groups": None if text is None or found["cut"] else _find_groups(follower, text),
         "deduped": bool(follower.shape.plan.primary_key),
         "resending": any(each["state"] in ("WAITING", "RUNNING") for each in resends),
         "fixable": raw is not None and not found["cut"] and len(raw) <= CONSOLE_RAW_BYTES,
     }
+
+
+def _find_counting_epoch(follower: Follower, replayed: dict[str, Any] | None) -> int | None:
+    """Return the epoch that read a resent message; None if none has yet, or it is forgotten."""
+    if replayed is None or replayed["offset"] is None:
+        return None
+    before: EpochRow | None = None
+    for row in at_newest(follower.paths.table, lambda table: table.epochs()):
+        end = row.offsets.get(replayed["topic"], {}).get(str(replayed["partition"]), 0)
+        if end > replayed["offset"]:
+            return row.epoch if before is not None else None
+        before = row
+    return None
 
 
 def _find_groups(follower: Follower, text: str) -> list[str] | None:

@@ -39,7 +39,7 @@ def draw_value(
     here: int | None = None,
 ) -> ValueChart | None:
     """Draw epochs and the values since then; None if no value is a number."""
-    numbers = [(epoch, value, _parse_number(value)) for epoch, value in points]
+    numbers = [(epoch, value, parse_number(value)) for epoch, value in points]
     known = [(value, number) for _, value, number in numbers if number is not None]
     if not known:
         return None
@@ -78,7 +78,7 @@ def draw_value(
     )
 
 
-def _parse_number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """Return a value as a float, for the picture only; large numbers come as text."""
     if value is None or isinstance(value, bool):
         return None

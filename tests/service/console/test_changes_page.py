@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,9 +21,10 @@ SHOWN_MAX, KEPT_MAX = 300, 2_000  # as in assets/changes.js
 
 
 def rows(page: Page) -> list[str]:
-    """Op and the row of each line, the newest first."""
-    lines = page.locator("#changes tbody tr").all_inner_texts()
-    return [" ".join(line.split()[1:]) for line in lines]
+    """Op and the row of each line, the newest first; -U rows too, which the page may hide."""
+    cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent).join(' '))"
+    lines: list[str] = page.locator("#changes tbody tr:not(.epoch)").evaluate_all(cells)
+    return lines
 
 
 def tally(page: Page, text: str) -> None:
@@ -42,6 +44,11 @@ def test_changes_appear_with_what_they_changed(workshop_visits: Visits) -> None:
     assert found[0] == "-D <b>&amp; 1 1"
     assert found[1] == "-U bolt 16 9"
     assert found[2].startswith("+U bolt 16 → 7") and "9 → 7" in found[2]
+    expect(page.locator("tr.before").first).to_be_hidden()
+    page.get_by_label("-U rows").check()
+    expect(page.locator("tr.before").first).to_be_visible()
+    heading = page.locator("tr.epoch", has_text="Epoch 4 committed")
+    expect(heading.locator("time")).to_have_attribute("datetime", re.compile(r"^20\d\d-.*Z$"))
     assert "decreased" in page.locator("tr.after").first.inner_html()
     grown = next(each for each in found[3:] if each.startswith("+U"))
     assert "7 → 16" in grown and "7 → 9" in grown

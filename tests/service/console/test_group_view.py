@@ -102,8 +102,8 @@ def test_an_entry_has_the_changes_of_its_multisets(tmp_path: Path) -> None:
     shape, snapshot = read_group(table, "a")
     newest, oldest = GroupView(shape, snapshot, highlighted=None).list_entries()
     assert newest.multisets is not None and oldest.multisets is not None
-    assert [each.steps for each in newest.multisets] == [((-2, "9"), (1, "8"))]
-    assert [each.steps for each in oldest.multisets] == [((1, "7"), (2, "9"))]
+    assert [(each.added, each.removed) for each in newest.multisets] == [(((1, "8"),), ((2, "9"),))]
+    assert [(each.added, each.removed) for each in oldest.multisets] == [(((2, "9"), (1, "7")), ())]
     assert newest.source == "read t/0 [10, 20)"
     assert [(change.column, change.direction) for change in newest.columns] == [
         ("total", "down"),
@@ -127,6 +127,9 @@ def test_a_long_multiset_is_shown_from_both_ends(tmp_path: Path) -> None:
     assert (first.value, first.times, first.columns, first.width) == ("99", 2, ("top",), 100)
     assert (last.value, last.times, last.columns, last.width) == ("0", 1, (), 50)
     assert dict(argument.numbers)["sum"] == "5049"
+    assert argument.histogram is not None and argument.counts_differ
+    assert (argument.histogram.least, argument.histogram.greatest) == (0, 99)
+    assert sum(int(bar.title.rpartition(" ")[2]) for bar in argument.histogram.bars) == 101
 
 
 def test_a_removed_group_shows_its_last_row(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ PAGES = [
     "/jobs/items/changes?key=%3Cb%3E%26amp%3B",
     "/jobs/items/quarantine",
     "/jobs/items/quarantine/60-t-0-600",
-    "/jobs/items/audits",
-    "/jobs/items/audits/audit-failed",
-    "/jobs/items/audits/audit-different",
+    "/jobs/items/activity",
+    "/jobs/items/activity/audit-failed",
+    "/jobs/items/activity/audit-different",
 ]
 HOSTILE = "<b>&amp;"  # a group of the job
 

@@ -21,9 +21,9 @@ PAGES = {
     "quarantine": "/jobs/items/quarantine",
     "message": "/jobs/items/quarantine/60-t-0-600",
     "bytes": "/jobs/items/quarantine/60-t-0-601",
-    "audits": "/jobs/items/audits",
-    "audit": "/jobs/items/audits/audit-different",
-    "undecided": "/jobs/items/audits/audit-undecided",
+    "activity": "/jobs/items/activity",
+    "audit": "/jobs/items/activity/audit-different",
+    "undecided": "/jobs/items/activity/audit-undecided",
 }
 
 
@@ -156,10 +156,10 @@ def test_only_an_admin_sends_a_message_again(
     guarded_visits: tuple[Visits, dict[str, str]],
 ) -> None:
     visits, tokens = guarded_visits
-    page = visits.open("/jobs/items/audits", token=tokens["viewer"])
+    page = visits.open("/jobs/items/activity", token=tokens["viewer"])
     expect(page.get_by_text("requires the role operator")).to_be_visible()
     expect(page.get_by_role("button", name="Start audit")).to_have_count(0)
-    expect(page.get_by_role("heading", name="No audits yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No operations yet")).to_be_visible()
     page.goto("/jobs/items/quarantine")
     expect(page.get_by_role("heading", name="The quarantine is empty")).to_be_visible()
 
@@ -170,9 +170,9 @@ def test_what_is_asked_for_is_followed_to_its_end(workshop_visits: Visits) -> No
     own = workshop_visits
     table = living(own, "asked", {"bolt": (7,)})
     number = table.refuse((b'{"data": 3}', "data is no array"))
-    audits = own.open("/jobs/asked/audits")
+    audits = own.open("/jobs/asked/activity")
     audits.get_by_role("button", name="Start audit").click()
-    row = audits.get_by_role("region", name="Audits").locator("tbody tr")
+    row = audits.get_by_role("region", name="Operations").locator("tbody tr")
     expect(row).to_have_count(1)
     row.get_by_role("link").click()
     expect(audits.get_by_role("heading", name="Audit", exact=True)).to_be_visible()

@@ -59,7 +59,10 @@ def test_a_heading_sorts_and_sorts_back(client: httpx.Client) -> None:
 def test_results_are_those_of_the_epoch_that_is_asked_for(client: httpx.Client) -> None:
     found = text(client, f"{JOB}/results?as_of=epoch:9")
     assert "as of epoch 9" in found
-    assert '<td class="num" data-column="top"><span class="shown num">16</span>' in found  # 7 + 9
+    assert (
+        '<td class="num" data-column="top" data-label="top"><span class="shown num">16</span>'
+        in found
+    )  # 7 + 9
 
 
 def test_what_differs_says_from_what_to_what(client: httpx.Client) -> None:
@@ -139,20 +142,20 @@ def test_the_quarantine_tells_what_was_refused_and_marks_what_was_sent_again(
 
 
 def test_an_audit_says_its_verdict_and_why(client: httpx.Client) -> None:
-    listed = text(client, f"{JOB}/audits")
+    listed = text(client, f"{JOB}/activity")
     for word in ("equal", "different", "undecided", "failed"):
         assert f">{word}</span>" in listed
-    equal = text(client, f"{JOB}/audits/audit-equal")
+    equal = text(client, f"{JOB}/activity/audit-equal")
     assert "The table equals the recomputation from the topic" in equal
     assert "recomputed from t/0 [0, 410), /1 [0, 287)" in equal
-    different = text(client, f"{JOB}/audits/audit-different")
+    different = text(client, f"{JOB}/activity/audit-different")
     assert "&lt;b&gt;&amp;amp;" in different and "no such group" in different
     assert "/jobs/items/results/%3Cb%3E%26amp%3B" in different
-    undecided = text(client, f"{JOB}/audits/audit-undecided")
+    undecided = text(client, f"{JOB}/activity/audit-undecided")
     assert "2 retractions of rows that were never inserted, dropped" in undecided
     assert "1 group could not be compared" in undecided
-    assert "has lost records" in text(client, f"{JOB}/audits/audit-failed")
-    text(client, f"{JOB}/audits/none", 404)
+    assert "has lost records" in text(client, f"{JOB}/activity/audit-failed")
+    text(client, f"{JOB}/activity/none", 404)
 
 
 def test_history_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:

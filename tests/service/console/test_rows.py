@@ -100,7 +100,7 @@ def test_directions_of_numbers_are_exact() -> None:
 
 def test_source_offsets_are_in_the_order_of_partitions() -> None:
     read = {"shop.product": {"10": [1_200, 1_310], "2": [0, 3]}}
-    assert format_ranges(read) == "shop.product/2 [0, 3), /10 [1,200, 1,310)"
+    assert format_ranges(read) == "shop.product/2 [0, 3), /10 [1200, 1310)"
     assert format_ranges({}) == ""
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, write_file
+from jobs.edge.table.epoch_files import AddedFile, Reject, by_part, file_name, write_file
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
@@ -84,6 +84,7 @@ class Shop(WrittenTable):
                     "quarantined": int(number % 9 == 4),
                     **counters,
                 },
+                files=by_part(files),
             ),
             files,
         )

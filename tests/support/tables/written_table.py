@@ -18,7 +18,7 @@ from jobs.core.values.change import Op, Row, Value
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import AddedFile, TableLayout, file_name, write_file
+from jobs.edge.table.epoch_files import AddedFile, TableLayout, by_part, file_name, write_file
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS
 from schemas.spec.file import load_spec, spec_text
@@ -130,6 +130,7 @@ class WrittenTable:
                 plan=self.plan.fingerprint,
                 offsets={self.topic: {"0": 10 * number}},
                 counters={"changelog_rows": changelog_rows, **counters},
+                files=by_part(files),
             ),
             files,
         )

@@ -1,21 +1,25 @@
-"""Pages of a job's audits and its other operations, with their results."""
+"""Pages of what a job did and what was done to it: operations with results, and failures."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from schemas.limits import CONSOLE_AUDITS
+from schemas.limits import CONSOLE_AUDITS, CONSOLE_FAILURES
+from service.console.formatting import count_of
 from service.console.job_view import JobView, find_job
-from service.console.page import PageRoute, render_page
+from service.console.page import PageRoute, redirect_to, render_page
 from service.console.rows import encode_key, format_ranges, format_value, label_key
 from service.console.visitor import require_visitor
+from service.moments import now_ms
 from service.problems import Problem
 from service.runtime import runtime_of
 from service.supervision import operations
+from service.supervision.register import OperationRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -48,31 +52,62 @@ OPERATION_NAMES = {
 TONES = {"DONE": "good", "FAILED": "bad", "RUNNING": "busy", "WAITING": "quiet"}
 
 
-@router.get("/jobs/{name}/audits")
-async def audits_page(request: Request, name: str) -> Response:
-    """Show the audits of a job, and below them its other operations; newest first."""
+@router.get("/jobs/{name}/activity")
+async def activity_page(request: Request, name: str) -> Response:
+    """Show the operations and the failures of a job, newest first."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
     job = find_job(request, name)
     records = runtime.register.list_operations(name, CONSOLE_AUDITS)
-    documents = [operations.describe_operation(each) for each in records]
+    failures = runtime.register.list_failures(name, CONSOLE_FAILURES)
     return await render_page(
         request,
         visitor,
-        "operations/audits.html",
+        "operations/activity.html",
         job=job,
-        tab="audits",
-        tones=TONES,
-        verdicts=VERDICTS,
-        operation_names=OPERATION_NAMES,
-        audits=[each for each in documents if each["kind"] == "audit"],
-        others=[each for each in documents if each["kind"] != "audit"],
+        tab="activity",
+        operations=[describe_activity(each) for each in records],
+        failures=failures,
+        labels=OPERATION_NAMES,
     )
 
 
-@router.get("/jobs/{name}/audits/{id}")
+@router.get("/jobs/{name}/audits")
+async def old_audits_page(request: Request, name: str) -> Response:
+    """Redirect bookmarks of the page's old address."""
+    require_visitor(request)
+    return redirect_to(f"/jobs/{find_job(request, name).name}/activity")
+
+
+def describe_activity(record: OperationRecord) -> dict[str, Any]:
+    """Return an operation as a row: what it is, how far it is, and its outcome in a line."""
+    document = operations.describe_operation(record)
+    ended = record.ended_at if record.ended_at is not None else now_ms()
+    return {
+        **document,
+        "label": OPERATION_NAMES.get(record.kind, record.kind),
+        "details": _list_details(document),
+        "tone": TONES[record.state],
+        "running": record.state in ("WAITING", "RUNNING"),
+        "requested_ms": record.created_at,
+        "seconds": None if record.began_at is None else (ended - record.began_at) / 1_000,
+        "verdict": VERDICTS.get(str((document["result"] or {}).get("verdict"))),
+    }
+
+
+def _list_details(document: Mapping[str, Any]) -> str:
+    """Return what an operation is about, from its arguments."""
+    arguments = document["arguments"]
+    named = (("to", "to {}"), ("name", "as {}"), ("state", "state: {}"), ("id", "{}"))
+    details = [text.format(arguments[name]) for name, text in named if arguments.get(name)]
+    if arguments.get("ids"):
+        details.append(count_of(len(arguments["ids"]), "message"))
+    return ", ".join(details)
+
+
+@router.get("/jobs/{name}/activity/{id}")
 async def operation_page(request: Request, name: str, id: str) -> Response:
-    """Show one audit with its report, or another operation with its result."""
+    """Show one operation with its result; of an audit, its report."""
     visitor = require_visitor(request)
     job = find_job(request, name)
     record = runtime_of(request).register.find_operation(id)
@@ -86,9 +121,9 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
         visitor,
         "operations/operation.html",
         job=job,
-        tab="audits",
+        tab="activity",
         operation=operation,
-        tones=TONES,
+        seconds=describe_activity(record)["seconds"],
         report=report,
         operation_names=OPERATION_NAMES,
         result=json.dumps(operation["result"], indent=2, ensure_ascii=False),

@@ -1,0 +1,99 @@
+// Resend many messages of the quarantine.
+//
+//   selected rows ──► POST .../quarantine/check: would the job process them now?
+//                └──► confirmed ──► POST /v1/.../replay for each accepted one, one after the other
+import { sendChange } from "./change.js";
+import { describeRefusal, Lost } from "./connection.js";
+import { refresh } from "./live.js";
+
+const list = document.getElementById("quarantine");
+const button = document.getElementById("resend");
+const count = document.getElementById("selected");
+const dialog = document.getElementById("resend-dialog");
+const form = dialog.querySelector("form");
+const checked = document.getElementById("checked");
+const refused = document.getElementById("refused");
+const error = form.querySelector(".refusal");
+const send = form.querySelector("[type=submit]");
+const job = encodeURIComponent(dialog.dataset.job);
+
+let accepted = [];
+
+function boxes() {
+  return [...list.querySelectorAll("input[name=message]:enabled")];
+}
+
+function selected() {
+  return boxes().filter((box) => box.checked).map((box) => box.value);
+}
+
+function countSelected() {
+  if (button === null) return;
+  const number = selected().length;
+  count.textContent = number === 0 ? "none selected" : `${number} selected`;
+  button.disabled = number === 0;
+}
+
+list.addEventListener("change", (event) => {
+  if (event.target.id === "all") for (const box of boxes()) box.checked = event.target.checked;
+  countSelected();
+});
+document.addEventListener("refreshed", countSelected);
+
+button?.addEventListener("click", async () => {
+  accepted = [];
+  show("Checking them with the current spec …", []);
+  showError("");
+  dialog.showModal();
+  await orError(async () => {
+    const response = await sendChange("POST", `/jobs/${job}/quarantine/check`, JSON.stringify(selected()));
+    if (!response.ok) return showError(await describeRefusal(response));
+    const found = await response.json();
+    accepted = found.filter((each) => each.refused === null).map((each) => each.id);
+    const others = found.filter((each) => each.refused !== null);
+    const rest = others.length === 0 ? "" : `, and would refuse ${others.length} again:`;
+    return show(`The job can process ${accepted.length} of ${found.length} messages now${rest}`, others);
+  });
+});
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  send.disabled = true;
+  form.ariaBusy = "true";
+  await orError(async () => {
+    for (const [index, id] of accepted.entries()) {
+      checked.textContent = `Resending ${index + 1} of ${accepted.length} …`;
+      const response = await sendChange("POST", `/v1/jobs/${job}/quarantine/${encodeURIComponent(id)}/replay`, "{}");
+      if (!response.ok) return showError(`${id}: ${await describeRefusal(response)}`);
+    }
+    return location.assign(`/jobs/${job}/activity`);
+  });
+  form.ariaBusy = "false";
+  await refresh();
+});
+
+async function orError(work) {
+  try {
+    await work();
+  } catch (failure) {
+    if (!(failure instanceof Lost)) throw failure;
+    showError("The service does not respond. Some messages may have been resent; see Activity.");
+  }
+}
+
+function show(text, others) {
+  checked.textContent = text;
+  refused.hidden = others.length === 0;
+  refused.replaceChildren(...others.map((each) => {
+    const item = document.createElement("li");
+    item.textContent = `${each.id}: ${each.refused}`;
+    return item;
+  }));
+  send.disabled = accepted.length === 0;
+  send.textContent = accepted.length === 0 ? "Resend" : `Resend ${accepted.length}`;
+}
+
+function showError(text) {
+  error.textContent = text;
+  error.hidden = text === "";
+}
