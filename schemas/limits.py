@@ -477,9 +477,10 @@ SAMPLE_MESSAGES_MAX = 10
 SAMPLE_BYTES_MAX = 1024 * 1024
 SAMPLE_SECONDS_MAX = 5.0
 SAMPLE_PARTITIONS_MAX = 32
+TOPICS_SHOWN_MAX = 200  # of a connection, by name
 SAMPLE_KEPT_SECONDS = 30.0
 
-# Rows of a page of results, epochs of a group's history, and how many of them show every detail.
+# Rows of results, epochs of a group's history, and how many of them show every detail.
 CONSOLE_RESULT_ROWS = 50
 CONSOLE_HISTORY_EPOCHS = 500
 CONSOLE_EPOCHS_DETAILED = 12

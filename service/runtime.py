@@ -23,6 +23,7 @@ from service.answers.group_snapshots import GroupSnapshots
 from service.answers.oldest_epochs import OldestEpochs
 from service.answers.results import Results, TableReads
 from service.answers.samples import Samples
+from service.answers.topics import Topics
 from service.attempts import Attempts
 from service.limits.stream_slots import StreamSlots
 from service.live.epoch_history import LagPoint
@@ -68,6 +69,7 @@ class Runtime:
         self.lags = Lags(settings.connections, self._list_lag_targets, self._record_lag)
         self.state_sizes = StateSizes()
         self.samples = Samples(settings.connections)
+        self.topics = Topics(settings.connections)
         self.attempts = Attempts(self._spawner.spawn_attempt)
         self.request_counts = RequestCounts()
         self.stream_slots = StreamSlots(settings.capacity.followers)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -201,6 +201,13 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def list_keys(model: type[BaseModel]) -> tuple[dict[str, Keys], dict[str, Keys]]:
+    """Return the keys of each section, and the fixed values of keys; paths have dots."""
+    known = _KnownKeys(model)
+    sections = {".".join(path): keys for path, keys in known.known.items()}
+    return sections, {".".join(path): values for path, values in known.values.items()}
+
+
 class _KnownKeys:
     """The keys that a model allows at each path."""
 
@@ -208,6 +215,7 @@ class _KnownKeys:
         self.known: dict[Keys, Keys] = {}  # path -> its keys, for suggestions
         # Pydantic names a missing key by its attribute; this leads back to the key.
         self.written: dict[Keys, str] = {}
+        self.values: dict[Keys, Keys] = {}  # of keys whose values are a fixed choice
         self._visit(model, ())
 
     def _visit(self, section: type[BaseModel], path: Keys) -> None:
@@ -216,8 +224,19 @@ class _KnownKeys:
         for attribute, info in fields:
             key = info.alias or attribute
             self.written[(*path, attribute)] = key
+            if values := tuple(_choices(info.annotation)):
+                self.values[(*path, key)] = values
             for below in _sections(info.annotation):
                 self._visit(below, (*path, key))
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    """Yield the fixed values that an annotation allows, as text."""
+    if get_origin(annotation) is Literal:
+        yield from map(str, get_args(annotation))
+    elif get_origin(annotation) in (Annotated, Union, UnionType):
+        for argument in get_args(annotation):
+            yield from _choices(argument)
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:

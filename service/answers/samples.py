@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -82,24 +82,31 @@ class Samples:
             self._reading.release()
 
     def _read(self, connection: str, topics: Sequence[str]) -> list[Sample]:
-        options = kafka_python_options(self._connections.lookup(connection))
-        try:
-            with closing(_make_consumer(options)) as consumer:
-                require_allowed_brokers(consumer._client.cluster)
-                return _read_newest(consumer, topics)
-        except AddressRefused as refused:
-            log.warning("connection %s: %s", connection, refused)
-            detail = (
-                f"the brokers of connection {connection!r} advertise an address that is not "
-                "allowed; the service's log names it"
-            )
-            raise Problem("address-refused", 502, detail) from None
-        except (KafkaError, OSError, ValueError) as error:
-            detail = (
-                f"the brokers of connection {connection!r} returned no message "
-                f"({type(error).__name__}): check that they run, and that the topic exists"
-            )
-            raise Problem("broker-silent", 503, detail) from None
+        with open_consumer(self._connections, connection) as consumer:
+            return _read_newest(consumer, topics)
+
+
+@contextmanager
+def open_consumer(connections: Connections, connection: str) -> Iterator[Any]:
+    """Open a consumer of a connection; raise a Problem if its brokers do not answer."""
+    options = kafka_python_options(connections.lookup(connection))
+    try:
+        with closing(_make_consumer(options)) as consumer:
+            require_allowed_brokers(consumer._client.cluster)
+            yield consumer
+    except AddressRefused as refused:
+        log.warning("connection %s: %s", connection, refused)
+        detail = (
+            f"the brokers of connection {connection!r} advertise an address that is not "
+            "allowed; the service's log names it"
+        )
+        raise Problem("address-refused", 502, detail) from None
+    except (KafkaError, OSError, ValueError) as error:
+        detail = (
+            f"the brokers of connection {connection!r} returned no message "
+            f"({type(error).__name__}): check that they run, and that the topic exists"
+        )
+        raise Problem("broker-silent", 503, detail) from None
 
 
 def _make_consumer(options: dict[str, str | list[str]]) -> Any:

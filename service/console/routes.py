@@ -18,6 +18,7 @@ from service.console.pages import (
     quarantine,
     results,
     specs,
+    topics,
 )
 from service.problems import Problem
 
@@ -26,6 +27,7 @@ _PARTS = (
     login,
     jobs,
     specs,
+    topics,
     audit_log,
     results,
     groups,

@@ -52,7 +52,8 @@ def read_spec(
     try:
         spec = validate(JobSpec, document)
     except SpecError as error:
-        raise SpecError(_NAME, _sort([*problems, *error.problems])) from None
+        problems += [*error.problems, *_check_query_alone(document)]
+        raise SpecError(_NAME, _sort(problems)) from None
     plan: Plan | None = None
     try:
         plan = plan_of(spec)
@@ -69,6 +70,23 @@ def read_spec(
     noted = window_notes(spec.with_idle_default(idle_after_ms))
     notes = tuple(document.problem(keys, reason) for keys, reason in noted.items())
     return CheckedSpec(spec, plan, notes)
+
+
+def _check_query_alone(document: Document) -> list[Problem]:
+    """Return the query's problems in an invalid spec, as far as its columns are valid."""
+    value: Any = document.value
+    needed = ("columns", "query")
+    if not isinstance(value, dict) or not all(key in value for key in needed):
+        return []
+    minimal = {"name": "unnamed", "source": {"topic": "unnamed"}}
+    minimal |= {key: value[key] for key in needed}
+    try:
+        plan_of(validate(JobSpec, replace(document, value=minimal)))
+    except SpecError:
+        return []  # validate() has reported these problems
+    except QueryError as error:
+        return _locate_query_problems(document, ("query",), error)
+    return []
 
 
 def _check_name(document: Document, name: str) -> list[Problem]:

@@ -261,7 +261,7 @@ function labelEpoch(number) {
   const time = document.createElement("time");
   time.dateTime = new Date(commit.committed_at).toISOString();
   time.textContent = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
-  heading.append("committed ", time);
+  heading.append(" committed ", time);
 }
 
 function trim() {

@@ -6,3 +6,5 @@ import { startRefreshing } from "./live.js";
 installForms(document);
 installReadings(document);
 startRefreshing();
+// On a narrow screen the tabs scroll.
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });

@@ -4,6 +4,7 @@
 //   submit ──► PUT /v1/jobs/NAME ──► the job's page
 import { sendChange } from "./change.js";
 import { backOff, csrf, describeRefusal, goToLogin, Lost, request } from "./connection.js";
+import { attachEditor } from "./editor.js";
 
 const PAUSE_MS = 350;
 
@@ -13,6 +14,8 @@ const verdict = document.getElementById("verdict");
 const preview = document.getElementById("preview");
 const refusal = form.querySelector(".refusal");
 const name = form.dataset.name;
+const saveButton = document.getElementById("save");
+const editor = attachEditor(text, JSON.parse(form.dataset.vocabulary));
 
 let timer = 0;
 let pending = null;
@@ -55,7 +58,12 @@ function showPreview(fragment) {
   const result = preview.querySelector("[data-verdict]");
   verdict.textContent = result.dataset.verdict;
   verdict.dataset.valid = result.dataset.valid;
-  text.setAttribute("aria-invalid", String(result.dataset.valid === "false"));
+  saveButton.disabled = result.dataset.valid === "false";
+  editor.mark([...preview.querySelectorAll("[data-line]")].map((each) => ({
+    line: Number(each.dataset.line),
+    column: Number(each.dataset.column),
+    text: each.parentElement.querySelector(".break").textContent,
+  })));
   preview.classList.remove("outdated");
 }
 
@@ -66,14 +74,6 @@ function summaryOf(details) {
 function showError(message) {
   refusal.textContent = message;
   refusal.hidden = message === "";
-}
-
-function selectPosition(line, column) {
-  const lines = text.value.split("\n");
-  const position = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0) + column - 1;
-  text.focus();
-  text.setSelectionRange(position, position);
-  text.scrollTop = (line - 4) * parseFloat(getComputedStyle(text).lineHeight);
 }
 
 async function save(replace) {
@@ -111,6 +111,7 @@ async function submit(replace) {
     showError("The service does not respond. The change may or may not have been applied; check again later.");
   } finally {
     for (const each of form.querySelectorAll("button")) each.disabled = false;
+    saveButton.disabled = verdict.dataset.valid === "false";
   }
 }
 
@@ -124,7 +125,7 @@ form.addEventListener("submit", (event) => {
 });
 form.addEventListener("click", (event) => {
   const { id, dataset } = event.target;
-  if (dataset.line !== undefined) selectPosition(Number(dataset.line), Number(dataset.column));
+  if (dataset.line !== undefined) editor.select(Number(dataset.line), Number(dataset.column));
   if (id === "replace") submit(true);
   if (id === "sample") {
     sampled = true;

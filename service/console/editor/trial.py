@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
@@ -23,7 +23,8 @@ from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import Evaluated, Event, InMemoryJob, RowExpander
 from jobs.core.plan.tree import Column, Expression, KeyValue, Plan
 from jobs.core.plan.walk import replace_parts
-from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Rejected, Row
+from jobs.core.sql.printer import expression_sql
+from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Op, Rejected, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
 from schemas.spec.job import JobSpec
@@ -32,6 +33,7 @@ from service.table.row_shape import RowShape
 
 _RAW_CHARACTERS = 2_000
 _ROWS_SHOWN = 20
+_ROWS_IN_LINE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,13 @@ class TriedMessage:
     rows: tuple[tuple[str, str], ...]  # sign, and the row as JSON
 
     @property
+    def line(self) -> str:
+        """The rows in one line: sign and values."""
+        rows = (f"{sign}({', '.join(_values(row))})" for sign, row in self.rows[:_ROWS_IN_LINE])
+        more = len(self.rows) - _ROWS_IN_LINE
+        return " ".join(rows) + (f" and {more} more" if more > 0 else "")
+
+    @property
     def tone(self) -> str:
         return {"rows": "good", "rejected": "bad"}.get(self.outcome, "quiet")
 
@@ -52,6 +61,7 @@ class Trial:
     messages: tuple[TriedMessage, ...]
     changelog: tuple[tuple[str, str], ...]  # op, and the row as JSON
     no_changelog: str | None  # the reason for an empty changelog
+    hidden: str | None = None  # the groups that HAVING hides
 
 
 def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
@@ -66,7 +76,19 @@ def run_trial(spec: JobSpec, plan: Plan, samples: Sequence[Sample]) -> Trial:
         return Trial(messages, (), str(reason))
     shape = RowShape(plan)
     rows = tuple((str(op), _json(shape.row(key, row))) for op, key, row in changelog)
-    return Trial(messages, rows[:_ROWS_SHOWN], None)
+    hidden = None
+    if plan.having is not None:
+        without = _fold(spec, replace(plan, having=None), decoded)
+        count = len(_live_groups(without)) - len(_live_groups(changelog))
+        groups = "1 group" if count == 1 else f"{count} groups"
+        hidden = f"HAVING {expression_sql(plan.having, plan)} hides {groups}."
+    return Trial(messages, rows[:_ROWS_SHOWN], None, hidden)
+
+
+def _live_groups(changelog: Sequence[ChangelogRow]) -> set[str]:
+    """Return the groups that are left after all rows."""
+    last = {repr(key): op for op, key, _ in changelog}
+    return {key for key, op in last.items() if op is not Op.DELETE}
 
 
 class _NoChangelog(Exception):
@@ -155,6 +177,12 @@ def _make_projection(plan: Plan) -> Projection:
         return tuple(each(row) for each in group), tuple(each(row) for each in arguments)
 
     return project
+
+
+def _values(row: str) -> list[str]:
+    return [
+        f"{name}={'NULL' if value is None else value}" for name, value in json.loads(row).items()
+    ]
 
 
 def _json(row: Any) -> str:

@@ -27,6 +27,7 @@ from service.console.job_view import JobView, find_job, label_state, view_job
 from service.console.page import PageRoute, redirect_to, render_page
 from service.console.pictures import job_pictures
 from service.console.pictures.dataflow import WIDTH, Dataflow, draw_dataflow
+from service.console.pictures.lineage import JobTopics, draw_lineage, list_job_topics
 from service.console.pictures.partition_strip import draw_partitions
 from service.console.visitor import Visitor, require_visitor
 from service.live.epoch_history import EpochHistory
@@ -78,12 +79,14 @@ async def jobs_page(request: Request, find: str = "", state: str = "") -> Respon
         for each in records
         if find.strip().lower() in each.name and state in ("", label_state(each))
     ]
-    rows = await run_in_threadpool(_make_rows, runtime, wanted)
+    topics = await run_in_threadpool(list_job_topics, records)
+    rows = await run_in_threadpool(_make_rows, runtime, wanted, topics)
     return await render_page(
         request,
         visitor,
         "jobs.html",
         jobs=rows,
+        lineage=None if find or state else draw_lineage(topics),
         all=len(records),
         states=states.most_common(),
         find=find,
@@ -98,14 +101,24 @@ async def all_jobs(request: Request) -> Response:
     return redirect_to("/")
 
 
-def _make_rows(runtime: Runtime, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
+def _make_rows(
+    runtime: Runtime, records: Iterable[JobRecord], topics: Iterable[JobTopics]
+) -> list[dict[str, Any]]:
     now = now_ms()
+    queries = {each.name: each.query for each in topics}
     found = []
     for record in records:
         job = view_job(runtime, record)
         history = _NO_HISTORY if job.follower is None else job.follower.history
         pace = job_pictures.draw_rates(history, now, job_pictures.SPARK_MS)
-        found.append({"job": job, "pace": pace, "freshness": measure_freshness(job, now)})
+        found.append(
+            {
+                "job": job,
+                "query": queries.get(job.name, ""),
+                "pace": pace,
+                "freshness": measure_freshness(job, now),
+            }
+        )
     return found
 
 

@@ -25,8 +25,10 @@ from schemas.spec import file as spec_file
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
 from service.access.tokens import Role
+from service.console.editor.starters import STARTERS, find_starter, with_free_name
 from service.console.editor.suggestion import suggest_spec
 from service.console.editor.trial import run_trial
+from service.console.editor.vocabulary import make_vocabulary
 from service.console.job_view import find_job
 from service.console.page import PageRoute, render_page
 from service.console.pictures.dataflow import WIDTH, draw_dataflow
@@ -36,19 +38,6 @@ from service.runtime import Runtime, runtime_of
 from service.supervision.spec_body import CheckedSpec
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
-
-EXAMPLE = """\
-name: items
-source:
-  topic: shop.product
-  format: canal-json
-columns: {id: BIGINT, name: STRING, cnt: INT}
-query: |
-  SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n
-  FROM product
-  GROUP BY name
-sink: {topic: items-changes}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +49,29 @@ class ResultColumn:
 
 @router.get("/new")
 async def new_page(
-    request: Request, topic: str = "", connection: str = connections.DEFAULT
+    request: Request,
+    topic: str = "",
+    connection: str = connections.DEFAULT,
+    template: str = STARTERS[0].name,
 ) -> Response:
     """Show the editor for a new job; with a topic, suggest a spec from its messages."""
     visitor = require_visitor(request, Role.ADMIN)
     runtime = runtime_of(request)
-    draft = _Draft(EXAMPLE)
+    starter = find_starter(template)
+    draft = _Draft(starter.text)
     if topic.strip():
-        draft = await run_in_threadpool(_draft_spec, runtime, topic.strip()[:1_000], connection)
+        draft = await run_in_threadpool(
+            _draft_spec, runtime, topic.strip()[:1_000], connection, starter.text
+        )
     known = sorted(runtime.settings.connections.by_name)
     return await render_page(
         request,
         visitor,
         "editor/new.html",
-        text=draft.text,
+        text=with_free_name(draft.text, {each.name for each in runtime.jobs.list_records()}),
+        vocabulary=make_vocabulary(),
+        starters=STARTERS,
+        chosen="" if topic else starter.name,
         warning=draft.warning,
         topic=topic,
         connection=connection,
@@ -89,19 +87,19 @@ class _Draft:
     warning: str | None = None  # why there is no suggestion
 
 
-def _draft_spec(runtime: Runtime, topic: str, connection: str) -> _Draft:
-    """Return a suggestion from the messages of a topic, or the example with a warning."""
+def _draft_spec(runtime: Runtime, topic: str, connection: str, otherwise: str) -> _Draft:
+    """Return a suggestion from the messages of a topic, or another text with a warning."""
     try:
         messages = runtime.samples.read_newest(connection, [topic])
     except Problem as problem:
-        return _Draft(EXAMPLE, problem.detail)
+        return _Draft(otherwise, problem.detail)
     except connections.UnknownConnectionError as error:
-        return _Draft(EXAMPLE, str(error))
+        return _Draft(otherwise, str(error))
     if not messages:
-        return _Draft(EXAMPLE, f"topic {topic!r} is empty; a suggestion needs messages")
+        return _Draft(otherwise, f"topic {topic!r} is empty; a suggestion needs messages")
     text = suggest_spec(topic, connection, [each.value for each in messages])
     if text is None:
-        return _Draft(EXAMPLE, "the newest messages of the topic have an unknown format")
+        return _Draft(otherwise, "the newest messages of the topic have an unknown format")
     return _Draft(text)
 
 
@@ -115,7 +113,14 @@ async def spec_page(request: Request, name: str) -> Response:
         pending = spec_text(load_spec(msgspec.json.decode(job.record.pending)))
         changed = _compare_texts(text, pending)
     return await render_page(
-        request, visitor, "editor/spec.html", job=job, tab="spec", text=text, lines=changed
+        request,
+        visitor,
+        "editor/spec.html",
+        job=job,
+        tab="spec",
+        text=text,
+        lines=changed,
+        vocabulary=make_vocabulary(),
     )
 
 

@@ -48,6 +48,8 @@ def needed(method: str, path: str) -> Role:
         return Role.ADMIN
     if path in ("/v1/audit-log", "/v1/trail", "/audit-log", "/trail", "/new", "/preview"):
         return Role.ADMIN
+    if path.startswith("/topics"):
+        return Role.ADMIN
     return Role.VIEWER
 
 

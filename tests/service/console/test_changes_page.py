@@ -47,7 +47,7 @@ def test_changes_appear_with_what_they_changed(workshop_visits: Visits) -> None:
     expect(page.locator("tr.before").first).to_be_hidden()
     page.get_by_label("-U rows").check()
     expect(page.locator("tr.before").first).to_be_visible()
-    heading = page.locator("tr.epoch", has_text="Epoch 4 committed")
+    heading = page.locator("tr.epoch", has_text="Epoch 4")
     expect(heading.locator("time")).to_have_attribute("datetime", re.compile(r"^20\d\d-.*Z$"))
     assert "decreased" in page.locator("tr.after").first.inner_html()
     grown = next(each for each in found[3:] if each.startswith("+U"))

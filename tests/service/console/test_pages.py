@@ -16,6 +16,8 @@ PAGES = [
     "/login",
     "/new",
     "/audit-log",
+    "/topics",
+    "/new?template=windows",
     "/jobs/items",
     "/jobs/items/spec",
     "/jobs/items/results",

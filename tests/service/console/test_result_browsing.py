@@ -151,6 +151,42 @@ def test_a_message_that_the_job_would_refuse_is_refused_at_the_field(
     expect(dialog).to_be_hidden()
 
 
+def test_messages_are_found_by_reason_and_text_and_checked_before_they_are_resent(
+    workshop_visits: Visits,
+) -> None:
+    own = workshop_visits
+    table = living(own, "refused", {"bolt": (7,)})
+    wrong = b'{"type": "INSERT", "data": [{"name": "%s", "v": "x"}]}'
+    fits = b'{"type": "INSERT", "data": [{"name": "nut", "v": "1"}]}'
+    table.refuse(
+        *((wrong % name, f"v: '{name.decode()}' is not a valid INT") for name in (b"a", b"b")),
+        (fits, "column 'v' was missing"),
+    )
+    page = own.open("/jobs/refused/quarantine")
+    tabs = page.get_by_role("navigation", name="Pages of job refused")
+    expect(tabs.get_by_role("link", name="Quarantine with 3 messages")).to_be_visible()
+    rows = page.get_by_role("region", name="Messages in quarantine").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    reasons = page.get_by_role("list", name="Reasons")
+    reasons.get_by_role("link", name="2 v: '\u2026' is not a valid INT").click()
+    expect(rows).to_have_count(2)
+    page.get_by_role("link", name="Show all").click()
+    page.get_by_label("Text in a message or its reason").fill("NUT")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="Show all").click()
+    page.get_by_label("Select all messages of this page").check()
+    expect(page.get_by_text("3 selected")).to_be_visible()
+    page.get_by_role("button", name="Resend selected").click()
+    dialog = page.get_by_role("dialog", name="Resend the selected messages?")
+    expect(dialog).to_contain_text("can process 1 of 3 messages now, and would refuse 2 again")
+    assert_sound(page, "resending")
+    dialog.get_by_role("button", name="Resend 1").click()
+    page.wait_for_url("**/activity")
+    expect(page.get_by_role("region", name="Operations").locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("link", name="resend message")).to_be_visible()
+
+
 @pytest.mark.slow
 def test_only_an_admin_sends_a_message_again(
     guarded_visits: tuple[Visits, dict[str, str]],

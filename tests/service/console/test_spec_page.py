@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from service.console.editor.starters import STARTERS, Starter
 from tests.support.console.shop import Shop, put
 from tests.support.console.visits import Visits, assert_sound
 
@@ -31,11 +32,8 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
     assert_sound(page, "new-mistakes")
     page.get_by_role("button", name="line 3, column").click()
     expect(spec).to_be_focused()
-    assert page.evaluate("() => document.activeElement.selectionStart") == WRONG.index(
-        "price: INTT"
-    )
-    page.get_by_role("button", name="Create the job").click()
-    expect(page.get_by_role("alert").filter(has_text="Fix the errors")).to_be_visible()
+    expect(page.locator(".cm-activeLine")).to_contain_text("price: INTT")
+    expect(page.get_by_role("button", name="Create the job")).to_be_disabled()
     spec.fill(WRONG.replace("INTT", "INT"))
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     expect(page.get_by_role("region", name="Result columns")).to_contain_text("sum_price")
@@ -46,12 +44,53 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
 
 
 def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
-    visits.expect("status of 412")
     page = visits.open("/new")
+    spec = page.get_by_role("textbox", name="Spec")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
+    expect(spec).to_contain_text("name: items-2")  # a free name
+    spec.fill(page.locator("#spec").input_value().replace("items-2", "items"))
     verdict = page.get_by_role("status").filter(has_text="a job named items already exists")
     expect(verdict).to_be_visible()
-    page.get_by_role("button", name="Create the job").click()
-    expect(page.get_by_role("alert").filter(has_text="job 'items' already exists")).to_be_visible()
+    expect(page.get_by_role("button", name="Create the job")).to_be_disabled()
+
+
+def test_the_editor_completes_keys_columns_and_functions(visits: Visits) -> None:
+    page = visits.open("/new")
+    spec = page.get_by_role("textbox", name="Spec")
+    choices = page.get_by_role("listbox").get_by_role("option")
+    spec.press("Control+End")
+    page.keyboard.type("waterm")
+    expect(choices.first).to_have_text("watermark")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")  # stays in the editor
+    page.keyboard.type("idle")
+    expect(choices.first).to_have_text("idle_after")
+    spec.fill("columns: {name: STRING, price: INT}\nquery: SELECT pri")
+    spec.press("Control+End")
+    page.keyboard.press("Control+Space")
+    expect(choices.first).to_have_text("price")
+    page.keyboard.press("Enter")
+    page.keyboard.type(", COU")
+    expect(choices.first).to_contain_text("COUNT")
+
+
+def test_a_mistake_of_the_query_is_shown_beside_those_of_other_keys(visits: Visits) -> None:
+    page = visits.open("/new")
+    spec = page.get_by_role("textbox", name="Spec")
+    spec.fill(WRONG.replace("INTT", "INT").replace("SUM(price)", "SUM(prise)") + "snik: {}\n")
+    mistakes = page.get_by_role("region", name="Preview of the spec")
+    expect(mistakes).to_contain_text("unknown key 'snik'; did you mean 'sink'?")
+    expect(mistakes).to_contain_text("unknown column `prise`")
+    expect(page.locator(".cm-lintRange")).to_have_count(2)
+
+
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda each: each.name)
+def test_each_template_is_a_valid_spec(visits: Visits, starter: Starter) -> None:
+    page = visits.open("/new")
+    page.get_by_role("link", name=starter.label).click()
+    expect(page.get_by_role("link", name=starter.label)).to_have_attribute("aria-current", "true")
+    expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
 
 
 def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
@@ -64,7 +103,7 @@ def change_query(page: Page, before: str, after: str) -> None:
     """Save another query for a job that has begun, to be approved."""
     spec = page.get_by_role("textbox", name="Spec")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
-    spec.fill(spec.input_value().replace(before, after))
+    spec.fill(page.locator("#spec").input_value().replace(before, after))
     expect(page.get_by_role("img", name=after)).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()

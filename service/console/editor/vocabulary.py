@@ -1,0 +1,34 @@
+"""The words that the spec editor completes: keys, their fixed values, types and functions."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jobs.core.plan.scalar_functions import FUNCTIONS
+from jobs.core.sql.select import AGGREGATES
+from schemas.spec.file import list_keys
+from schemas.spec.job import JobSpec
+
+_TYPES = (
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)",
+    "STRING", "DATE", "TIME", "TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", "BINARY",
+)  # fmt: skip
+_WORDS = (
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "AS", "AND", "OR", "NOT", "CASE", "WHEN",
+    "THEN", "ELSE", "END", "IS NULL", "IS NOT NULL", "IN", "BETWEEN", "LIKE", "DISTINCT", "CAST",
+    "FILTER", "INTERVAL", "TUMBLE", "HOP", "SESSION", "CUMULATE",
+)  # fmt: skip
+
+
+@cache
+def make_vocabulary() -> dict[str, Any]:
+    """Return the words as JSON; keys and values are by the path of their section or key."""
+    keys, values = list_keys(JobSpec)
+    return {
+        "keys": keys,
+        "values": values,
+        "types": _TYPES,
+        "words": _WORDS,
+        "functions": sorted({*FUNCTIONS, *AGGREGATES}),
+    }

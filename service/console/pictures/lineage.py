@@ -1,0 +1,133 @@
+"""Lineage: how jobs feed each other over topics.
+
+    topics that no job writes ──► jobs ──► topics ──► jobs ... ──► topics that no job reads
+
+A node is in the first column after all nodes that feed it; nodes of a cycle stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from schemas.spec.file import SpecError, load_spec
+from service.supervision.register import JobRecord
+
+_WIDTH, _HEIGHT = 168, 40
+_GAP_X, _GAP_Y = 56, 14
+_NAME_CHARACTERS = 22
+_ROUNDS_MAX = 32  # columns
+_JOBS_MAX = 60
+
+Place = tuple[str, str]  # connection, topic
+
+
+@dataclass(frozen=True, slots=True)
+class JobTopics:
+    """What a job reads and writes, and its query."""
+
+    name: str
+    sources: tuple[Place, ...]
+    sink: Place | None
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineageNode:
+    kind: str  # job or topic
+    name: str
+    label: str  # cut to the width of the box
+    connection: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    nodes: tuple[LineageNode, ...]
+    arrows: tuple[str, ...]  # paths
+    width: int
+    height: int
+    description: str
+    node_width: int = _WIDTH
+    node_height: int = _HEIGHT
+
+
+def list_job_topics(records: Iterable[JobRecord]) -> list[JobTopics]:
+    """Return the topics of all jobs; parsing a spec takes a millisecond, so it is cached."""
+    found = (_parse(record.name, record.spec) for record in records)
+    return [each for each in found if each is not None]
+
+
+@lru_cache(maxsize=1_000)
+def _parse(name: str, text: str) -> JobTopics | None:
+    try:
+        spec = load_spec(msgspec.json.decode(text))
+    except SpecError:  # of another version of retally
+        return None
+    sink = None if spec.sink is None else (spec.sink.connection, spec.sink.topic)
+    sources = tuple((spec.source.connection, topic) for topic in spec.source.topics)
+    return JobTopics(name, sources, sink, " ".join(spec.query.split()))
+
+
+def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
+    """Draw the jobs and their topics; None for a single job or too many."""
+    if not 1 < len(jobs) <= _JOBS_MAX:
+        return None
+    edges = _list_edges(jobs)
+    columns = _find_columns(edges)
+    places: dict[tuple[str, ...], tuple[int, int]] = {}
+    counts: dict[int, int] = {}
+    for node in sorted(columns, key=lambda each: (columns[each], each)):
+        column = columns[node]
+        row = counts[column] = counts.get(column, 0) + 1
+        places[node] = (column * (_WIDTH + _GAP_X), (row - 1) * (_HEIGHT + _GAP_Y))
+    nodes = tuple(
+        LineageNode(node[0], node[-1], _cut(node[-1]), node[1] if len(node) > 2 else "", x, y)
+        for node, (x, y) in places.items()
+    )
+    arrows = tuple(_draw_arrow(places[start], places[end]) for start, end in edges)
+    text = "; ".join(f"{start[-1]} feeds {end[-1]}" for start, end in edges)
+    width = (max(columns.values()) + 1) * (_WIDTH + _GAP_X) - _GAP_X
+    height = max(counts.values()) * (_HEIGHT + _GAP_Y) - _GAP_Y
+    return Lineage(nodes, arrows, width, height, text)
+
+
+def _list_edges(jobs: Sequence[JobTopics]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    edges: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    for job in jobs:
+        node = ("job", job.name)
+        edges += [(("topic", *place), node) for place in job.sources]
+        if job.sink is not None:
+            edges.append((node, ("topic", *job.sink)))
+    return edges
+
+
+def _find_columns(
+    edges: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> dict[tuple[str, ...], int]:
+    columns = {node: 0 for edge in edges for node in edge}
+    for _ in range(_ROUNDS_MAX):
+        moved = False
+        for start, end in edges:
+            if columns[end] <= columns[start] < _ROUNDS_MAX:
+                columns[end], moved = columns[start] + 1, True
+        if not moved:
+            return columns
+    # A cycle: its nodes moved to the right in each round; use the distinct columns only.
+    order = {column: index for index, column in enumerate(sorted(set(columns.values())))}
+    return {node: order[column] for node, column in columns.items()}
+
+
+def _draw_arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+    x2, y2 = end[0] - 2, end[1] + _HEIGHT // 2
+    middle = _GAP_X // 2
+    return f"M{x1} {y1}C{x1 + middle} {y1} {x2 - middle} {y2} {x2} {y2}m-5 -4l5 4l-5 4"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "\u2026"
