@@ -200,20 +200,18 @@ HOT_STATE_SMALL_MULTISET_BYTES = 1_024
 CHECKPOINT_EVERY_COMMITS = 100
 LIVE_FILES_MAX = 300
 
-# Older commits than the newest checkpoint that the log keeps, unless they are younger than an hour.
-# Each commit lists the log, and 14,000 entries take 90 ms.
+# Older commits than the newest checkpoint that the log keeps, unless they are younger than an hour:
+# each commit lists the log, and 14,000 entries take 90 ms.
 LOG_ENTRIES_MAX = 1_000
 
 # Epoch files that compaction merges into one file of the next tier.
 COMPACTION_FAN_IN = 32
 # Files of epochs that never committed are deleted once they are older than this.
 ORPHAN_AGE_SECONDS_MIN = 3_600
-
 # Epochs whose multiset files stay apart, so that explanations tell values apart that came and went:
 # at least MIN, and an hour of them up to MAX, which an explanation reads.
 EXPLAINED_EPOCHS_MIN = 1_024
 EXPLAINED_EPOCHS_MAX = 4_096
-
 # Rows of one compacted file; a merge with more writes several files.
 COMPACTED_ROWS_MAX = 5_000_000
 
@@ -234,7 +232,6 @@ ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 
 # After a failed merge the part is not merged for this long; the other parts are.
 MERGE_RETRY_SECONDS = 60.0
-
 # Fraction of the wall time that compaction may take.
 COMPACTION_SHARE_MAX = 0.2
 # How often maintenance looks for work, and how often it deletes old files.
@@ -392,10 +389,13 @@ PULSE_SHARES = 200
 INDEXED_COLUMNS_MAX = 4
 
 # History of a job in the console: the newest epochs one by one, and an hour in slots of 10 s. It
-# takes at most 200 KB a job.
+# takes at most 400 KB a job.
 HISTORY_EPOCHS_MAX = 360
 HISTORY_SLOT_SECONDS = 10
 HISTORY_SLOTS_MAX = 360
+HISTORY_DAY_SLOT_SECONDS = 120
+HISTORY_DAY_SLOTS_MAX = 720
+HISTORY_SAVE_SECONDS = 60.0
 # The size of a table is cached for this long, because reading it scans the log.
 STATE_SIZE_SECONDS = 10.0
 

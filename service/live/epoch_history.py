@@ -1,24 +1,40 @@
 """The history of a job's epochs and of its lag, for charts.
 
     epoch row (follower) ──► the newest epochs, each by itself
-              └──────┬─────► slots of ten seconds over the last hour
-    lag (lags) ──────┘
+              └──────┬─────► slots of ten seconds over the last hour    ──┐ saved to a file for
+    lag (lags) ──────┴─────► slots of two minutes over the last day     ──┘ the next service
 
-It is in memory and bounded. When the service starts, it reads the epoch rows of the table, which
-contain everything but the lag. An unknown value is a gap, not zero.
+It is bounded. When the service starts, it reads the saved slots, and replaces the newest ones by
+the epoch rows of the table. An unknown value is a gap, not zero.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from schemas.limits import HISTORY_EPOCHS_MAX, HISTORY_SLOT_SECONDS, HISTORY_SLOTS_MAX
+import msgspec
+
+from schemas.limits import (
+    HISTORY_DAY_SLOT_SECONDS,
+    HISTORY_DAY_SLOTS_MAX,
+    HISTORY_EPOCHS_MAX,
+    HISTORY_SAVE_SECONDS,
+    HISTORY_SLOT_SECONDS,
+    HISTORY_SLOTS_MAX,
+)
 from schemas.table.epoch import EpochRow
 
+log = logging.getLogger(__name__)
+
 SLOT_MS = HISTORY_SLOT_SECONDS * 1_000
+DAY_SLOT_MS = HISTORY_DAY_SLOT_SECONDS * 1_000
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +80,10 @@ class EpochPoint:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Ten seconds of a job; None for unknown values."""
+    """Some seconds of a job; None for unknown values."""
 
     at_ms: int  # its start
+    seconds: int = HISTORY_SLOT_SECONDS
     epochs: int = 0
     read: int = 0
     changes: int = 0
@@ -76,11 +93,11 @@ class Slot:
 
     @property
     def read_per_second(self) -> float:
-        return self.read / HISTORY_SLOT_SECONDS
+        return self.read / self.seconds
 
     @property
     def changes_per_second(self) -> float:
-        return self.changes / HISTORY_SLOT_SECONDS
+        return self.changes / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +109,68 @@ class LagPoint:
     partitions: Mapping[str, int]  # by TOPIC/PARTITION
 
 
-class EpochHistory:
-    """The history of one job; thread-safe."""
+class _Slots:
+    """Slots of one length, the newest of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: int, count_max: int) -> None:
+        self._seconds = seconds
+        self._count_max = count_max
+        self._slots: dict[int, Slot] = {}
+
+    @property
+    def all(self) -> list[Slot]:
+        return sorted(self._slots.values(), key=lambda slot: slot.at_ms)
+
+    def replace(self, slots: Iterable[Slot]) -> None:
+        self._slots = {slot.at_ms: slot for slot in slots}
+
+    def restart(self, since_ms: int) -> None:
+        """Forget the epochs since a time; keep the lags."""
+        first = since_ms // (self._seconds * 1_000) * self._seconds * 1_000
+        older = [slot for slot in self.all if slot.at_ms < first]
+        lags = [slot for slot in self.all if slot.at_ms >= first and slot.lag is not None]
+        self.replace([*older, *(Slot(each.at_ms, each.seconds, lag=each.lag) for each in lags)])
+
+    def add_epoch(self, point: EpochPoint) -> None:
+        slot = self._find(point.at_ms)
+        delays = [ms for ms in (slot.delay_ms, point.delay_ms) if ms is not None]
+        self._store(
+            replace(
+                slot,
+                epochs=slot.epochs + 1,
+                read=slot.read + point.read,
+                changes=slot.changes + point.changes,
+                quarantined=slot.quarantined + point.quarantined,
+                delay_ms=max(delays, default=None),
+            )
+        )
+
+    def record_lag(self, lag: LagPoint) -> None:
+        self._store(replace(self._find(lag.at_ms), lag=lag.records))
+
+    def _find(self, at_ms: int) -> Slot:
+        start = at_ms // (self._seconds * 1_000) * self._seconds * 1_000
+        return self._slots.get(start) or Slot(start, self._seconds)
+
+    def _store(self, slot: Slot) -> None:
+        self._slots[slot.at_ms] = slot
+        while len(self._slots) > self._count_max:
+            del self._slots[min(self._slots)]
+
+
+class EpochHistory:
+    """The history of one job; thread-safe. `path` is the file that survives the service."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._epochs: deque[EpochPoint] = deque(maxlen=HISTORY_EPOCHS_MAX)
-        self._slots: dict[int, Slot] = {}
+        self._hour = _Slots(HISTORY_SLOT_SECONDS, HISTORY_SLOTS_MAX)
+        self._day = _Slots(HISTORY_DAY_SLOT_SECONDS, HISTORY_DAY_SLOTS_MAX)
+        self._saved_at = time.monotonic()
         self.lag: LagPoint | None = None  # the last measured one
+        if path is not None:
+            self._load(path)
 
     @property
     def epochs(self) -> list[EpochPoint]:
@@ -109,17 +180,24 @@ class EpochHistory:
 
     @property
     def slots(self) -> list[Slot]:
-        """The slots with any known value, oldest first."""
+        """The slots of the last hour with any known value, oldest first."""
+        return self.slots_of(HOUR_MS)
+
+    def slots_of(self, span_ms: int) -> list[Slot]:
+        """Return the slots that a chart of this width shows."""
         with self._lock:
-            return sorted(self._slots.values(), key=lambda slot: slot.at_ms)
+            return (self._hour if span_ms <= HOUR_MS else self._day).all
 
     def reset(self, rows: Iterable[EpochRow]) -> None:
-        """Replace the history by epochs of the table; keep the lags."""
+        """Replace the history by epochs of the table; keep the lags, and what is older."""
+        known = list(rows)
         with self._lock:
             self._epochs.clear()
-            lags = [slot for slot in self._slots.values() if slot.lag is not None]
-            self._slots = {slot.at_ms: Slot(slot.at_ms, lag=slot.lag) for slot in lags}
-        for row in rows:
+            anew = not known or known[0].epoch == 0
+            since = 0 if anew else known[0].committed_at // 1_000
+            for slots in (self._hour, self._day):
+                slots.restart(since)
+        for row in known:
             self.add_epoch(row)
 
     def add_epoch(self, row: EpochRow) -> None:
@@ -133,30 +211,39 @@ class EpochHistory:
             if before is not None and before.epoch == point.epoch - 1 and commit_ms is not None:
                 self._epochs[-1] = replace(before, commit=commit_ms / 1_000)
             self._epochs.append(point)
-            slot = self._find_slot(point.at_ms)
-            delays = [ms for ms in (slot.delay_ms, point.delay_ms) if ms is not None]
-            self._store_slot(
-                replace(
-                    slot,
-                    epochs=slot.epochs + 1,
-                    read=slot.read + point.read,
-                    changes=slot.changes + point.changes,
-                    quarantined=slot.quarantined + point.quarantined,
-                    delay_ms=max(delays, default=None),
-                )
-            )
+            for slots in (self._hour, self._day):
+                slots.add_epoch(point)
 
     def record_lag(self, lag: LagPoint) -> None:
-        """Add a measured lag."""
+        """Add a measured lag, and save the history now and then."""
         with self._lock:
             self.lag = lag
-            self._store_slot(replace(self._find_slot(lag.at_ms), lag=lag.records))
+            for slots in (self._hour, self._day):
+                slots.record_lag(lag)
+        if time.monotonic() - self._saved_at >= HISTORY_SAVE_SECONDS:
+            self.save()
 
-    def _find_slot(self, at_ms: int) -> Slot:
-        start = at_ms // SLOT_MS * SLOT_MS
-        return self._slots.get(start) or Slot(start)
+    # --- the file -------------------------------------------------------------------------------
 
-    def _store_slot(self, slot: Slot) -> None:
-        self._slots[slot.at_ms] = slot
-        while len(self._slots) > HISTORY_SLOTS_MAX:
-            del self._slots[min(self._slots)]
+    def save(self) -> None:
+        """Write the slots to the file; without it, only charts of the past are empty."""
+        self._saved_at = time.monotonic()
+        if self._path is None:
+            return
+        with self._lock:
+            document = {"hour": self._hour.all, "day": self._day.all}
+        fresh = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh.write_bytes(msgspec.json.encode(document))
+            fresh.replace(self._path)
+        except OSError as error:
+            log.warning("cannot save the history of a job: %s", error)
+
+    def _load(self, path: Path) -> None:
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=dict[str, list[Slot]])
+        except (OSError, ValueError):
+            return
+        self._hour.replace(saved.get("hour", ()))
+        self._day.replace(saved.get("day", ()))

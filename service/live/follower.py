@@ -85,7 +85,7 @@ class Follower:
         self.shape = RowShape(plan_of(spec))
         self.index = ResultsIndex(paths.index, self.shape)
         self.recent = RecentChanges()
-        self.history = EpochHistory()
+        self.history = EpochHistory(paths.service_files / "history.json")
         self.newest: EpochRow | None = None
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs since the start
@@ -120,6 +120,7 @@ class Follower:
             self._reader.kill()
             self._thread.join()
         self._wake()
+        self.history.save()
         self.index.close()
 
     def replace(self, spec: JobSpec) -> Follower:

@@ -47,7 +47,7 @@ function show(plot, pointer) {
     shown.className = "reading";
     shown.setAttribute("aria-hidden", "true");
     shown.append(document.createElement("span"));
-    plot.append(shown);
+    plot.querySelector(".canvas").append(shown);
   }
   shown.firstChild.textContent = `${moment.toISOString().slice(11, 19)} · ${values.join(" · ")}`;
   shown.style.left = `${(at / WIDTH) * 100}%`;

@@ -21,6 +21,7 @@ from schemas.limits import (
 from schemas.spec.job import JobSpec
 from schemas.table.start import read_start
 from service.console.explanations.advice import advise
+from service.console.explanations.ready_statements import write_statements
 from service.console.explanations.start_view import list_phases
 from service.console.formatting import ABSENT, format_duration
 from service.console.job_view import JobView, find_job, label_state, view_job
@@ -42,6 +43,7 @@ from service.supervision.register import Desired, JobRecord
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+Span = Literal["10m", "1h", "24h"]
 _COUNTERS = {
     "quarantined": "messages in quarantine",
     "skipped": "messages skipped (DDL, tombstones)",
@@ -124,7 +126,10 @@ def _make_rows(
 
 @router.get("/jobs/{name}")
 async def job_page(
-    request: Request, name: str, level: Annotated[Level, Query()] = "DEBUG"
+    request: Request,
+    name: str,
+    level: Annotated[Level, Query()] = "DEBUG",
+    span: Annotated[Span, Query()] = "10m",
 ) -> Response:
     """Show one job."""
     visitor = require_visitor(request)
@@ -133,13 +138,15 @@ async def job_page(
     with suppress(Problem):  # a job without results has a page too
         await runtime.wait_until_ready(name)
     job = find_job(request, name)
-    values = await run_in_threadpool(_describe, runtime, visitor, job, level)
+    values = await run_in_threadpool(_describe, runtime, visitor, job, level, span)
     return await render_page(
         request, visitor, "job/overview.html", job=job, tab="overview", **values
     )
 
 
-def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) -> dict[str, Any]:
+def _describe(
+    runtime: Runtime, visitor: Visitor, job: JobView, level: Level, span: Span
+) -> dict[str, Any]:
     now = now_ms()
     history = _NO_HISTORY if job.follower is None else job.follower.history
     epochs = history.epochs[-job_pictures.EPOCHS_SHOWN :]
@@ -155,12 +162,22 @@ def _describe(runtime: Runtime, visitor: Visitor, job: JobView, level: Level) ->
         "stopping_seconds": (now - job.record.since) / 1_000,
         "stop_seconds_max": JOB_STOP_SECONDS_MAX,
         "freshness": measure_freshness(job, now),
-        "charts": job_pictures.draw_job(history, now),
+        "charts": job_pictures.draw_job(history, now, job_pictures.SPANS_MS[span]),
+        "span": span,
+        "spans": list(job_pictures.SPANS_MS),
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
+        "epochs_until": f"epoch {epochs[-1].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
         "notes": window_notes(spec).values(),
         "dataflow": _draw_dataflow(job, spec),
         "dataflow_width": WIDTH,
+        "statements": []
+        if newest is None or job.follower is None
+        else write_statements(
+            job.follower.shape,
+            job.name,
+            str(paths.table) if visitor.can_operate else f"DIR/jobs/{job.name}/epochs",
+        ),
         "size": runtime.state_sizes.read(paths.table),
         "counters": _list_counters({} if job.follower is None else job.follower.totals),
         "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],

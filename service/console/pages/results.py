@@ -108,6 +108,7 @@ async def results_page(
     op: Text = None,
     value: Text = None,
     epoch: Annotated[str | None, Query(max_length=20)] = None,
+    time: Annotated[str | None, Query(max_length=40)] = None,
 ) -> Response:
     """Show the results of a job."""
     visitor = require_visitor(request)
@@ -117,6 +118,9 @@ async def results_page(
         return redirect_to(
             _results_address(name, query.encode(where=(*query.where, added), cursor=None))
         )
+    if time:  # from the form, in UTC
+        moment = f"time:{time}Z"
+        return redirect_to(_results_address(name, query.encode(as_of=moment, cursor=None)))
     if epoch is not None:
         at = f"epoch:{epoch}" if epoch else None
         return redirect_to(_results_address(name, query.encode(as_of=at, cursor=None)))

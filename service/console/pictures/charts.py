@@ -12,9 +12,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.console.formatting import format_time_of_day
+
 WIDTH, HEIGHT = 600, 120
 _HEADROOM = 1.02
 _BAR_GAP = 0.15  # of a bar's width
+_MINUTE_MS = 60_000
+_TICK_STEPS_MS = tuple(_MINUTE_MS * each for each in (1, 2, 5, 10, 30, 60, 240, 1_440, 10_080))
+_TICKS_MAX = 7
+_TICK_MARGIN = 4  # per cent; a label nearer to the end would be cut
 
 # Times and values; None for an unknown value.
 Points = Sequence[tuple[int, float | None]]
@@ -36,6 +42,19 @@ class LineChart:
     top: float  # of the scale, which starts at 0
     since_ms: int
     until_ms: int
+
+    @property
+    def ticks(self) -> list[tuple[str, str]]:
+        """Round times of the day: the position in per cent, and HH:MM."""
+        span = self.until_ms - self.since_ms
+        step = next(each for each in _TICK_STEPS_MS if span / each <= _TICKS_MAX)
+        first = -(-self.since_ms // step) * step
+        found = []
+        for at in range(first, self.until_ms + 1, step):
+            place = 100 * (at - self.since_ms) / max(1, span)
+            if _TICK_MARGIN <= place <= 100 - _TICK_MARGIN:
+                found.append((f"{place:.2f}", format_time_of_day(at)[:5]))
+        return found
 
     @property
     def known(self) -> bool:

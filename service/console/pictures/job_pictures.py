@@ -1,4 +1,4 @@
-"""Charts of a job's last hour: lag, freshness, rates and epochs."""
+"""Charts of a job's last minutes, hour or day: lag, freshness, rates and epochs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from service.console.formatting import count_of, format_duration
 from service.console.pictures.charts import BarChart, LineChart, draw_bars, draw_lines
-from service.live.epoch_history import SLOT_MS, EpochHistory, EpochPoint
+from service.live.epoch_history import DAY_SLOT_MS, HOUR_MS, SLOT_MS, EpochHistory, EpochPoint
 
 _MINUTE_MS = 60_000
-SPANS_MS = (10 * _MINUTE_MS, 30 * _MINUTE_MS, 60 * _MINUTE_MS)  # the widths of charts
-SPARK_MS = SPANS_MS[0]
+SPANS_MS = {"10m": 10 * _MINUTE_MS, "1h": HOUR_MS, "24h": 24 * HOUR_MS}  # widths of charts
+SPARK_MS = SPANS_MS["10m"]
 EPOCHS_SHOWN = 60
-_GAP_MS = 3 * SLOT_MS
+_GAP_SLOTS = 3  # without a value, after which a line ends
 _PHASES = ("read and decode", "fold", "shuffle and wait", "plan and check", "commit")
 _WHOLE = ("time to commit",)
 
 
 @dataclass(frozen=True, slots=True)
 class JobCharts:
-    """The charts of one span of time: as long as the known history, one hour at most."""
+    """The charts of one span of time."""
 
     span_ms: int
     lag: LineChart
@@ -28,20 +28,23 @@ class JobCharts:
     epochs: BarChart
 
 
-def draw_job(history: EpochHistory, now_ms: int) -> JobCharts:
+def draw_job(history: EpochHistory, now_ms: int, span_ms: int) -> JobCharts:
     """Draw the charts of a job's page."""
-    slots = history.slots
-    first = next((slot.at_ms for slot in slots if slot.at_ms > now_ms - SPANS_MS[-1]), now_ms)
-    span = next((each for each in SPANS_MS if now_ms - first <= each), SPANS_MS[-1])
+    slots, since = history.slots_of(span_ms), now_ms - span_ms
     lag = [(slot.at_ms, slot.lag) for slot in slots if slot.lag is not None]
     delay = [(slot.at_ms, slot.delay_ms / 1_000) for slot in slots if slot.delay_ms is not None]
+    gap = _GAP_SLOTS * _slot_ms(span_ms)
     return JobCharts(
-        span,
-        draw_lines([("records", lag)], now_ms - span, now_ms, _GAP_MS),
-        draw_lines([("seconds", delay)], now_ms - span, now_ms, _GAP_MS),
-        draw_rates(history, now_ms, span),
+        span_ms,
+        draw_lines([("records", lag)], since, now_ms, gap),
+        draw_lines([("seconds", delay)], since, now_ms, gap),
+        draw_rates(history, now_ms, span_ms),
         draw_epochs(history),
     )
+
+
+def _slot_ms(span_ms: int) -> int:
+    return SLOT_MS if span_ms <= HOUR_MS else DAY_SLOT_MS
 
 
 def draw_rates(history: EpochHistory, now_ms: int, span_ms: int) -> LineChart:
@@ -49,11 +52,12 @@ def draw_rates(history: EpochHistory, now_ms: int, span_ms: int) -> LineChart:
 
     The current slot is incomplete and would look like a drop, so it is left out.
     """
-    slots = [slot for slot in history.slots if slot.at_ms + SLOT_MS <= now_ms]
+    width = _slot_ms(span_ms)
+    slots = [slot for slot in history.slots_of(span_ms) if slot.at_ms + width <= now_ms]
     read = [(slot.at_ms, slot.read_per_second) for slot in slots]
     written = [(slot.at_ms, slot.changes_per_second) for slot in slots]
     series = [("messages in", read), ("changelog rows out", written)]
-    return draw_lines(series, now_ms - span_ms, now_ms, _GAP_MS)
+    return draw_lines(series, now_ms - span_ms, now_ms, _GAP_SLOTS * width)
 
 
 def draw_epochs(history: EpochHistory) -> BarChart:

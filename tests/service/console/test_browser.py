@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.console.visits import Visits, assert_sound_everywhere
+from tests.support.console.visits import Visits, assert_sound, assert_sound_everywhere
 from tests.support.sampling import quick
 
 PAGES = {
@@ -72,3 +74,30 @@ def test_a_session_that_ends_leads_to_the_login_and_back(
     page.get_by_label("Token").fill(tokens["viewer"])
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="items")).to_be_visible()
+
+
+def test_the_charts_have_a_range_with_times_and_a_zero(visits: Visits) -> None:
+    page = visits.open("/jobs/items")
+    rates = page.locator("#rates")
+    expect(rates.get_by_role("img", name="over the last 10 min")).to_be_visible()
+    expect(rates.locator(".scales span").last).to_have_text("0")
+    expect(rates.locator(".ticks text").first).to_have_text(re.compile(r"^\d\d:\d\d$"))
+    page.get_by_role("group", name="Range of the charts").get_by_role("link", name="24 h").click()
+    expect(rates.get_by_role("img", name="over the last 1 d")).to_be_visible()
+
+
+def test_the_rest_page_has_every_route_with_an_example(visits: Visits) -> None:
+    page = visits.open("/")
+    page.get_by_role("link", name="REST").click()
+    route = page.locator("#get-v1-jobs-name-results")
+    route.locator("summary").click()
+    expect(route).to_contain_text("as_of")
+    expect(route.get_by_label("Example of a response")).to_contain_text("next_cursor")
+    assert_sound(page, "rest")
+
+
+def test_a_job_has_ready_statements_for_other_engines(visits: Visits) -> None:
+    page = visits.open("/jobs/items")
+    card = page.get_by_role("region", name="Query this table")
+    card.get_by_text("Polars").click()
+    expect(page.get_by_label("Statement for Polars")).to_contain_text('.group_by("name")')

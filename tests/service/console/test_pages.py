@@ -17,6 +17,7 @@ PAGES = [
     "/new",
     "/audit-log",
     "/topics",
+    "/rest",
     "/new?template=windows",
     "/jobs/items",
     "/jobs/items/spec",

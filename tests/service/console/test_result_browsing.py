@@ -92,9 +92,19 @@ def test_the_slider_goes_through_the_epochs_and_back_to_now(visits: Visits) -> N
     expect(page.get_by_role("link", name="Changes since then")).to_be_visible()
     assert page.url.endswith("as_of=epoch%3A57")
     page.keyboard.press("End")
-    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_text("newest epoch 60")).to_be_visible()  # the job does not run
     expect(bolt).to_have_text("7")
     assert page.evaluate("() => window.loadedOnce")
+
+
+def test_a_time_leads_to_the_epoch_that_was_the_newest_then(visits: Visits) -> None:
+    page = visits.open("/jobs/items/results")
+    moment = page.locator("#moment time").get_attribute("datetime")
+    assert moment is not None
+    page.get_by_label("or time UTC").fill(moment[:19])
+    page.get_by_role("button", name="Go").click()
+    page.wait_for_url("**as_of=time*")
+    expect(page.get_by_text("as of epoch 59")).to_be_visible()
 
 
 @pytest.mark.slow

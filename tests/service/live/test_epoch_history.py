@@ -3,9 +3,11 @@ know."""
 
 from __future__ import annotations
 
-from schemas.limits import HISTORY_EPOCHS_MAX, HISTORY_SLOTS_MAX
+from pathlib import Path
+
+from schemas.limits import HISTORY_DAY_SLOTS_MAX, HISTORY_EPOCHS_MAX, HISTORY_SLOTS_MAX
 from schemas.table.epoch import EpochRow
-from service.live.epoch_history import SLOT_MS, EpochHistory, LagPoint
+from service.live.epoch_history import DAY_SLOT_MS, HOUR_MS, SLOT_MS, EpochHistory, LagPoint
 
 BEGAN = 1_767_225_600_000
 
@@ -82,3 +84,31 @@ def test_it_is_bounded_however_long_a_job_runs() -> None:
     assert len(history.epochs) == HISTORY_EPOCHS_MAX
     assert len(history.slots) == HISTORY_SLOTS_MAX
     assert history.slots[-1].at_ms == BEGAN + (2 * HISTORY_SLOTS_MAX - 1) * SLOT_MS
+
+
+def test_the_history_survives_the_service(tmp_path: Path) -> None:
+    path = tmp_path / "items" / "history.json"
+    history = EpochHistory(path)
+    for epoch in range(1, 8):
+        history.add_epoch(row(epoch, BEGAN + epoch * DAY_SLOT_MS, read=3))
+    history.record_lag(LagPoint(BEGAN + DAY_SLOT_MS, 12, {}))
+    history.save()
+    again = EpochHistory(path)
+    assert again.slots == history.slots
+    day = again.slots_of(24 * HOUR_MS)
+    assert [(slot.seconds, slot.read, slot.lag) for slot in day][:2] == [
+        (120, 3, 12),
+        (120, 3, None),
+    ]
+    # The next service reads the newest epochs of the table: they count once.
+    again.reset([row(epoch, BEGAN + epoch * DAY_SLOT_MS, read=3) for epoch in (6, 7)])
+    assert [slot.read for slot in again.slots_of(24 * HOUR_MS)] == [3] * 7
+    path.write_text("{")
+    assert EpochHistory(path).slots == []
+
+
+def test_a_day_is_bounded_too() -> None:
+    history = EpochHistory()
+    for epoch in range(HISTORY_DAY_SLOTS_MAX + 9):
+        history.add_epoch(row(epoch, BEGAN + epoch * DAY_SLOT_MS))
+    assert len(history.slots_of(24 * HOUR_MS)) == HISTORY_DAY_SLOTS_MAX

@@ -34,6 +34,8 @@ PAGES = {
     "audit": "/jobs/items/activity/audit-different",
     "spec": "/jobs/items/spec",
     "new": "/new",
+    "topics": "/topics",
+    "rest": "/rest",
     "audit-log": "/audit-log",
     "not-found": "/jobs/items/results/no-such-group",
 }

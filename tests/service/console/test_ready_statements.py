@@ -1,0 +1,55 @@
+"""The statements of the card "Query this table" give the results of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+
+from schemas.types.sql_types import INT, STRING
+from service.console.explanations.ready_statements import Statement, write_statements
+from service.table.row_shape import RowShape
+from tests.support.tables.written_table import WrittenTable
+
+QUERY = 'SELECT name, SUM(v) AS "order", MAX(v) AS top FROM t GROUP BY name'
+
+
+def statements(table: WrittenTable) -> dict[str, Statement]:
+    found = write_statements(RowShape(table.plan), "items", str(table.place.table))
+    return {each.engine: each for each in found}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> WrittenTable:
+    written = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    written.epoch({("bolt",): (7, 9), ("nut",): (1,), (None,): (3,)})
+    written.epoch({("bolt",): (7,), (None,): (3,)})
+    return written
+
+
+def test_the_statement_for_duckdb_runs_as_it_is(table: WrittenTable) -> None:
+    names: dict[str, object] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(statements(table)["DuckDB"].text, names)
+    rows = set(names["current"].fetchall())  # type: ignore[attr-defined]
+    assert rows == {("bolt", 7, 7), (None, 3, 3)}
+
+
+def test_each_engine_has_a_statement_with_all_columns_and_the_path(table: WrittenTable) -> None:
+    found = statements(table)
+    assert list(found) == ["DuckDB", "Spark", "Polars", "Trino"]
+    for each in found.values():
+        assert str(table.place.table) in each.text
+        assert all(name in each.text for name in ("name", "order", "top"))
+    assert "`order`" in found["Spark"].text and '"order"' in found["Trino"].text
+    compile(found["Polars"].text, "polars", "exec")
+    compile(found["Spark"].text, "spark", "exec")
+
+
+def test_a_query_without_groups_takes_the_newest_row(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, "SELECT SUM(v) AS total FROM t", {"v": INT})
+    found = statements(table)
+    assert "PARTITION BY" not in found["DuckDB"].text
+    assert '.sort("epoch").tail(1)' in found["Polars"].text
