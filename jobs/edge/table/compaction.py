@@ -35,6 +35,7 @@ from schemas.limits import (
     COMPACTED_BYTES_MAX,
     COMPACTED_ROWS_MAX,
     COMPACTION_FAN_IN,
+    EXPLAINED_EPOCHS_MAX,
     EXPLAINED_EPOCHS_MIN,
     LIVE_FILES_MAX,
     MERGE_BATCH_ROWS,
@@ -97,13 +98,18 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
 
 
 def _without_explained(files: Sequence[LiveFile]) -> list[LiveFile]:
-    """Leave merged files of the newest epochs as they are: explanations tell these epochs apart."""
+    """Leave merged files of the newest epochs as they are: explanations tell these epochs apart.
+
+    The base takes part always, because a tombstone may go only where no older row is left.
+    """
     newest = max((file.epoch_max for file in files), default=0)
-    return [
-        file
-        for file in files
-        if tier_of(file) == 0 or file.epoch_max <= newest - EXPLAINED_EPOCHS_MIN
-    ]
+
+    def takes_part(file: LiveFile) -> bool:
+        tier = tier_of(file)
+        kept = EXPLAINED_EPOCHS_MIN if tier < _INTO_BASE_FROM else EXPLAINED_EPOCHS_MAX
+        return tier in (0, BASE_TIER) or file.epoch_max <= newest - kept
+
+    return [file for file in files if takes_part(file)]
 
 
 def _due_into_base(part: str, tiers: dict[int, list[LiveFile]]) -> Iterator[tuple[float, Merge]]:

@@ -36,7 +36,7 @@ class PhaseView:
 
 
 def list_phases(job: JobView, start: StartProgress | None, now_ms: int) -> list[PhaseView]:
-    """Return the phases of a start that is going on; nothing once an epoch was committed."""
+    """Return the phases of an unfinished start; nothing once an epoch was committed."""
     record = job.record
     if record.began_at is None or record.pid is None:
         return []

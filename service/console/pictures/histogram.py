@@ -1,4 +1,4 @@
-"""The distribution of a multiset of numbers: how many values lie in each part of their range."""
+"""The distribution of a multiset of numbers: the count of values in each part of the range."""
 
 from __future__ import annotations
 
