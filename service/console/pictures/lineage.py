@@ -19,10 +19,11 @@ from service.supervision.register import JobRecord
 _WIDTH, _HEIGHT = 168, 40
 _GAP_X, _GAP_Y = 56, 14
 _NAME_CHARACTERS = 22
-_ROUNDS_MAX = 32  # columns
 _JOBS_MAX = 60
 
 Place = tuple[str, str]  # connection, topic
+Node = tuple[str, ...]  # job and its name; or topic, its connection and its name
+Edge = tuple[Node, Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
         return None
     edges = _list_edges(jobs)
     columns = _find_columns(edges)
-    places: dict[tuple[str, ...], tuple[int, int]] = {}
+    places: dict[Node, tuple[int, int]] = {}
     counts: dict[int, int] = {}
     for node in sorted(columns, key=lambda each: (columns[each], each)):
         column = columns[node]
@@ -96,8 +97,8 @@ def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
     return Lineage(nodes, arrows, width, height, text)
 
 
-def _list_edges(jobs: Sequence[JobTopics]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    edges: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+def _list_edges(jobs: Sequence[JobTopics]) -> list[Edge]:
+    edges: list[Edge] = []
     for job in jobs:
         node = ("job", job.name)
         edges += [(("topic", *place), node) for place in job.sources]
@@ -106,20 +107,22 @@ def _list_edges(jobs: Sequence[JobTopics]) -> list[tuple[tuple[str, ...], tuple[
     return edges
 
 
-def _find_columns(
-    edges: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
-) -> dict[tuple[str, ...], int]:
-    columns = {node: 0 for edge in edges for node in edge}
-    for _ in range(_ROUNDS_MAX):
-        moved = False
-        for start, end in edges:
-            if columns[end] <= columns[start] < _ROUNDS_MAX:
-                columns[end], moved = columns[start] + 1, True
-        if not moved:
-            return columns
-    # A cycle: its nodes moved to the right in each round; use the distinct columns only.
-    order = {column: index for index, column in enumerate(sorted(set(columns.values())))}
-    return {node: order[column] for node, column in columns.items()}
+def _find_columns(edges: Sequence[Edge]) -> dict[Node, int]:
+    """Return the column of each node: after all nodes that feed it, but for those of a cycle."""
+    feeds: dict[Node, list[Node]] = {node: [] for edge in edges for node in edge}
+    for start, end in edges:
+        feeds[end].append(start)
+    columns: dict[Node, int] = {}
+
+    def place(node: Node, path: tuple[Node, ...]) -> int:
+        if node not in columns:
+            before = [each for each in feeds[node] if each not in path]
+            columns[node] = max((place(each, (*path, each)) + 1 for each in before), default=0)
+        return columns[node]
+
+    for node in sorted(feeds):
+        place(node, (node,))
+    return columns
 
 
 def _draw_arrow(start: tuple[int, int], end: tuple[int, int]) -> str:

@@ -103,3 +103,16 @@ query: >
 def test_long_messages_are_cut() -> None:
     found = trial(canal("INSERT", {"name": "x" * 100_000, "v": "1"}))
     assert len(found.messages[0].raw) <= 2_000
+
+
+def test_groups_that_having_hides_are_counted() -> None:
+    spec = load_spec(
+        "name: items\nsource: {topic: t}\ncolumns: {name: STRING, v: INT}\n"
+        "query: SELECT name, COUNT(*) AS n FROM t GROUP BY name HAVING COUNT(*) > 1\n"
+    )
+    rows = [{"name": name, "v": "1"} for name in ("a", "a", "b", "c")]
+    value = json.dumps({"type": "INSERT", "data": rows}).encode()
+    found = run_trial(spec, plan_of(spec), [Sample("t", 0, 0, None, None, value)])
+    assert [op for op, _ in found.changelog] == ["+I"]
+    assert found.hidden == "HAVING COUNT(*) > 1 hides 2 groups."
+    assert found.messages[0].line == "+(name=a) +(name=a) and 2 more"

@@ -39,7 +39,7 @@ PAGES = {
     "audit-log": "/audit-log",
     "not-found": "/jobs/items/results/no-such-group",
 }
-_SETTLE_MS = 700  # for streams and previews
+_SETTLE_MS = 1_000  # for streams and previews
 
 
 def take_pictures(visits: Visits, home: Path, names: Sequence[str]) -> Iterator[Path]:
