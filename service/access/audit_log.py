@@ -56,10 +56,13 @@ class AuditLog:
         except OSError:
             log.exception("the audit log cannot be written: %s", text)
 
-    def newest(self, limit: int) -> list[dict[str, Any]]:
-        """Return the newest lines, newest first."""
+    def newest(self, limit: int, job: str = "") -> list[dict[str, Any]]:
+        """Return the newest lines, newest first; of one job if it is given."""
         both = (self._changes.backwards(), self._of_viewers.backwards())
-        return list(islice(merge(*both, key=itemgetter("at"), reverse=True), limit))
+        lines = merge(*both, key=itemgetter("at"), reverse=True)
+        place = f"/v1/jobs/{job}"
+        wanted = (each for each in lines if not job or f"{each['path']}/".startswith(f"{place}/"))
+        return list(islice(wanted, limit))
 
 
 class _Files:

@@ -46,7 +46,9 @@ def read_json(value: bytes, bytes_max: int) -> object:
     try:
         root, _ = _READER.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"not JSON: {error.msg} at character {error.pos}") from None
+        raise UnreadableError(
+            f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
+        ) from None
     except RecursionError:
         raise UnreadableError("nested deeper than the parser's stack") from None
     return root

@@ -60,11 +60,13 @@ export function csrf() {
   return document.querySelector("meta[name=csrf]").content;
 }
 
-// The detail of a problem, and a line for each of its errors.
+// The detail of a problem, and a line for each error that says more.
 export async function describeRefusal(response) {
   try {
     const problem = await response.json();
-    const errors = (problem.errors ?? []).map((each) => `${each.path}: ${each.message}`);
+    const errors = (problem.errors ?? [])
+      .filter((each) => !problem.detail.includes(each.message))
+      .map((each) => `${each.path.replace(/^body\./, "")}: ${each.message}`);
     return [problem.detail, ...errors].join("\n");
   } catch {
     return `the service answered with status ${response.status}`;

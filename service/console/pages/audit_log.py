@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from collections.abc import Container
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
@@ -16,12 +19,29 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/audit-log")
-async def audit_log_page(request: Request) -> Response:
-    """Show the newest lines."""
+async def audit_log_page(
+    request: Request, job: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
+    """Show the newest lines, of one job if it is given."""
     visitor = require_visitor(request, Role.ADMIN)
-    audit_log = runtime_of(request).audit_log
-    lines = await run_in_threadpool(audit_log.newest, CONSOLE_AUDIT_LOG_LINES)
-    return await render_page(request, visitor, "audit_log.html", lines=lines)
+    runtime = runtime_of(request)
+    lines = await run_in_threadpool(runtime.audit_log.newest, CONSOLE_AUDIT_LOG_LINES, job.strip())
+    jobs = [each.name for each in runtime.jobs.list_records()]
+    return await render_page(
+        request,
+        visitor,
+        "audit_log.html",
+        lines=[{**each, "job": _find_job(each["path"], jobs)} for each in lines],
+        job=job.strip(),
+        jobs=jobs,
+    )
+
+
+def _find_job(path: str, jobs: Container[str]) -> str | None:
+    """Return the job of a request's path, if it is still there."""
+    parts = path.split("/")
+    of_job = len(parts) > 3 and parts[:3] == ["", "v1", "jobs"] and parts[3] in jobs
+    return parts[3] if of_job else None
 
 
 @router.get("/trail")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.core.values.change import Value
 from jobs.core.values.float_values import NAN, canonical_float
-from jobs.core.values.json_text import JsonNumber
+from jobs.core.values.json_text import JsonNumber, UnreadableError, read_json
 from jobs.core.values.json_values import converter, parse, parser, render, renderer
 from schemas.types.sql_types import SqlType, integer_range
 from tests.support.examples import examples
@@ -317,3 +317,8 @@ def test_any_text_is_a_value_or_a_reason(sql_type: str, text: str) -> None:
             convert(sql_type, field)
         except ValueError as error:
             assert str(error)
+
+
+def test_text_that_breaks_off_is_refused_at_its_character() -> None:
+    with pytest.raises(UnreadableError, match=r"Unterminated string starting at character 6$"):
+        read_json(b'{"a": "b', 1_000)

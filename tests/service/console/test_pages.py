@@ -159,3 +159,18 @@ def test_jobs_are_found_by_letters_of_their_names_and_by_their_states(
     assert 'href="/jobs/items"' in client.get("/?state=created").text
     assert 'href="/jobs/items"' not in client.get("/?state=failed").text
     assert HOSTILE not in client.get("/", params={"find": HOSTILE}).text
+
+
+def test_the_audit_log_is_of_one_job_if_wanted(client: httpx.Client) -> None:
+    text = client.get("/audit-log?job=items").text
+    assert "PUT /v1/jobs/items" in text and '<a href="/jobs/items">items</a>' in text
+    assert "PUT /v1/jobs/items" not in client.get("/audit-log?job=item").text
+
+
+def test_a_page_of_what_is_not_there_leads_back(client: httpx.Client) -> None:
+    answer = client.get("/jobs/items/results/no-such-group")
+    assert answer.status_code == 404
+    assert "no-such-group" in answer.text
+    assert (
+        '<a class="button main" href="/jobs/items/results">Back to results of items' in answer.text
+    )
