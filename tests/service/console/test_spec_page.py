@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from service.console.editor.starters import STARTERS, Starter
 from tests.support.console.shop import Shop, put
-from tests.support.console.visits import Visits, assert_sound
+from tests.support.console.visits import Visits, assert_sound, write_spec
 
 pytestmark = pytest.mark.slow
 
@@ -19,20 +19,6 @@ query: SELECT name, SUM(price) FROM p GROUP BY name
 """
 
 
-PASTE = """(element, text) => {
-  const clipboardData = new DataTransfer();
-  clipboardData.setData("text/plain", text);
-  const init = { clipboardData, bubbles: true, cancelable: true };
-  element.dispatchEvent(new ClipboardEvent("paste", init));
-}"""
-
-
-def write(spec: Locator, text: str) -> None:
-    """Paste a text over the whole one."""
-    spec.press("Control+a")
-    spec.evaluate(PASTE, text)
-
-
 def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
     workshop_visits: Visits,
 ) -> None:
@@ -40,7 +26,7 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
     page = own.open("/new")
     spec = page.get_by_role("textbox", name="Spec")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
-    write(spec, WRONG)
+    write_spec(spec, WRONG)
     mistakes = page.get_by_role("list").filter(has_text="INTT")
     expect(mistakes).to_contain_text("columns.price")
     assert_sound(page, "new-mistakes")
@@ -48,7 +34,7 @@ def test_a_spec_is_checked_while_it_is_written_and_becomes_a_job(
     expect(spec).to_be_focused()
     expect(page.locator(".cm-activeLine")).to_contain_text("price: INTT")
     expect(page.get_by_role("button", name="Create the job")).to_be_disabled()
-    write(spec, WRONG.replace("INTT", "INT"))
+    write_spec(spec, WRONG.replace("INTT", "INT"))
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     expect(page.get_by_role("region", name="Result columns")).to_contain_text("sum_price")
     expect(page.get_by_role("img", name="group by name")).to_be_visible()
@@ -62,7 +48,7 @@ def test_a_job_that_is_there_is_not_written_over(visits: Visits) -> None:
     spec = page.get_by_role("textbox", name="Spec")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
     expect(spec).to_contain_text("name: items-2")  # a free name
-    write(spec, page.locator("#spec").input_value().replace("items-2", "items"))
+    write_spec(spec, page.locator("#spec").input_value().replace("items-2", "items"))
     verdict = page.get_by_role("status").filter(has_text="a job named items already exists")
     expect(verdict).to_be_visible()
     expect(page.get_by_role("button", name="Create the job")).to_be_disabled()
@@ -80,7 +66,7 @@ def test_the_editor_completes_keys_columns_and_functions(visits: Visits) -> None
     page.keyboard.press("Tab")  # stays in the editor
     page.keyboard.type("idle")
     expect(choices.first).to_have_text("idle_after")
-    write(spec, "columns: {name: STRING, price: INT}\nquery: SELECT pri")
+    write_spec(spec, "columns: {name: STRING, price: INT}\nquery: SELECT pri")
     spec.press("Control+End")
     page.keyboard.press("Control+Space")
     expect(choices.first).to_have_text("price")
@@ -92,7 +78,9 @@ def test_the_editor_completes_keys_columns_and_functions(visits: Visits) -> None
 def test_a_mistake_of_the_query_is_shown_beside_those_of_other_keys(visits: Visits) -> None:
     page = visits.open("/new")
     spec = page.get_by_role("textbox", name="Spec")
-    write(spec, WRONG.replace("INTT", "INT").replace("SUM(price)", "SUM(prise)") + "snik: {}\n")
+    write_spec(
+        spec, WRONG.replace("INTT", "INT").replace("SUM(price)", "SUM(prise)") + "snik: {}\n"
+    )
     mistakes = page.get_by_role("region", name="Preview of the spec")
     expect(mistakes).to_contain_text("unknown key 'snik'; did you mean 'sink'?")
     expect(mistakes).to_contain_text("unknown column `prise`")
@@ -117,7 +105,7 @@ def change_query(page: Page, before: str, after: str) -> None:
     """Save another query for a job that has begun, to be approved."""
     spec = page.get_by_role("textbox", name="Spec")
     expect(page.get_by_role("status").filter(has_text="Valid")).to_be_visible()
-    write(spec, page.locator("#spec").input_value().replace(before, after))
+    write_spec(spec, page.locator("#spec").input_value().replace(before, after))
     expect(page.get_by_role("img", name=after)).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("alert").filter(has_text="another query")).to_be_visible()

@@ -14,6 +14,9 @@ import httpx
 import pytest
 
 from jobs.edge.process.broker import Broker
+from schemas.table.places import JobDirectory
+from schemas.table.start import PHASES as START_PHASES
+from schemas.table.start import read_start
 from service.routes.metrics import PHASES
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
@@ -105,6 +108,12 @@ def test_a_job_lives_by_http_alone_through_kills_of_both(
             shop.feed(200)
             client.post(f"{JOB}/start")
             state(served, "RUNNING")
+            start = read_start(JobDirectory(data, "items").start)
+            assert start is not None
+            assert tuple(phase.name for phase in start.phases) == START_PHASES  # it can commit
+            assert [phase.began_at for phase in start.phases] == sorted(
+                phase.began_at for phase in start.phases
+            )
             eventually(lambda: rows(client) == shop.truth(), SECONDS)
 
             _rests(client, served, shop)

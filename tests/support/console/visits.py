@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 from tests.support.service.served import Served
 
@@ -99,3 +99,17 @@ def assert_sound_everywhere(visits: Visits, path: str, name: str, token: str | N
     assert_sound(visits.open(path, token=token), f"{name}-light")
     narrow = visits.open(path, scheme="dark", width=NARROW, token=token)
     assert_sound(narrow, f"{name}-dark-narrow")
+
+
+_PASTE = """(element, text) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  const init = { clipboardData, bubbles: true, cancelable: true };
+  element.dispatchEvent(new ClipboardEvent("paste", init));
+}"""
+
+
+def write_spec(spec: Locator, text: str) -> None:
+    """Paste a text over the whole one of the editor."""
+    spec.press("Control+a")
+    spec.evaluate(_PASTE, text)
