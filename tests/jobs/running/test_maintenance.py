@@ -469,7 +469,27 @@ def test_files_that_a_savepoint_pins_are_kept_until_it_goes(job: MaintainedJob) 
     assert pinned <= left(job)
     (job.place.home / "savepoints" / "before.json").unlink()
     job.maintenance.sweep()
-    assert not pinned & left(job)
+    explained = {name for name in pinned if name.startswith(f"part={MULTISETS}/")}
+    assert pinned & left(job) == explained
+
+
+def test_multiset_files_of_the_newest_epochs_are_kept_for_explanations(
+    job: MaintainedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.epochs(6)
+    names = {file.epoch_max: file.path for file in job.live(MULTISETS)}
+    job.made.merge(Merge(MULTISETS, 1, tuple(job.live(MULTISETS))))
+    aged_by(job, 10 * limits.ORPHAN_AGE_SECONDS_MIN)
+    job.pipeline.line.clear()
+    job.made.table._removed = {}
+    job.maintenance.sweep()
+    assert set(names.values()) <= left(job)
+    monkeypatch.setattr(maintenance, "EXPLAINED_EPOCHS_MIN", 2)  # and twice as many are kept
+    job.maintenance.sweep()
+    newest = job.made.newest.epoch
+    assert {epoch for epoch, name in names.items() if name in left(job)} == {
+        epoch for epoch in names if epoch > newest - 4
+    }
 
 
 def test_nothing_outside_the_parts_is_ever_swept(job: MaintainedJob, tmp_path: Path) -> None:
