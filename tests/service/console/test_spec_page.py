@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -61,7 +63,9 @@ def test_the_editor_completes_keys_columns_and_functions(visits: Visits) -> None
     spec.press("Control+End")
     page.keyboard.type("waterm")
     expect(choices.first).to_have_text("watermark")
+    page.wait_for_timeout(200)  # a choice that has just appeared is not taken by accident
     page.keyboard.press("Enter")
+    expect(page.locator("#spec")).to_have_value(re.compile(r"\nwatermark: $"))
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")  # stays in the editor
     page.keyboard.type("idle")
@@ -70,6 +74,7 @@ def test_the_editor_completes_keys_columns_and_functions(visits: Visits) -> None
     spec.press("Control+End")
     page.keyboard.press("Control+Space")
     expect(choices.first).to_have_text("price")
+    page.wait_for_timeout(200)
     page.keyboard.press("Enter")
     page.keyboard.type(", COU")
     expect(choices.first).to_contain_text("COUNT")
