@@ -22,6 +22,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.cli.errors import UsageError
+from jobs.cli.parser import Parser
 from schemas.limits import JOBS_RUNNING_MAX
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
@@ -95,11 +96,12 @@ def _call(run: Callable[[], int], verbose: bool) -> int:
 
 def describe_error(error: Exception) -> tuple[int, str]:
     """Return the exit code of an exception, and the text to print."""
+    from jobs.cli.excerpt import describe_problems
     from jobs.edge.process.fence import OwnedElsewhere
     from schemas.spec.file import SpecError
 
     if isinstance(error, SpecError):
-        return BAD_USAGE, str(error)
+        return BAD_USAGE, describe_problems(error)
     if isinstance(error, UsageError):
         return BAD_USAGE, f"retally: {error}"
     # The table and the publisher raise "fenced"; importing their exceptions would take a second.
@@ -136,7 +138,7 @@ def _log_to_standard_error(verbose: bool) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands with their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="retally",
         description="Exact GROUP BY aggregates over a change stream: reads Kafka, keeps state in "
         "Delta, publishes a changelog.",

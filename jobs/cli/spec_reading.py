@@ -7,6 +7,7 @@ file ──► keys (schemas.spec.file) ──► JobSpec ──► query (jobs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jobs.core.job.time_rules import time_problems
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError, parse_query
+from schemas.limits import SPEC_BYTES_MAX
 from schemas.spec.file import Document, Problem, SpecError, TextPosition, read_file, validate
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import SqlType
@@ -27,6 +29,15 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", " "
 
 def load_job(path: Path) -> tuple[JobSpec, Plan]:
     """Return the spec in a file and the plan of its query; a SpecError has every problem."""
+    try:
+        return _load_job(path)
+    except SpecError as error:
+        with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8-sig") as file:
+            error.text = file.read(SPEC_BYTES_MAX)
+        raise
+
+
+def _load_job(path: Path) -> tuple[JobSpec, Plan]:
     document = read_file(path)
     try:
         spec = validate(JobSpec, document)

@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails
 from schemas import limits
 from schemas.spec.job import JobSpec
 from schemas.spec.values import KEYS_TAG, WORD_TAG, MisplacedError
+from schemas.spec.yaml_reasons import explain_yaml
 
 Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -66,6 +67,7 @@ class SpecError(ValueError):
         super().__init__(source, list(problems))
         self.source = source
         self.problems = list(problems)
+        self.text: str | None = None  # the file, if messages may show its lines
 
     def __str__(self) -> str:
         return "\n".join(problem.describe(self.source) for problem in self.problems)
@@ -108,6 +110,7 @@ def validate(model: type[Model], document: Document) -> Model:
         return value
     # Raise outside of the handler: pydantic's error contains the whole input, secrets too.
     known_keys = _KnownKeys(model)
+    raw = _drop_echoes(raw, known_keys)
     problems = [_problem(details, known_keys, document) for details in raw[: limits.PROBLEMS_MAX]]
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
     if len(raw) > limits.PROBLEMS_MAX:
@@ -124,6 +127,27 @@ def _plain(value: Any, name: str, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item, name, depth + 1) for item in value]
     return value
+
+
+def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorDetails]:
+    """Drop what follows from another mistake.
+
+    `topic` is missing because it is written `topik`. `2)` is a key because of DECIMAL(10, 2) without
+    quotes in braces.
+    """
+    misspelled = set()
+    for each in raw:
+        if each["type"] == "extra_forbidden":
+            *above, key = map(str, each["loc"])
+            misspelled.add((*above, _nearest(key, known_keys.known.get(tuple(above), ()))))
+
+    def echoes(each: ErrorDetails) -> bool:
+        keys = tuple(map(str, each["loc"]))
+        return (each["type"] == "missing" and keys in misspelled) or any(
+            re.fullmatch(r"\d+\)", key) for key in keys
+        )
+
+    return [each for each in raw if not echoes(each)] or raw
 
 
 def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) -> Problem:
@@ -167,13 +191,26 @@ def _reason(details: ErrorDetails, keys: Keys, known: Mapping[Keys, Keys]) -> st
     return template.format(**context, keys=", ".join(known.get(keys, ())))
 
 
+# Keys that users expect in a spec, and what they are in retally.
+_ELSEWHERE = dict.fromkeys(
+    ("broker", "brokers", "bootstrap", "bootstrap_servers", "bootstrap.servers"),
+    "addresses come from --brokers or --connections; a spec names a `connection` of these",
+)
+
+
 def _unknown_key(key: str, known: Keys) -> str:
     reason = f"unknown key {_quoted(key, quote=chr(39))}"
-    if len(key) <= limits.IDENTIFIER_CHARACTERS_MAX:
-        near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
-        if near:
-            return f"{reason}; did you mean {near[0]!r}?"
+    if key in _ELSEWHERE and "bootstrap" not in known:
+        return f"{reason}; {_ELSEWHERE[key]}"
+    if near := _nearest(key, known):
+        return f"{reason}; did you mean {near!r}?"
     return f"{reason}; known here: {', '.join(known)}" if known else f"{reason}; remove it"
+
+
+def _nearest(key: str, known: Keys) -> str | None:
+    if len(key) > limits.IDENTIFIER_CHARACTERS_MAX:
+        return None
+    return next(iter(difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)), None)
 
 
 def _unknown_word(given: object, expected: str, keys: Keys) -> str:
@@ -317,10 +354,9 @@ def read_text(text: str, name: str, *, secret: bool = False) -> Document:
     except _UnreadableError as error:
         problem = Problem("", str(error), error.position.line, error.position.column)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        reason, mark = explain_yaml(error, secret=secret)
         position = _position(mark) if mark else TextPosition(1, 1)
-        what = "" if secret else f": {error.problem or error.context}"
-        problem = Problem("", f"is not valid YAML here{what}", position.line, position.column)
+        problem = Problem("", reason, position.line, position.column)
     except yaml.YAMLError as error:  # a forbidden character; this error has no mark
         before = text[: getattr(error, "position", 0)]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -10,6 +10,7 @@ module only makes sqlglot safe to call: for any text the answer is a tree or a R
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
@@ -22,6 +23,11 @@ from schemas.limits import QUERY_CHARACTERS_MAX, QUERY_NESTING_MAX
 PUNCTUATION = {*"(),.+-*/%=<>;", "<>", "!=", "<=", ">=", "||"}
 LITERALS = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.IDENTIFIER)
 PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
+# The words of a query that users misspell, and how they go on.
+CLAUSES = {
+    **{word: word for word in ("SELECT", "FROM", "WHERE", "HAVING", "FILTER", "DISTINCT")},
+    **{word: f"{word} BY" for word in ("GROUP", "ORDER")},
+}
 INSTEAD = {"::": "CAST(x AS type)", "==": "=", ";": "one query for each job"}
 
 
@@ -107,6 +113,7 @@ def parse_select(sql: str) -> exp.Select:
     if len(sql) > QUERY_CHARACTERS_MAX:
         raise Refusal(f"the query is longer than {QUERY_CHARACTERS_MAX} characters", 0)
     dialect = RetallySql()
+    read: list[Token] = []
     try:
         read = dialect.tokenize(sql)
         _check_tokens(read)
@@ -116,12 +123,13 @@ def parse_select(sql: str) -> exp.Select:
             start = read[0].start if read else 0
             message = "the query is empty"
             if read:
-                message = f"a query starts with SELECT, not with {read[0].text!r}"
+                message = f"a query starts with SELECT, not with {read[0].text[:40]!r}"
             raise Refusal(message, start, "SELECT k, SUM(v) FROM t GROUP BY k")
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(read, sql)
     except ParseError as error:
         offset = error.errors[0].get("offset", 0) if error.errors else 0
-        raise Refusal(f"cannot read the query near {_near(sql, offset)}", offset) from None
+        offset, hint = _find_misspelling(read, offset)
+        raise Refusal(f"cannot read the query near {_near(sql, offset)}", offset, hint) from None
     except TokenError:
         raise Refusal(
             "a quote or comment is opened and never closed", _unclosed_offset(sql)
@@ -157,6 +165,21 @@ def _check_tokens(read: list[Token]) -> None:
         if depth + run > QUERY_NESTING_MAX:
             message = f"the query is nested more than {QUERY_NESTING_MAX} levels deep"
             raise Refusal(message, token.start)
+
+
+def _find_misspelling(read: list[Token], offset: int) -> tuple[int, str | None]:
+    """Return the offset of a misspelled clause at `offset` or just before it, and the clause.
+
+    sqlglot takes `GRUOP` in `FROM t GRUOP BY k` for an alias of t, and fails at the word after it.
+    """
+    upto = [token for token in read if token.start <= offset][-2:]
+    for token in reversed(upto):
+        if token.token_type is not TokenType.VAR:
+            continue
+        # `GROUP BY` is one token, so that a lone GROUP is a mistake too.
+        if near := get_close_matches(token.text.upper(), CLAUSES, n=1, cutoff=0.7):
+            return token.start, CLAUSES[near[0]]
+    return offset, None
 
 
 def _near(sql: str, offset: int) -> str:

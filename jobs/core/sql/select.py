@@ -37,6 +37,10 @@ from jobs.core.sql.scope import RESERVED, Scope, SelectItem, readable_name
 from schemas.limits import COLUMNS_MAX, EXPRESSION_NODES_MAX
 from schemas.types.sql_types import BOOLEAN, SqlType
 
+_NO_JOIN = "joins are not supported: a job reads one stream"
+_INSTEAD_OF_JOIN = (
+    "join upstream into one topic; or one job for each stream, and join their results: retally sql"
+)
 _NO_CLAUSE = {
     "with_": ("WITH is not supported", "FROM (SELECT ... FROM t)"),
     "distinct": (
@@ -51,7 +55,7 @@ _NO_CLAUSE = {
     "sort": ("a changing result has no order", "sort when you read the results"),
     "limit": ("LIMIT needs an order, and a changing result has none", None),
     "offset": ("OFFSET needs an order, and a changing result has none", None),
-    "joins": ("joins are not supported: a job reads one stream", None),
+    "joins": (_NO_JOIN, _INSTEAD_OF_JOIN),
     "laterals": ("LATERAL is not supported: a job reads one stream", None),
     "windows": ("windows are not supported", None),
     "qualify": ("QUALIFY is not supported", None),
@@ -139,6 +143,9 @@ class _Query(ResultReader):
         self, select: exp.Select, source: tuple[Column, ...], outermost: bool
     ) -> tuple[Scope, Expression | None]:
         """Return the names of FROM, and the WHERE of a derived table."""
+        if outermost and (first := select.args.get("order") or select.args.get("limit")):
+            message = _NO_CLAUSE["order" if isinstance(first, exp.Order) else "limit"][0]
+            raise self.refusal(message, first, _describe_reading(select))
         for part, value in select.args.items():
             known = (
                 "expressions",
@@ -161,7 +168,7 @@ class _Query(ResultReader):
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             raise self.refusal("FROM needs the name of the source, or one derived table", table)
         if table.args.get("joins"):
-            raise self.refusal("joins are not supported: a job reads one stream", table)
+            raise self.refusal(_NO_JOIN, table.args["joins"][0], _INSTEAD_OF_JOIN)
         if table.args.get("db"):
             raise self.refusal("FROM needs one name, without a database", table, table.name)
         self.require_only(table, "this", "alias")
@@ -371,3 +378,21 @@ class _Query(ResultReader):
 
 
 __all__ = ["AGGREGATES", "RESERVED", "QueryError", "QueryProblem", "parse_query"]
+
+
+def _describe_reading(select: exp.Select) -> str:
+    """Return how to read the results in the order, and up to the limit, that a query has."""
+    order, limit = select.args.get("order"), select.args.get("limit")
+    keys = (
+        [] if order is None else [(each.this, each.args.get("desc")) for each in order.expressions]
+    )
+    options = {}
+    if keys and all(isinstance(key, exp.Column) for key, _ in keys):
+        options["order"] = ",".join(("-" if falling else "") + key.name for key, falling in keys)
+    elif keys:
+        options["order"] = "-COLUMN"
+    if limit is not None:
+        options["limit"] = limit.expression.name if limit.expression else "N"
+    flags = " ".join(f"--{name}={value}" for name, value in options.items())
+    parameters = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"remove it, and read retally results JOB {flags}, or ?{parameters}"

@@ -43,7 +43,8 @@ def test_every_problem_is_named_with_its_place_in_order(retally: Retally, spec: 
     spec.write_text(text + "state: {ttl: -1s}\n")
     code, out, err = retally("validate", str(spec))
     assert (code, out) == (2, "")
-    places = [line.removeprefix(str(spec)).split(": ")[:2] for line in err.splitlines()]
+    problems = [line for line in err.splitlines() if line.startswith(str(spec))]
+    places = [line.removeprefix(str(spec)).split(": ")[:2] for line in problems]
     assert places == [[":4:25", "query"], [":5:39", "minibatch"], [":7:9", "state.ttl"]]
 
 
