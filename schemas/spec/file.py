@@ -132,8 +132,8 @@ def _plain(value: Any, name: str, depth: int) -> Any:
 def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorDetails]:
     """Drop what follows from another mistake.
 
-    `topic` is missing because it is written `topik`. `2)` is a key because of DECIMAL(10, 2) without
-    quotes in braces.
+    `topic` is missing because it is written `topik`. `2)` is a key because of DECIMAL(10, 2)
+    without quotes in braces.
     """
     misspelled = set()
     for each in raw:

@@ -1,6 +1,6 @@
 """What a user gets wrong, and that the answer has the mistake, its place and the correction.
 
-Each row is a mistake that a newcomer made. `docs/troubleshooting.md` has those that need more words.
+Each row is a mistake that a newcomer made.
 """
 
 from __future__ import annotations
