@@ -5,6 +5,7 @@ lock of the data directory ──► first token or loopback ──► applicati
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import logging
@@ -12,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
     tokens = Tokens(settings.paths.tokens)
     # Fork before taking the lock, so that no child keeps it.
     spawner = ReaderSpawner.start()
-    with _lock_data(settings.paths.lock):
+    with _lock_data(settings.paths.lock) as note_address:
         first_token = None
         if not tokens.required and not is_loopback(settings.host):
             first_token = tokens.add(_FIRST_NAME, Role.ADMIN.name.lower())
@@ -100,6 +101,8 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
         )
         listener = _listen(settings.host, settings.port)
         host, port = listener.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        note_address(address)
         if first_token is not None:
             log.warning(
                 "first start: sign in at http://127.0.0.1:%d with the admin token %s; it is shown "
@@ -113,7 +116,7 @@ def serve(settings: Settings, *, verbose: bool = False) -> None:
         # requests for a tenth of a second.
         gc.collect()
         gc.freeze()
-        print(f"ready http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        print(f"ready {address}", flush=True)
         server.run(sockets=[listener])
 
 
@@ -158,7 +161,10 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
-        raise CannotServe(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        advice = "; name another port with --port (0: a free one)"
+        advice = advice if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        reason = f"cannot listen on {host}:{port}: {error.strerror or error}{advice}"
+        raise CannotServe(reason) from None
     return listener
 
 
@@ -174,18 +180,32 @@ def _limit_stalls(listener: socket.socket) -> None:
 
 
 @contextmanager
-def _lock_data(path: Path) -> Iterator[None]:
-    """Lock the data directory: two supervisors would fight over its jobs."""
+def _lock_data(path: Path) -> Iterator[Callable[[str], None]]:
+    """Lock the data directory: two supervisors would fight over its jobs.
+
+    Yield a function that notes our address in the lock's file, for those who are refused.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyServed(f"another service owns {path.parent.parent}") from None
-        yield
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "starting"
+            raise AlreadyServed(
+                f"another service owns {path.parent.parent} ({owner}); stop that one first, or "
+                "name another directory with --data"
+            ) from None
+        os.ftruncate(descriptor, 0)  # the note of an earlier service
+        yield lambda address: _write_owner(descriptor, address)
     finally:
         os.close(descriptor)
+
+
+def _write_owner(descriptor: int, address: str) -> None:
+    note = f"process {os.getpid()} on {socket.gethostname()}, {address}".encode()
+    os.pwrite(descriptor, note, 0)
+    os.ftruncate(descriptor, len(note))
 
 
 def _configure_logging(verbose: bool) -> None:

@@ -115,8 +115,11 @@ def _describe(error: Exception) -> str:
     text = " ".join(str(error).split())
     if kind.__module__.startswith("kafka."):
         return f"Kafka: {text or kind.__name__} (is the broker there? see retally doctor)"
-    if kind.__module__.startswith(_OWN_PACKAGES) or isinstance(error, FileNotFoundError):
+    if kind.__module__.startswith(_OWN_PACKAGES):
         return text
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror} (--verbose shows where)"
     shown = text if len(text) <= 500 else text[:500] + " ..."
     return f"{kind.__name__}: {shown} (--verbose shows where)"
 

@@ -40,6 +40,7 @@ from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.process.generator_class import GeneratorRefused, load_maker
+from jobs.edge.process.jars import spark_jars
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
@@ -84,6 +85,7 @@ class Progress:
 
     newest: EpochRow | None = None
     read: int = 0  # messages since the start of this process
+    quarantined: int = 0  # of these
     lag: int | None = None  # records, a few seconds ago
     published: int | None = None
 
@@ -149,7 +151,8 @@ class Job:
             self._start.begin(phase, now_ms())
 
     def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
-        java()  # raises before this start fences another writer: without Java no job can run
+        java()  # raises before this start fences another writer: without Java no job can run,
+        spark_jars()  # nor without the jars
         plan = plan_of(self.spec)
         layout = TableLayout(Program(plan))
         source = self.connections.lookup(self.spec.source.connection)
@@ -442,10 +445,12 @@ class Job:
         counts = row.counts
         self.progress.newest = row
         self.progress.read += counts.read
+        self.progress.quarantined += counts.quarantined
         log.info(
-            "epoch %d: %d messages, %d rows, %d changed groups' rows, %d groups, %.2f s",
+            "epoch %d: %d messages%s, %d rows, %d changed groups' rows, %d groups, %.2f s",
             row.epoch,
             counts.read,
+            f" ({counts.quarantined} of them in quarantine)" if counts.quarantined else "",
             counts.rows,
             counts.changelog_rows,
             row.groups,

@@ -26,8 +26,8 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.demo.run import build_parser
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import TableLayout, file_name, write_file
-from jobs.table.parts import ACCUMULATORS, PARTS
+from jobs.edge.table.epoch_files import Reject, TableLayout, file_name, write_file
+from jobs.table.parts import ACCUMULATORS, PARTS, QUARANTINE
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
@@ -166,6 +166,7 @@ EPOCHS: list[dict[str | None, tuple[int, int, int] | None]] = [
     {"bolt": (11, 8, 2), "saw": None, "nut": None, None: (7, 7, 1)},
     {"nut": (2, 2, 1)},
 ]
+RAW = (b"a\xffb", "Grüße".encode())
 CURRENT = {("bolt", 11, 8, 2), ("nut", 2, 2, 1), (None, 7, 7, 1)}
 
 
@@ -184,7 +185,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         accumulators = layout.accumulators_table(number, [0] * len(upserts), upserts)
         name = file_name(ACCUMULATORS, number, f"uuid{number}", "0")
-        epochs.commit_epoch(_row(number, plan), [write_file(root, name, accumulators)])
+        refused = layout.quarantine_table(
+            number,
+            [Reject("shop.product", 0, number, 1, "not UTF-8", "", raw, len(raw)) for raw in RAW],
+        )
+        bad = file_name(QUARANTINE, number, f"uuid{number}", "0")
+        files = [write_file(root, name, accumulators), write_file(root, bad, refused)]
+        epochs.commit_epoch(_row(number, plan), files)
     return root
 
 
@@ -228,7 +235,8 @@ def test_the_other_queries_run(table: Path) -> None:
     connection.register("epochs", DeltaTable(str(table)).to_pyarrow_dataset())
     (block,) = (b for b in blocks("sql") if b.document == "tables.md")
     ran = [connection.sql(text).fetchall() for text in block.text.split(";") if text.strip()]
-    assert [len(rows) for rows in ran] == [0, len(EPOCHS) + 1, 0]
+    assert [len(rows) for rows in ran] == [2 * len(EPOCHS), len(EPOCHS) + 1, 0]
+    assert {row[-1] for row in ran[0]} == {"a\\xFFb", "Grüße"}
     (block,) = (b for b in blocks("sql") if b.document == "time.md")
     told = connection.sql(block.text).fetchall()
     assert len(told) == len(EPOCHS) + 1

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process import jars
-from jobs.edge.process.java import JavaMissing, install_launcher, java, use_own_java
+from jobs.edge.process.java import JavaMissing, install_launcher, java, use_found_java
 from setup import install, java_trust, locked
 from setup.install import module_name
 
@@ -118,7 +118,7 @@ def test_an_own_java_is_used_where_the_machine_has_none(old_java: Path) -> None:
     said = subprocess.run([java(), *arguments], capture_output=True, text=True, check=True).stdout
     added = "--enable-native-access=ALL-UNNAMED --sun-misc-unsafe-memory-access=allow"
     assert said == f"{added} -cp a b.jar Main it's \n"
-    use_own_java()
+    use_found_java()
     assert os.environ["JAVA_HOME"] == str(old_java / "here" / ".java")
 
 
@@ -157,8 +157,22 @@ def test_the_machine_s_own_java_is_preferred(
     program(old_java / "here" / ".java" / "bin", "java", "exit 0")
     program(old_java / "bin", "java", """echo 'openjdk version "21.0.4"' >&2""")
     assert java() == old_java / "bin" / "java"
-    use_own_java()
-    assert os.environ["JAVA_HOME"] == str(old_java)
+
+
+def test_spark_starts_the_machine_s_java_without_its_warning_of_an_incubator(
+    old_java: Path,
+) -> None:
+    echo = """[ "$1" = -version ] && echo 'version "21.0.4"' >&2 || echo "$@" """
+    program(old_java / "bin", "java", echo)
+    use_found_java()
+    command = Path(os.environ["JAVA_HOME"], "bin", "java")
+    arguments = ["-cp", "a b.jar", "--add-modules=jdk.incubator.vector", "Main", "it's", ""]
+    said = subprocess.run([command, *arguments], capture_output=True, text=True, check=True).stdout
+    assert said == "-cp a b.jar Main it's \n"
+    java.cache_clear()
+    assert java() == command, "a child process finds the same Java"
+    use_found_java()
+    assert os.environ["RETALLY_JAVA_COMMAND"] == str(old_java / "bin" / "java")
 
 
 def test_jars_are_found_by_their_kind(fetched: Path) -> None:

@@ -7,5 +7,7 @@ import argparse
 
 def run(options: argparse.Namespace) -> int:
     from jobs.edge.process import broker
+    from jobs.edge.process.data_directory import require_writable
 
+    require_writable(options.data)
     return broker.main(options.host, options.port, options.data)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from jobs.cli.output import open_console
+from jobs.cli.output import open_console, print_note
 from jobs.cli.spec_reading import load_job
+from jobs.edge.process.data_directory import require_writable
 from schemas.spec.connections import load_connections
 from schemas.spec.values import instant_text
 
@@ -26,7 +27,13 @@ RATE_SECONDS = 10.0  # messages a second are those of the last so many seconds
 
 def run(options: argparse.Namespace) -> None:
     spec, _ = load_job(options.spec)
+    require_writable(options.data)
     connections = load_connections(options.connections, options.brokers)
+    on_terminal = sys.stderr.isatty() and not options.verbose
+    if on_terminal:  # a person should not wait as long as a supervised job does
+        from jobs.edge.kafka.admin import require_listener
+
+        require_listener(connections.lookup(spec.source.connection).bootstrap)
     from jobs.running.job import Job  # imports Spark
 
     job = Job(
@@ -39,17 +46,24 @@ def run(options: argparse.Namespace) -> None:
         tables=options.tables,
     )
     job.stop_on_signals()
-    on_terminal = sys.stderr.isatty() and not options.verbose
     if not on_terminal:
         logging.getLogger("jobs").setLevel(logging.DEBUG if options.verbose else logging.INFO)
     with _show_progress(job) if on_terminal else nullcontext():
         job.run()
     newest = job.progress.newest
     if newest is not None:
-        message = "job %s ended at epoch %d after %d messages"
-        logging.getLogger("jobs.running.job").info(
-            message, spec.name, newest.epoch, job.progress.read
+        log = logging.getLogger("jobs.running.job")
+        log.info(
+            "job %s ended at epoch %d after %d messages",
+            spec.name,
+            newest.epoch,
+            job.progress.read,
         )
+        if refused := job.progress.quarantined:
+            print_note(
+                f"{refused:,} of them {'is' if refused == 1 else 'are'} in quarantine: "
+                f"retally quarantine {spec.name} --data {options.data}"
+            )
 
 
 @contextmanager
@@ -96,6 +110,8 @@ def describe_progress(name: str, progress: Progress, rate: _RateMeter | None) ->
         return f"{name}: starting"
     parts = [f"epoch {newest.epoch}", f"{newest.groups:,} groups"]
     parts.append(f"{progress.read:,} messages")
+    if progress.quarantined:
+        parts.append(f"{progress.quarantined:,} in quarantine")
     if rate is not None:
         parts.append(f"{rate.measure(progress.read):,.0f}/s")
     if progress.lag is not None:

@@ -12,6 +12,7 @@ from importlib import import_module
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_note
+from jobs.edge.process.data_directory import require_writable
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE
@@ -20,6 +21,7 @@ OWNED_ELSEWHERE = 75
 
 
 def run(options: argparse.Namespace) -> int:
+    require_writable(options.data)
     serving = import_module("service.serving")
     if options.new_token is not None:
         name, _, rest = options.new_token.partition("=")

@@ -6,8 +6,10 @@ has the same name but other records, so the old offsets mean nothing in it.
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,6 +19,7 @@ from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     KafkaError,
+    KafkaTimeoutError,
     NotCoordinatorError,
     TopicAlreadyExistsError,
     for_code,
@@ -33,6 +36,7 @@ _READ_COMMITTED = 1
 _UNKNOWN_TOPIC = 3
 _BROKERS_DEFAULT = -1  # the broker's own default for replication
 _PAUSE_SECONDS = 0.1
+LISTENER_SECONDS_MAX = 5.0  # a port that nobody listens on refuses at once, on a busy machine too
 _COORDINATOR_STARTING = (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -52,6 +56,19 @@ _KAFKA_PYTHON_NAMES = {
 
 class TopicMissing(LookupError):
     """The topic does not exist, or its partitions have no leader."""
+
+
+class BrokerSilent(KafkaTimeoutError):  # type: ignore[misc]
+    """No bootstrap address has a broker that answers; the message says what to do."""
+
+    def __init__(self, addresses: Sequence[str], why: str) -> None:
+        super().__init__(
+            f"no answer from {', '.join(addresses)} ({why}); start a broker with retally broker, "
+            "or name yours with --brokers, RETALLY_BROKERS or --connections"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def kafka_python_options(librdkafka_options: Mapping[str, str]) -> dict[str, Any]:
@@ -80,9 +97,15 @@ class KafkaAdmin:
     ) -> None:
         milliseconds = int(seconds_max * 1_000)
         self._seconds_max = seconds_max
-        self._client = KafkaAdminClient(
-            **options, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
-        )
+        given = options["bootstrap_servers"]
+        addresses = [given] if isinstance(given, str) else list(given)
+        try:
+            self._client = KafkaAdminClient(
+                **options, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
+            )
+        except KafkaTimeoutError:
+            why = _find_listener(addresses) or "it listens; is it Kafka, and TLS on both sides?"
+            raise BrokerSilent(addresses, why) from None
         try:
             require_allowed_brokers(self._client._client.cluster)
         except BaseException:
@@ -102,6 +125,10 @@ class KafkaAdmin:
 
     def close(self) -> None:
         self._client.close()
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics, without those of Kafka itself."""
+        return sorted(name for name in self._client.list_topics() if not name.startswith("__"))
 
     def topic(self, name: str) -> TopicIdentity | None:
         """Return the topic's id and partition count; None if there is no such topic."""
@@ -189,4 +216,33 @@ class KafkaAdmin:
                 time.sleep(_PAUSE_SECONDS)
 
 
-__all__ = ["KafkaAdmin", "KafkaError", "TopicMissing", "kafka_python_options"]
+def require_listener(addresses: Sequence[str], seconds_max: float = LISTENER_SECONDS_MAX) -> None:
+    """Raise BrokerSilent if no address has a listener for so long; a client tries for longer."""
+    deadline = time.monotonic() + seconds_max
+    while why := _find_listener(addresses):
+        if time.monotonic() >= deadline:
+            raise BrokerSilent(addresses, why)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _find_listener(addresses: Sequence[str]) -> str:
+    """Return why no address accepts a connection; "" if one does."""
+    why = "no address"
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), 1)):
+                return ""
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+    return why
+
+
+__all__ = [
+    "BrokerSilent",
+    "KafkaAdmin",
+    "KafkaError",
+    "TopicMissing",
+    "kafka_python_options",
+    "require_listener",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +17,7 @@ from schemas.spec.job import MiniBatch
 from schemas.spec.source import StartAt
 from schemas.table.epoch import Offsets, TopicIdentity
 
+_NAMED = 5  # known topics in the error for an unknown one
 NEW_PARTITION = -2  # Spark's offset for the first record of a partition
 
 
@@ -71,8 +73,15 @@ def find_topics(admin: KafkaAdmin, topics: Sequence[str]) -> dict[str, TopicIden
     if missing:
         raise TopicMissing(
             f"source topic {missing[0]!r} does not exist; create it or correct source.topic"
+            f"{_describe_known(missing[0], admin.topics())}"
         )
     return {name: identity for name, identity in found.items() if identity is not None}
+
+
+def _describe_known(missing: str, known: Sequence[str]) -> str:
+    """Return the topics with a similar name, or else the first ones."""
+    named = get_close_matches(missing, known, _NAMED) or known[:_NAMED]
+    return f"; known topics: {', '.join(named)}" if named else "; the brokers have no topic yet"
 
 
 def require_same_topics(admin: KafkaAdmin, known: Mapping[str, TopicIdentity]) -> None:

@@ -23,6 +23,7 @@ INSTALL = (
     "install a JDK or JRE 17 or newer (Debian and Ubuntu: apt install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and put java on the PATH or set JAVA_HOME"
 )
+_QUIET = Path(__file__).with_name("quiet_java")  # a JAVA_HOME with a launcher of the machine's Java
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 # Spark passes options for an incubator module, which only makes its linear algebra faster, and for
@@ -80,10 +81,13 @@ def own_home() -> Path:
     return jars.directory().with_name(".java")
 
 
-def use_own_java() -> None:
-    """Make programs that this process starts use the Java that the set-up installed, if we do."""
-    if java().parents[1] == own_home():
-        os.environ["JAVA_HOME"] = str(own_home())
+def use_found_java() -> None:
+    """Make Spark's start script use the Java that `java` finds, without the script's warnings."""
+    home = java().parents[1]
+    if home not in (own_home(), _QUIET):  # their launchers drop the options that Java warns about
+        os.environ["RETALLY_JAVA_COMMAND"] = str(java().resolve())
+        home = _QUIET
+    os.environ["JAVA_HOME"] = str(home)
 
 
 def install_launcher(home: Path, runtime: Path) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.edge.process.disk import free_bytes
 from jobs.edge.process.jars import class_archive_option, spark_jars
-from jobs.edge.process.java import use_own_java
+from jobs.edge.process.java import use_found_java
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
 
@@ -74,7 +74,7 @@ def session(
     """Return this process's Spark session; a second call returns the same one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    use_own_java()
+    use_found_java()
     builder = SparkSession.builder.appName(f"retally-{name}").master(master)
     if master.startswith("local"):  # no other host connects to it
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

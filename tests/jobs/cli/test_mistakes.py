@@ -5,11 +5,16 @@ Each row is a mistake that a newcomer made.
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.java import java
 from tests.support.command.lab import Retally
+from tests.support.jobs.running_job import create_topic
 
 HEAD = "name: items\nsource: {topic: shop}\ncolumns: {id: BIGINT, name: STRING, cnt: INT}\n"
 QUERY = "query: SELECT name, COUNT(*) AS n FROM t GROUP BY name\n"
@@ -237,3 +242,82 @@ def test_a_mistake_in_the_arguments_has_its_correction(
     assert wrong in err
     assert correction in err
     assert len(err.splitlines()) == 1, "a sentence, and no list of options"
+
+
+def test_a_data_directory_that_cannot_be_used_is_named_before_anything_starts(
+    retally: Retally, tmp_path: Path
+) -> None:
+    spec, taken = tmp_path / "spec.yaml", tmp_path / "taken"
+    spec.write_text(HEAD + QUERY)
+    taken.touch()
+    for command in (f"run {spec}", "serve", "broker"):
+        code, _, err = retally(*command.split(), "--data", str(taken))
+        assert code == 1
+        assert err == f"retally: {taken} is not a directory; name one with --data\n"
+    code, _, err = retally(*f"run {spec}".split(), "--data", "/proc/nope")
+    assert code == 1
+    assert "/proc/nope" in err
+    assert "Errno" not in err
+
+
+def test_a_broker_that_is_not_there_is_named_within_seconds(
+    retally: Retally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.cli.commands.doctor.BROKER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # of a supervised job it is longer
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HEAD + QUERY)
+    arguments = ("--data", str(tmp_path / "data"), "--brokers", "127.0.0.1:9")
+    sentence = (
+        "no answer from 127.0.0.1:9 (Connection refused); start a broker with retally broker, or "
+        "name yours with --brokers, RETALLY_BROKERS or --connections"
+    )
+    code, _, err = retally("run", str(spec), *arguments)
+    assert (code, err.splitlines()[-1]) == (1, f"retally: {sentence}")
+    code, out, _ = retally("doctor", *arguments)
+    assert (code, out.splitlines()[-1]) == (1, f"BAD broker: {sentence}")
+
+
+def test_a_missing_java_and_missing_jars_are_named_as_doctor_names_them(
+    retally: Retally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(HEAD + QUERY)
+    run = ("run", str(spec), "--data", str(tmp_path / "data"), "--brokers", "127.0.0.1:9")
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / ".jars"))
+    _, _, err = retally(*run)
+    _, out, _ = retally("doctor", "--brokers", "127.0.0.1:9")
+    assert f"BAD jars: {err.splitlines()[-1].removeprefix('retally: ')}" in out
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    java.cache_clear()
+    _, _, err = retally(*run)
+    _, out, _ = retally("doctor", "--brokers", "127.0.0.1:9")
+    java.cache_clear()
+    assert "no java in JAVA_HOME" in err
+    assert f"BAD java: {err.splitlines()[-1].removeprefix('retally: ')}" in out
+
+
+@pytest.mark.broker
+def test_a_missing_topic_comes_with_those_that_are_there(
+    retally: Retally, broker: Broker, tmp_path: Path
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    create_topic(broker.address, "shop-of-the-mistakes", 1)
+    spec.write_text(HEAD.replace("shop", "shop-of-the-mistake") + QUERY)
+    arguments = ("--data", str(tmp_path / "data"), "--brokers", broker.address)
+    code, _, err = retally("run", str(spec), *arguments)
+    assert code == 1
+    assert "source topic 'shop-of-the-mistake' does not exist; create it or correct" in err
+    assert "known topics: shop-of-the-mistakes" in err
+
+
+def test_a_taken_port_and_a_taken_directory_say_whose_they_are(
+    retally: Retally, tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = retally("serve", "--data", str(tmp_path), "--port", str(port))
+    assert code == 1
+    assert f"127.0.0.1:{port}: Address already in use; name another port with --port" in err

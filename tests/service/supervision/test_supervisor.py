@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,7 @@ def test_a_second_service_for_the_same_directory_is_refused(data: Path) -> None:
             [*command, "--port", "0"], capture_output=True, text=True, cwd=CHECKOUT, check=False
         )
         assert (second.returncode, second.stdout) == (75, "")
-        assert "another service owns" in second.stderr
+        owner = f"(process {served.process.pid} on {socket.gethostname()}, {served.address})"
+        assert f"another service owns {data} {owner}; stop that one first" in second.stderr
     finally:
         served.stop()
