@@ -5,26 +5,33 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from jobs.demo.patience import DemoFailed, Patience
 from jobs.demo.specs import SPECS
 
 PORT, PORTS_TRIED = 8080, 100
-READY_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 90
+CLEANUP_SECONDS_MAX = 90.0
+FAILURES_MAX = 3  # of a job that the service starts again
 LOG_LINES_SHOWN = 15
 
+_library: Any = import_module("service.client")
+_NAMES = [spec["name"] for spec in SPECS]
+_PAUSE_SECONDS = 0.2
+_PASSING = (429, 502, 503, 504)  # a busy service answers so
 
-class ServiceFailed(Exception):
-    """The service or one of its jobs failed; the message has the end of its log."""
+Answer = TypeVar("Answer")
 
 
 def find_free_port(first: int = PORT) -> int:
     """Return the first free port from `first` on."""
-    for port in range(first, first + PORTS_TRIED):
+    for port in range(first, min(first + PORTS_TRIED, 65_536)):
         with socket.socket() as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -32,15 +39,14 @@ def find_free_port(first: int = PORT) -> int:
             except OSError:
                 continue
             return port
-    raise ServiceFailed(f"ports {first} to {first + PORTS_TRIED - 1} are all taken")
+    raise DemoFailed(f"ports {first} to {first + PORTS_TRIED - 1} are all taken; try --port")
 
 
 class Service:
     """A service process with the demo's jobs."""
 
-    def __init__(self, data: Path, brokers: str) -> None:
+    def __init__(self, data: Path, brokers: str, port: int) -> None:
         self._log = data / "service.log"
-        port = find_free_port()
         command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -54,58 +60,100 @@ class Service:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):
-            raise ServiceFailed(f"the service did not start\n{self._log_end}")
+            raise DemoFailed(f"the service did not start\n{self._log_end}")
         self.address = line.split()[1]
-        self.client: Any = import_module("service.client").Client(self.address)
+        self.client: Any = _library.Client(self.address)
 
     def start_jobs(self) -> None:
         for spec in SPECS:
-            self.client.put(spec["name"], spec)
-            self.client.start(spec["name"])
+            self._ask(partial(self.client.put, spec["name"], spec))
+            self._ask(partial(self.client.start, spec["name"]))
 
     def check(self) -> None:
-        """Raise ServiceFailed if the service has ended or a job has failed."""
-        if self._process.poll() is not None:
-            raise ServiceFailed(
-                f"the service ended with status {self._process.returncode}\n{self._log_end}"
-            )
-        for job in self.client.jobs():
-            if job.failures:
-                lines = [line.message for line in self.client.logs(job.name, limit=LOG_LINES_SHOWN)]
-                text = "\n".join(["the end of its log:", *lines])
-                raise ServiceFailed(f"the job {job.name} failed: {job.reason}\n{text}")
+        """Raise DemoFailed if the service has ended, or a job has failed again and again."""
+        for job in self.list_jobs():
+            final = job.actual == "FAILED" and job.retry_at is None
+            if final or job.failures >= FAILURES_MAX:
+                lines = self._ask(partial(self.client.logs, job.name, limit=LOG_LINES_SHOWN))
+                text = "\n".join(["the end of its log:", *(line.message for line in lines)])
+                raise DemoFailed(f"the job {job.name} failed: {job.reason}\n{text}")
 
-    def read_epochs(self) -> dict[str, int]:
-        """Return the newest epoch of each job; 0 if it has none."""
-        return {job.name: job.epoch or 0 for job in self.client.jobs()}
+    def list_jobs(self) -> list[Any]:
+        """Return the documents of the demo's jobs; raise DemoFailed if one was deleted."""
+        found = {job.name: job for job in self._ask(lambda: list(self.client.jobs()))}
+        for name in _NAMES:
+            if name not in found:
+                raise DemoFailed(f"the job {name} was deleted, so there is nothing to compare")
+        return [found[name] for name in _NAMES]
+
+    def resume_jobs(self) -> list[str]:
+        """Let the jobs run that somebody has paused or stopped; return their names."""
+        idle = [job for job in self.list_jobs() if job.desired != "RUNNING"]
+        for job in idle:
+            go = self.client.resume if job.desired == "PAUSED" else self.client.start
+            with suppress(_library.Refused):  # in the middle of another change: the next call
+                go(job.name)
+        return [job.name for job in idle]
 
     def read_rows(self, job: str) -> list[dict[str, Any]]:
-        return list(self.client.results(job))
+        return self._ask(lambda: list(self.client.results(job)))
 
-    def stop_jobs(self) -> None:
+    def stop_jobs(self, report: Callable[[str], None], seconds_max: float | None = None) -> None:
         """Stop the jobs; they publish what they have committed before they end."""
-        names = [spec["name"] for spec in SPECS]
-        for name in names:
-            self.client.stop(name)
-        for name in names:
-            job = self.client.until(name, "STOPPED", "FAILED", seconds=STOP_SECONDS_MAX)
-            if job.actual == "FAILED":
-                raise ServiceFailed(f"the job {name} failed: {job.reason}")
+        for name in _NAMES:
+            self._ask(partial(self.client.stop, name))
+        patience = Patience() if seconds_max is None else Patience(seconds_max)
+        while running := [job for job in self.list_jobs() if job.actual != "STOPPED"]:
+            for job in running:
+                if job.actual == "FAILED":
+                    raise DemoFailed(f"the job {job.name} failed while it stopped: {job.reason}")
+            states = describe_states(running)
+            report(states)
+            patience.require(states, f"the jobs do not stop: {states}")
+            time.sleep(_PAUSE_SECONDS)
 
     def stop(self) -> None:
         """Stop the jobs that still run, then the service."""
         if self._process.poll() is None:
             with suppress(Exception):  # the guard kills what is left
-                self.stop_jobs()
+                self.stop_jobs(lambda _: None, CLEANUP_SECONDS_MAX)
             self._process.terminate()
             try:
-                self._process.wait(STOP_SECONDS_MAX)
+                self._process.wait(CLEANUP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
         self.client.close()
 
+    def _ask(self, call: Callable[[], Answer]) -> Answer:
+        """Call the service; try again while it is too busy to answer and still runs."""
+        patience = Patience()
+        while True:
+            try:
+                return call()
+            except _library.Refused as refused:
+                if refused.status not in _PASSING:
+                    raise
+                problem: Exception = refused
+            except OSError as error:
+                problem = error
+            status = self._process.poll()
+            if status is not None:
+                raise DemoFailed(f"the service ended with status {status}\n{self._log_end}")
+            patience.require(None, f"the service does not answer: {problem}")
+            time.sleep(_PAUSE_SECONDS)
+
     @property
     def _log_end(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])
+
+
+def describe_states(jobs: list[Any]) -> str:
+    """Return the state of each job, with the reason of a retry."""
+    parts = []
+    for job in jobs:
+        epoch = f" at epoch {job.epoch}" if job.epoch else ""
+        reason = f" ({job.reason})" if job.actual == "FAILED" and job.reason else ""
+        parts.append(f"{job.name} {job.actual}{epoch}{reason}")
+    return ", ".join(parts)

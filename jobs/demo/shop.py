@@ -49,6 +49,7 @@ CHANGES = {
     "alter": 3,
     "bad": 4,
 }
+BAD_IN_A_THOUSAND = CHANGES["bad"]
 ROWS_AT_FIRST = 300
 ROWS_MAX = 900
 RARE_SHARE = 0.002  # of the rows that get a group

@@ -29,5 +29,8 @@ def list_stops(address: str) -> Sequence[Stop]:
             "a second job over the changes of the first: windows that shrink and disappear",
             f"curl '{jobs}/ages/results?order=window_start' -H 'Accept: text/csv'",
         ),
-        Stop("refused messages, each with its reason", f"curl '{jobs}/items/quarantine?limit=3'"),
+        Stop(
+            "messages that are bad on purpose, each with the reason of its refusal",
+            f"curl '{jobs}/items/quarantine?limit=3'",
+        ),
     )
