@@ -1,6 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser lock sbom demo test test-all test-rest check pictures bench faults explore clean
+.PHONY: help setup setup-browser lock sbom wheel demo test test-all test-rest check pictures bench \
+    faults explore clean
 export PYTHON
 
 RUN := .venv/bin/python
@@ -24,6 +25,11 @@ sbom: setup ## the list of everything that is installed, as CycloneDX JSON, in b
 	@mkdir -p build
 	@$(RUN) -m setup.sbom $(ARGS) > build/sbom.cdx.json
 	@echo "sbom: build/sbom.cdx.json"
+
+wheel: setup ## an installable package in build/: pip install build/wheel/*.whl, then retally setup
+	@rm -rf build/lib build/bdist.* build/wheel
+	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation --no-index -w build/wheel .
+	@ls build/wheel/*.whl
 
 demo: setup ## a broker, a living source, a job, and its changing results
 	@.venv/bin/retally demo

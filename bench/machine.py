@@ -80,7 +80,10 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     root = Path(__file__).resolve().parents[1]
-    for file, module in (("setup/ivy.xml", "kafka_2.13"), ("bench/flink/ivy.xml", "flink-clients")):
+    for file, module in (
+        ("jobs/setup/ivy.xml", "kafka_2.13"),
+        ("bench/flink/ivy.xml", "flink-clients"),
+    ):
         found |= {n: v for n, v in _VERSIONED.findall((root / file).read_text()) if n == module}
     return found
 

@@ -1,7 +1,7 @@
-"""Write the two lock files: `make lock`, after a change of pyproject.toml or setup/ivy.xml.
+"""Write the two lock files: `make lock`, after a change of pyproject.toml or jobs/setup/ivy.xml.
 
-    pyproject.toml ──► uv ──► setup/requirements.lock   for every Python and platform at once
-    setup/ivy.xml  ──► Ivy ──► setup/jars.lock          only if it is stale: jars never change
+    pyproject.toml     ──► uv  ──► jobs/setup/requirements.lock   for every Python and platform
+    jobs/setup/ivy.xml ──► Ivy ──► jobs/setup/jars.lock           only if stale: jars never change
 
 Versions of the lock stay unless pyproject.toml wants others; `--upgrade` uses the newest ones. uv
 is a package of the lock too: the old lock installs the uv that writes the new lock.
@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 from jobs.edge.process.java import JavaMissing
-from setup import install, locked
-from setup.install import SetupFailed
+from jobs.setup import locked, steps
+from jobs.setup.steps import SetupFailed
+from setup import install
 
 _NAME = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=[a-z0-9])", re.MULTILINE)  # the lines of hashes are indented
@@ -59,7 +60,7 @@ def lock_packages(directory: Path, upgrade: bool) -> None:
 
 def install_uv(directory: Path) -> str:
     target = ["--target", str(directory / "uv")]
-    install.install_locked("lock", options=target, what="uv", python=sys.executable)
+    steps.install_locked("lock", options=target, what="uv", python=sys.executable)
     return str(directory / "uv" / "bin" / "uv")
 
 
@@ -85,11 +86,11 @@ def lock_jars(directory: Path) -> None:
         return
     except locked.LockStale:
         pass
-    shipped = install.pyspark_jars()
+    shipped = install.environment().pyspark_jars
     if shipped is None or not has_locked_pyspark(shipped):
         raise SetupFailed("jars.lock needs the locked pyspark: run make setup, then make lock")
     retrieved = directory / "jars"
-    install.retrieve(retrieved, "[conf]/[organisation]/[artifact]/[revision].[ext]", shipped)
+    steps.retrieve(retrieved, "[conf]/[organisation]/[artifact]/[revision].[ext]", shipped)
     found = remove_shipped(read_jars(retrieved), shipped)
     locked.write_jars(found)
     print(f"lock: {locked.JARS} has {len(found)} jars")
@@ -97,10 +98,8 @@ def lock_jars(directory: Path) -> None:
 
 def remove_shipped(found: list[locked.Jar], shipped: Path) -> list[locked.Jar]:
     """Return the jars without those of Spark's configuration that pyspark has too."""
-    known = {install.module_name(jar.name) for jar in shipped.iterdir()}
-    return [
-        jar for jar in found if jar.conf != "spark" or install.module_name(jar.file) not in known
-    ]
+    known = {steps.module_name(jar.name) for jar in shipped.iterdir()}
+    return [jar for jar in found if jar.conf != "spark" or steps.module_name(jar.file) not in known]
 
 
 def has_locked_pyspark(shipped: Path) -> bool:

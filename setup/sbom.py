@@ -1,6 +1,6 @@
 """Write the software bill of materials, CycloneDX JSON, to standard output: `make sbom`.
 
-    setup/requirements.lock, setup/jars.lock ──► components: version, purl, SHA-256
+    jobs/setup/requirements.lock, jobs/setup/jars.lock ──► components: version, purl, SHA-256
     installed packages and jars ──► their licences, as they state them
 
 `--runtime` omits tools, tests and the embedded broker, which an image does not have. The same locks
@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import Any
 
 from jobs.edge.process import jars
-from setup import locked
+from jobs.setup import locked
 
 SPEC_VERSION = "1.6"
 LICENSE_CHARACTERS_MAX = 100  # a longer field is the text of a licence, not its name

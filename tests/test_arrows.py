@@ -47,7 +47,8 @@ LAYERS = [
             explain job generators""",
         "jobs.table": "parts json_columns files epoch_rows version row_shape multisets group",
         "jobs.edge": "process rows kafka table state spark tasks publisher",
-        "jobs": "running changing checking offline replay querying migrating cli cli.commands demo",
+        "jobs": """setup running changing checking offline replay querying migrating cli
+            cli.commands demo""",
         "service": """problems paths transaction moments log_lines probe histogram request_counts
             attempts access limits settings table supervision live answers runtime routes client
             console.formatting console.rows console.asset_files console.visitor console.page
@@ -271,7 +272,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (arrows_point_down, "service/live/x.py", "from service.runtime import Runtime"),
     (arrows_point_down, "service/table/x.py", "from jobs.running.pipeline import Pipeline"),
     (arrows_point_down, "jobs/new/x.py", ""),
-    (arrows_point_down, "jobs/cli/x.py", "from setup import locked"),
+    (arrows_point_down, "jobs/cli/x.py", "from setup import lock"),
     (shared_helpers_are_in_support, "tests/core/test_x.py", "from tests.core.test_y import row"),
     (no_text_becomes_sql, "jobs/x.py", "F.expr('a + b')"),
     (no_text_becomes_sql, "jobs/x.py", "frame.selectExpr('a')"),

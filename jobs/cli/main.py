@@ -22,10 +22,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.cli.errors import UsageError
-from jobs.cli.parser import Parser
+from jobs.cli.parser import SERVICE_HELP, Commands, Parser, parse_port, parse_whole
 from schemas.limits import JOBS_RUNNING_MAX
-from schemas.spec.duration import parse_duration
-from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
 
 ACTIONS = {
     "start": "starts a job of the service",
@@ -37,7 +35,6 @@ ACTIONS = {
 }
 JOB_ACTIONS = ("list", "show", "put", "delete", *ACTIONS)
 DONE, FAILED, BAD_USAGE, DIFFERS, OWNED_ELSEWHERE = 0, 1, 2, 3, 75
-_SERVICE = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
 # The text of our own errors is a whole sentence; the text of others is printed with its class.
 _OWN_PACKAGES = ("jobs.", "schemas.", "service.")
 
@@ -51,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is not None:
         return _run(list(argv))
+    # For the processes that we start with `python -m`: a package called `jobs` or `service` in the
+    # working directory must not hide ours.
+    os.environ["PYTHONSAFEPATH"] = "1"
     code = _run(sys.argv[1:])
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["demo"]:  # has arguments of its own
-        return _call(lambda: _to_exit_code(import_module("jobs.demo").main(arguments[1:])), False)
+        return _call(lambda: _run_demo(arguments[1:]), False)
     try:
         options = build_parser().parse_args(arguments)
     except SystemExit as end:  # argparse has printed why
@@ -69,6 +69,15 @@ def _run(arguments: list[str]) -> int:
     _log_to_standard_error(options.verbose)
     run = import_module(f"jobs.cli.commands.{options.module}").run
     return _call(lambda: _to_exit_code(run(options)), options.verbose)
+
+
+def _run_demo(arguments: list[str]) -> int:
+    from jobs.edge.process.jars import broker_jars
+    from jobs.edge.process.java import java
+
+    if not {"-h", "--help"} & set(arguments):
+        java(), broker_jars()  # or else `_call` offers to fetch them
+    return _to_exit_code(import_module("jobs.demo").main(arguments))
 
 
 def _to_exit_code(answer: object) -> int:
@@ -89,6 +98,10 @@ def _call(run: Callable[[], int], verbose: bool) -> int:
     except Exception as error:
         if verbose:
             traceback.print_exc()
+        from jobs.cli.offer import MISSING, offer_setup
+
+        if isinstance(error, MISSING) and offer_setup(error):
+            return _call(run, verbose)
         code, text = describe_error(error)
         print(text, file=sys.stderr)
         return code
@@ -148,7 +161,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     version = metadata.version("retally")
     parser.add_argument("--version", action="version", version=f"retally {version}")
-    commands = _Commands(parser)
+    commands = Commands(parser)
     _add_running(commands)
     _add_reading(commands)
     _add_specs(commands)
@@ -156,103 +169,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Commands:
-    """The subparsers, with the options that every subcommand has."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._group = parser.add_subparsers(
-            title="commands", dest="command", required=True, metavar="COMMAND"
-        )
-
-    def add(self, name: str, summary: str, *, module: str | None = None) -> _Command:
-        parser = self._group.add_parser(name, help=summary, description=f"{summary}.")
-        parser.set_defaults(module=module or name)
-        parser.add_argument("-v", "--verbose", action="store_true", help="logs, and tracebacks")
-        return _Command(parser)
-
-
-class _Command:
-    """One subparser; calls that add options can be chained."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.parser = parser
-
-    def data(self) -> _Command:
-        self.parser.add_argument(
-            "--data",
-            type=Path,
-            required=True,
-            metavar="DIR",
-            help="the directory of the jobs and their tables",
-        )
-        return self
-
-    def job(self) -> _Command:
-        """Add the job's name, and where to read it: tables in a directory, or a service."""
-        self.parser.add_argument("job", metavar="JOB", help="a job's name")
-        where = self.parser.add_mutually_exclusive_group()
-        where.add_argument(
-            "--data",
-            type=Path,
-            metavar="DIR",
-            help="read the tables in DIR instead of calling a service",
-        )
-        where.add_argument("--service", metavar="URL", help=_SERVICE)
-        return self
-
-    def service(self) -> _Command:
-        self.parser.add_argument("--service", metavar="URL", help=_SERVICE)
-        return self
-
-    def spec(self) -> _Command:
-        self.parser.add_argument("spec", type=Path, metavar="SPEC", help="a job spec, YAML or JSON")
-        return self
-
-    def brokers(self) -> _Command:
-        self.parser.add_argument(
-            "--brokers",
-            metavar="HOST:PORT",
-            help="the connection named default (RETALLY_BROKERS, then 127.0.0.1:9092)",
-        )
-        self.parser.add_argument(
-            "--connections", type=Path, metavar="FILE", help="more connections, with SASL and TLS"
-        )
-        return self
-
-    def master(self) -> _Command:
-        self.parser.add_argument(
-            "--master", default="local[2]", metavar="M", help="Spark's master (local[2])"
-        )
-        return self
-
-    def tables(self) -> _Command:
-        self.parser.add_argument(
-            "--tables",
-            type=_parse_tables,
-            default=os.environ.get(TABLES_VARIABLE) or None,
-            metavar="URL",
-            help=f"s3://BUCKET/PREFIX for new tables ({TABLES_VARIABLE}, then --data)",
-        )
-        return self
-
-    def idle_after(self) -> _Command:
-        self.parser.add_argument(
-            "--idle-after",
-            type=_parse_idle_after,
-            metavar="DURATION",
-            help="watermark.idle_after for specs that have none, as in 30s (never idle)",
-        )
-        return self
-
-    def json(self) -> _Command:
-        self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-        return self
-
-
-def _add_running(commands: _Commands) -> None:
+def _add_running(commands: Commands) -> None:
     broker = commands.add("broker", "runs an embedded Kafka broker in the foreground").data().parser
     broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    broker.add_argument("--port", type=_parse_port, default=9092, help="0: a free port (9092)")
+    broker.add_argument("--port", type=parse_port, default=9092, help="0: a free port (9092)")
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
     run.tables().idle_after()
     run.parser.add_argument(
@@ -265,12 +185,10 @@ def _add_running(commands: _Commands) -> None:
     serve.parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"
     )
-    serve.parser.add_argument(
-        "--port", type=_parse_port, default=8080, help="0: a free port (8080)"
-    )
+    serve.parser.add_argument("--port", type=parse_port, default=8080, help="0: a free port (8080)")
     serve.parser.add_argument(
         "--running-max",
-        type=_parse_whole,
+        type=parse_whole,
         default=JOBS_RUNNING_MAX,
         metavar="N",
         help=f"the maximum number of running jobs ({JOBS_RUNNING_MAX})",
@@ -297,6 +215,10 @@ def _add_running(commands: _Commands) -> None:
         command.set_defaults(action=action)
         command.add_argument("name", metavar="JOB", help="a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
+    setup = commands.add("setup", "fetches the jars, and Java if there is none, for this user")
+    setup.parser.add_argument(
+        "--runtime", action="store_true", help="without the jars of the embedded broker"
+    )
     commands.add("demo", "runs a broker, a changing source, the service, and two jobs")
     completion = commands.add("completion", "prints a shell's completion script for retally")
     completion.parser.add_argument("shell", choices=("bash", "zsh"))
@@ -306,22 +228,22 @@ def _add_action(parser: argparse.ArgumentParser, *, logs: bool, others: bool) ->
     """Add the options that some actions have, and their defaults for all."""
     parser.set_defaults(limit=100, wait=None)
     if logs:
-        parser.add_argument("--limit", type=_parse_whole, default=100, help="for logs: lines (100)")
+        parser.add_argument("--limit", type=parse_whole, default=100, help="for logs: lines (100)")
     if others:
         parser.add_argument(
             "--wait",
-            type=_parse_whole,
+            type=parse_whole,
             metavar="SECONDS",
             help="wait up to SECONDS for the new state",
         )
 
 
-def _add_reading(commands: _Commands) -> None:
+def _add_reading(commands: Commands) -> None:
     sql = commands.add("sql", "answers a SELECT over the results of all jobs").json().parser
     sql.add_argument("statement", metavar="SELECT", help="the statement; -: from standard input")
     where = sql.add_mutually_exclusive_group()
     where.add_argument("--data", type=Path, metavar="DIR", help="read the tables in DIR")
-    where.add_argument("--service", metavar="URL", help=_SERVICE)
+    where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
     sql.add_argument(
         "--format",
         choices=("table", "document", "arrow", "csv"),
@@ -334,11 +256,11 @@ def _add_reading(commands: _Commands) -> None:
         "--key", metavar="JSON", help="one group: its value, or an object of its columns"
     )
     results.parser.add_argument(
-        "--epoch", type=_parse_whole, metavar="N", help="the results at epoch N"
+        "--epoch", type=parse_whole, metavar="N", help="the results at epoch N"
     )
     changes = commands.add("changes", "prints a job's changelog").job().json().parser
     changes.add_argument(
-        "--since", type=_parse_whole, metavar="EPOCH", help="only changes after EPOCH"
+        "--since", type=parse_whole, metavar="EPOCH", help="only changes after EPOCH"
     )
     changes.add_argument("--follow", action="store_true", help="continue with each new epoch")
     explain = commands.add("explain", "explains the values of a group").job().json().parser
@@ -347,7 +269,7 @@ def _add_reading(commands: _Commands) -> None:
     )
 
 
-def _add_specs(commands: _Commands) -> None:
+def _add_specs(commands: Commands) -> None:
     for name, summary in (
         ("replay", "runs a job on a file of steps, without Kafka and Delta"),
         ("watermarks", "runs only the watermarks of a job, on a file of steps"),
@@ -368,7 +290,7 @@ def _add_specs(commands: _Commands) -> None:
     )
 
 
-def _add_upkeep(commands: _Commands) -> None:
+def _add_upkeep(commands: Commands) -> None:
     savepoint = commands.add("savepoint", "creates, lists or deletes savepoints of a job")
     which = savepoint.job().json().parser.add_mutually_exclusive_group()
     which.add_argument("--name", help="the name of the new savepoint (epoch-N)")
@@ -383,7 +305,7 @@ def _add_upkeep(commands: _Commands) -> None:
     )
     offsets.job().brokers().json().parser.add_argument(
         "--at",
-        type=_parse_whole,
+        type=parse_whole,
         metavar="EPOCH",
         help="change them only if EPOCH is the newest epoch",
     )
@@ -426,36 +348,6 @@ def _add_upkeep(commands: _Commands) -> None:
     audit.job().brokers().master().json()
     doctor = commands.add("doctor", "checks this machine").brokers().json().parser
     doctor.add_argument("--data", type=Path, metavar="DIR", help="check this directory too")
-
-
-def _parse_tables(text: str) -> ObjectPath:
-    try:
-        return ObjectPath.of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _parse_idle_after(text: str) -> int:
-    try:
-        milliseconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if milliseconds == 0:
-        raise argparse.ArgumentTypeError("must be greater than 0")
-    return milliseconds
-
-
-def _parse_port(text: str) -> int:
-    number = _parse_whole(text)
-    if number > 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port, 0 to 65535")
-    return number
-
-
-def _parse_whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,21 @@
-"""Argparse with a suggestion for a misspelled command, choice or option."""
+"""Argparse with a suggestion for a misspelled command, choice or option.
+
+`Commands` and `Command` add the options that many commands have.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
+
+from schemas.spec.duration import parse_duration
+from schemas.table.object_path import TABLES_VARIABLE, ObjectPath
+
+SERVICE_HELP = "the service to use (RETALLY_SERVICE, then http://127.0.0.1:8080)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,3 +57,129 @@ def _suggest(word: str, known: Sequence[str] | Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+
+
+class Commands:
+    """The subparsers, with the options that every subcommand has."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._group = parser.add_subparsers(
+            title="commands", dest="command", required=True, metavar="COMMAND"
+        )
+
+    def add(self, name: str, summary: str, *, module: str | None = None) -> Command:
+        parser = self._group.add_parser(name, help=summary, description=f"{summary}.")
+        parser.set_defaults(module=module or name)
+        parser.add_argument("-v", "--verbose", action="store_true", help="logs, and tracebacks")
+        return Command(parser)
+
+
+class Command:
+    """One subparser; calls that add options can be chained."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+    def data(self) -> Command:
+        self.parser.add_argument(
+            "--data",
+            type=Path,
+            required=True,
+            metavar="DIR",
+            help="the directory of the jobs and their tables",
+        )
+        return self
+
+    def job(self) -> Command:
+        """Add the job's name, and where to read it: tables in a directory, or a service."""
+        self.parser.add_argument("job", metavar="JOB", help="a job's name")
+        where = self.parser.add_mutually_exclusive_group()
+        where.add_argument(
+            "--data",
+            type=Path,
+            metavar="DIR",
+            help="read the tables in DIR instead of calling a service",
+        )
+        where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
+        return self
+
+    def service(self) -> Command:
+        self.parser.add_argument("--service", metavar="URL", help=SERVICE_HELP)
+        return self
+
+    def spec(self) -> Command:
+        self.parser.add_argument("spec", type=Path, metavar="SPEC", help="a job spec, YAML or JSON")
+        return self
+
+    def brokers(self) -> Command:
+        self.parser.add_argument(
+            "--brokers",
+            metavar="HOST:PORT",
+            help="the connection named default (RETALLY_BROKERS, then 127.0.0.1:9092)",
+        )
+        self.parser.add_argument(
+            "--connections", type=Path, metavar="FILE", help="more connections, with SASL and TLS"
+        )
+        return self
+
+    def master(self) -> Command:
+        self.parser.add_argument(
+            "--master", default="local[2]", metavar="M", help="Spark's master (local[2])"
+        )
+        return self
+
+    def tables(self) -> Command:
+        self.parser.add_argument(
+            "--tables",
+            type=parse_tables,
+            default=os.environ.get(TABLES_VARIABLE) or None,
+            metavar="URL",
+            help=f"s3://BUCKET/PREFIX for new tables ({TABLES_VARIABLE}, then --data)",
+        )
+        return self
+
+    def idle_after(self) -> Command:
+        self.parser.add_argument(
+            "--idle-after",
+            type=parse_idle_after,
+            metavar="DURATION",
+            help="watermark.idle_after for specs that have none, as in 30s (never idle)",
+        )
+        return self
+
+    def json(self) -> Command:
+        self.parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+        return self
+
+
+# --- values of options -------------------------------------------------------------------------
+
+
+def parse_tables(text: str) -> ObjectPath:
+    try:
+        return ObjectPath.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_idle_after(text: str) -> int:
+    try:
+        milliseconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if milliseconds == 0:
+        raise argparse.ArgumentTypeError("must be greater than 0")
+    return milliseconds
+
+
+def parse_port(text: str) -> int:
+    number = parse_whole(text)
+    if number > 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port, 0 to 65535")
+    return number
+
+
+def parse_whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)

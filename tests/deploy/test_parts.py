@@ -13,6 +13,7 @@ import pytest
 from jobs.demo.shop import Shop
 from jobs.demo.source import make_changes
 from jobs.edge.process import jars
+from jobs.setup import steps
 from schemas.table.places import JobDirectory, on_this_host
 from service import probe
 from setup import install
@@ -84,7 +85,8 @@ def test_tables_of_jobs_of_one_name_keep_their_hot_states_apart(
 
 def test_a_set_up_for_an_image_is_another_one() -> None:
     assert install.packages_key(runtime=True) != install.packages_key()
-    assert install.jars_key(runtime=True) != install.jars_key()
+    full, runtime = install.environment(), install.environment(runtime=True)
+    assert steps.jars_key(runtime) != steps.jars_key(full)
 
 
 def test_without_the_broker_s_jars_it_says_what_to_do(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process import jars
-from setup import locked
+from jobs.setup import locked
 
 PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==(\S+)")
 

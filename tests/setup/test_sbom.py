@@ -10,7 +10,8 @@ import jsonschema_rs
 import pytest
 
 from jobs.edge.process import jars
-from setup import locked, sbom
+from jobs.setup import locked
+from setup import sbom
 
 
 def _validator() -> jsonschema_rs.Validator:

@@ -16,11 +16,14 @@ import pytest
 
 from jobs.edge.process import jars
 from jobs.edge.process.java import JavaMissing, install_launcher, java, use_found_java
-from setup import install, java_trust, locked
-from setup.install import module_name
+from jobs.setup import java_trust, locked, steps
+from jobs.setup.steps import module_name
+from setup import install
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NO_OP_SECONDS_MAX = 2
+ENVIRONMENT = install.environment()
+PYTHON = ENVIRONMENT.python
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -104,7 +107,7 @@ def test_where_java_cannot_be_installed_it_says_what_to_do(
     """tests/jobs/running/test_without_java.py tests the opposite case."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(install.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
-        install.install_java()
+        steps.install_java(ENVIRONMENT)
     assert "bin/java is Java 8: installing one" in capsys.readouterr().out
 
 
@@ -203,13 +206,13 @@ def test_without_an_archive_of_classes_the_set_up_goes_on(
         tried.append(command)
         raise install.SetupFailed(f"{what} failed")
 
-    monkeypatch.setattr(install, "run", refused)
+    monkeypatch.setattr(steps, "run", refused)
     for _ in range(2):
-        install.archive_classes()
+        steps.archive_classes(ENVIRONMENT)
     assert "archive of classes failed; jobs start without it" in capsys.readouterr().out
     assert len(tried) == 1, "what does not work with this Java is not tried each time"
-    monkeypatch.setattr(install, "read_build", lambda _: "another Java")
-    install.archive_classes()
+    monkeypatch.setattr(steps, "read_build", lambda _: "another Java")
+    steps.archive_classes(ENVIRONMENT)
     assert len(tried) == 2
 
 
@@ -261,8 +264,9 @@ def test_a_tampered_wheel_is_refused(
     """The wheel has the right name and version, and the lock file is the real one."""
     (package,) = locked.packages(section)
     wheel(mirror, package.name, package.version)
+    site = ["--target", str(tmp_path / "site")]
     with pytest.raises(install.SetupFailed, match="it failed with exit code 1"):
-        install.install_locked(section, options=["--target", str(tmp_path / "site")], what="it")
+        steps.install_locked(section, options=site, what="it", python=PYTHON)
     assert "DO NOT MATCH THE HASHES" in capsys.readouterr().err
     assert not (tmp_path / "site").exists()
 
@@ -274,11 +278,11 @@ def test_a_wheel_with_the_hash_of_the_lock_is_installed(
     monkeypatch.setattr(locked, "PACKAGES", tmp_path / "requirements.lock")
     locked.PACKAGES.write_text(f"# --- java\nours==1.0 \\\n    --hash=sha256:{sha256}\n")
     site = ["--target", str(tmp_path / "site")]
-    install.install_locked("java", options=site, what="it")
+    steps.install_locked("java", options=site, what="it", python=PYTHON)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
     wheel(mirror, "ours", "1.0", "WORD = 2")
     with pytest.raises(install.SetupFailed):
-        install.install_locked("java", options=[*site, "--upgrade"], what="it")
+        steps.install_locked("java", options=[*site, "--upgrade"], what="it", python=PYTHON)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
 
 
@@ -286,7 +290,7 @@ def test_packages_come_from_the_lock_alone(tmp_path: Path, monkeypatch: pytest.M
     """Each call of pip requires hashes, or installs only this checkout."""
     called: list[list[str]] = []
     monkeypatch.setattr(install, "STAMP", tmp_path / "stamp")
-    monkeypatch.setattr(install, "run", lambda command, what, advice="": called.append(command))
+    monkeypatch.setattr(steps, "run", lambda command, what, advice="": called.append(command))
     install.install_packages("key", runtime=False)
     *packages, ourselves = called
     assert all({"--require-hashes", "--no-deps"} <= set(each) for each in packages)
@@ -352,7 +356,7 @@ def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
     with pytest.raises(
         install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
     ):
-        install.fetch_jars(runtime=False)
+        steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
     assert not (tmp_path / ".jars.partial").exists()
 
@@ -364,18 +368,18 @@ def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -
     with pytest.raises(
         install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
     ):
-        install.fetch_jars(runtime=False)
+        steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
 
 
 @pytest.mark.spark
 def test_a_jar_that_was_changed_later_is_fetched_again(jar_mirror: Path, tmp_path: Path) -> None:
-    install.fetch_jars(runtime=False)
-    assert install.has_jars(runtime=False)
+    steps.fetch_jars(ENVIRONMENT)
+    assert steps.has_jars(ENVIRONMENT)
     jar = tmp_path / ".jars" / "spark" / "part-1.0.jar"
     jar.write_bytes(b"PART")
-    assert not install.has_jars(runtime=False)
-    install.fetch_jars(runtime=False)
+    assert not steps.has_jars(ENVIRONMENT)
+    steps.fetch_jars(ENVIRONMENT)
     assert jar.read_bytes() == b"part"
 
 

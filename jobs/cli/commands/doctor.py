@@ -88,8 +88,14 @@ def _check_packages() -> str:
         if wanted.get(name, version) != version
     ]
     if wrong:
-        raise _CheckFailed(f"{', '.join(wrong)}; run make setup")
+        raise _CheckFailed(f"{', '.join(wrong)}; {_reinstall()}")
     return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _reinstall() -> str:
+    from jobs.edge.process.jars import is_checkout
+
+    return "run make setup" if is_checkout() else "install retally in an environment of its own"
 
 
 def _check_java() -> str:
@@ -99,10 +105,16 @@ def _check_java() -> str:
 
 
 def _check_jars() -> str:
-    from jobs.edge.process.jars import broker_jars, class_archive, directory, spark_jars
+    from jobs.edge.process.jars import (
+        broker_jars,
+        class_archive,
+        directory,
+        setup_command,
+        spark_jars,
+    )
 
     found = f"{len(spark_jars())} for Spark, {len(broker_jars())} for the broker, in {directory()}"
-    slow = "; no archive of Spark's classes: run `make setup`, then jobs start faster"
+    slow = f"; no archive of Spark's classes: run `{setup_command()}`, then jobs start faster"
     return found if class_archive().is_file() else found + slow
 
 

@@ -11,8 +11,11 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 from jobs.cli.errors import CommandFailed, UsageError
+from jobs.cli.offer import MISSING, offer_setup
 from jobs.cli.output import print_note
 from jobs.edge.process.data_directory import require_writable
+from jobs.edge.process.jars import spark_jars
+from jobs.edge.process.java import java
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE
@@ -43,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from None
         return 0
+    _require_jars()
     if options.tables is not None:  # for the jobs and commands that the service starts
         os.environ[TABLES_VARIABLE] = str(options.tables)
     settings = import_module("service.settings").Settings(
@@ -64,6 +68,15 @@ def run(options: argparse.Namespace) -> int:
     except serving.CannotServe as error:
         raise CommandFailed(str(error)) from None
     return 0
+
+
+def _require_jars() -> None:
+    """Say what jobs will lack, and offer to fetch it; tables can be read without it."""
+    try:
+        java(), spark_jars()
+    except MISSING as missing:
+        if not offer_setup(missing):
+            print_note(f"retally: jobs cannot start: {missing}")
 
 
 def _format_utc(seconds: int) -> str:

@@ -1,7 +1,7 @@
 """Find the Java that runs Spark and the broker.
 
     JAVA_HOME, or else the PATH     the machine's Java, 17 or newer
-    .java, beside the jars          or else the Java that `make setup` installed
+    .java, beside the jars          or else the Java that the set-up installed
 
 The second is the Java runtime of a wheel with a small launcher (`install_launcher`). This file uses
 the standard library only, because the set-up uses it before any package is installed.

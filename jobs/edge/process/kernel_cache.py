@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -66,10 +65,7 @@ def _writable_directory() -> Path:
     else:
         if os.access(beside_jars, os.W_OK):
             return beside_jars
-    home = os.path.expanduser("~")  # "~" itself for a user whom the host does not know
-    cache = Path(home) / ".cache" if os.path.isabs(home) else Path(tempfile.gettempdir())
-    own = os.environ.get("XDG_CACHE_HOME")
-    return (Path(own) if own else cache) / "retally" / "kernels"
+    return jars.user_cache() / "kernels"
 
 
 def _fingerprint() -> str:

@@ -52,6 +52,8 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.python.daemon.module": "jobs.edge.spark.python_daemon",
     "spark.python.worker.reuse": "true",
+    # A package called `jobs` in an executor's working directory must not hide ours.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

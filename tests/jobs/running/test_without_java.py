@@ -16,7 +16,10 @@ from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, creat
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
-_SET_UP = "from setup import install; install.install_java(); install.archive_classes()"
+_SET_UP = (
+    "from jobs.setup import steps; from setup.install import environment; "
+    "steps.install_java(environment()); steps.archive_classes(environment())"
+)
 
 
 @pytest.fixture

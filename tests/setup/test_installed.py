@@ -1,0 +1,188 @@
+"""retally as users install it: a wheel in an environment of its own, and no checkout.
+
+The environment has the packages of this checkout by hard links, and the user's cache has its jars,
+so that nothing is downloaded. The commands cannot write to the environment: its directories are
+read-only, and root gives up the right to write there all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from jobs.edge.process import jars
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+AREAS = ("jobs", "schemas", "service")
+# What a user may have in the working directory, with the names of our packages.
+FOREIGN = ("jobs.py", "service/__init__.py", "schemas.py")
+
+
+def build_wheel(where: Path) -> Path:
+    """Build the wheel of a copy, because a build writes into its directory."""
+    source = where / "source"
+    for name in (*AREAS, "pyproject.toml"):
+        if (CHECKOUT / name).is_dir():
+            skipped = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(CHECKOUT / name, source / name, ignore=skipped)
+        else:
+            shutil.copy2(CHECKOUT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
+    options = ["--no-build-isolation", "-w", str(where / "wheel"), str(source)]
+    subprocess.run([*pip, *options], check=True)
+    (wheel,) = (where / "wheel").glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_has_every_file_of_the_product_and_no_other(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        packed = {
+            each.filename: each.external_attr >> 16
+            for each in wheel.infolist()
+            if ".dist-info/" not in each.filename
+        }
+    files = (path for area in AREAS for path in (CHECKOUT / area).rglob("*") if path.is_file())
+    expected = {str(path.relative_to(CHECKOUT)) for path in files if path.suffix != ".pyc"}
+    assert set(packed) == expected
+    launcher = "jobs/edge/process/quiet_java/bin/java"
+    assert packed[launcher] & 0o111, "pip keeps the mode of a program"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment with the wheel, its user's home, and a working directory of the user."""
+
+    environment: Path
+    home: Path
+    work: Path
+
+    def __call__(self, *arguments: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*rights(), self.environment / "bin" / "retally", *arguments],
+            cwd=self.work,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], **java_home()},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def cache(self) -> Path:
+        """The directory of the jars: the only one, so that its name need not be known."""
+        found = self("doctor", "--brokers", "127.0.0.1:9").stdout
+        where = re.search(r"jars are not in (\S+):|for the broker, in (\S+)", found)
+        assert where is not None, found
+        return Path((where[1] or where[2]).rstrip(";"))
+
+
+def rights() -> tuple[str, ...]:
+    """Return the start of a command line that is bound by the modes of files."""
+    if os.geteuid() != 0:
+        return ()
+    if shutil.which(WITHOUT_RIGHTS[0]) is None:
+        pytest.skip("root may write everywhere, and there is no setpriv to give that up")
+    return WITHOUT_RIGHTS
+
+
+def make_writable(environment: Path, allowed: bool) -> None:
+    """Change the modes of directories only: the files are also those of the checkout."""
+    for directory, _, _ in os.walk(environment):
+        os.chmod(directory, 0o755 if allowed else 0o555)
+
+
+def java_home() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Installed]:
+    place = Path(mkdtemp(prefix="retally-installed-"))
+    environment = place / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python3*/site-packages")
+    ours = Path(sysconfig.get_paths()["purelib"])
+    ignored = shutil.ignore_patterns("__editable__*", "retally-*", "__pycache__")
+    shutil.copytree(
+        ours, site, dirs_exist_ok=True, copy_function=link, ignore=ignored, symlinks=True
+    )
+    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install"]
+    wheel = build_wheel(place)
+    subprocess.run([*pip, "-q", "--no-deps", "--no-index", wheel], check=True)
+    home, work = place / "home", place / "work"
+    for directory in (home, work):
+        directory.mkdir()
+    for name in FOREIGN:
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("raise RuntimeError('this is a module of the user')\n")
+    make_writable(environment, False)
+    yield Installed(environment, home, work)
+    make_writable(environment, True)
+    shutil.rmtree(place)
+
+
+def link(source: str, target: str) -> None:
+    """Link a file, or copy it if it is on another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+@pytest.mark.slow
+def test_light_commands_run_anywhere_and_name_the_set_up(installed: Installed) -> None:
+    assert "retally 0." in installed("--version").stdout
+    assert "_retally" in installed("completion", "bash").stdout
+    assert str(installed.home / ".cache" / "retally") in str(installed.cache)
+    (installed.work / "items.yaml").write_text(
+        "name: items\nsource: {topic: t}\ncolumns: {k: STRING}\n"
+        "query: SELECT k, COUNT(*) AS n FROM t GROUP BY k\n"
+    )
+    for command in (["broker", "--data", "d"], ["demo"]):
+        done = installed(*command)
+        assert done.returncode == 1
+        assert done.stderr.endswith(": run retally setup\n"), done.stderr
+    assert installed("validate", "items.yaml").stdout == "ok\n"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.timeout(900)
+def test_the_demo_of_an_installed_package_ends_exact(installed: Installed) -> None:
+    cache = installed.cache
+    for kind in ("spark", "broker"):
+        (cache / kind).mkdir(parents=True, exist_ok=True)
+        for jar in (jars.directory() / kind).iterdir():
+            link(str(jar), str(cache / kind / jar.name))
+    shutil.copy(jars.directory() / jars.MANIFEST, cache / jars.MANIFEST)
+    done = installed("setup", seconds=300)
+    assert done.returncode == 0, done.stderr
+    assert "JVM jars" not in done.stdout, "the jars are there, and are the locked ones"
+    assert list(cache.glob("spark-*.jsa")), "the archive is of this environment"
+    assert "everything is in place" in installed("setup").stdout
+    before = written(installed.environment)
+    demo = installed("demo", "--seconds", "5", "--rate", "100", seconds=600)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert re.search(r"^exact: \d+ groups equal the source's own table$", demo.stdout, re.M)
+    assert re.search(r"^exact: \d+ windows equal the same query over them$", demo.stdout, re.M)
+    assert written(installed.environment) == before
+    assert sorted(path.name for path in installed.work.iterdir()) == sorted(
+        {name.partition("/")[0] for name in FOREIGN} | {"items.yaml"}
+    )
+
+
+def written(environment: Path) -> list[str]:
+    return sorted(str(path) for path in environment.rglob("*") if path.suffix != ".pyc")
