@@ -48,7 +48,8 @@ class Refused(Exception):
         self.errors: list[dict[str, Any]] = list(document.get("errors", ()))
         self.document = dict(document)
         places = "".join(
-            f"\n  {each.get('line') or ''}:{each.get('path', '')}: {each.get('message', '')}"
+            f"\n  {':'.join(map(str, filter(None, (each.get('line'), each.get('path')))))}: "
+            f"{each.get('message', '')}"
             for each in self.errors
         )
         super().__init__(f"{self.code}: {self.detail}{places}")
@@ -96,13 +97,8 @@ class Client:
     # --- jobs -----------------------------------------------------------------------------------
 
     def jobs(self, state: str | None = None) -> Iterator[of.Job]:
-        cursor: str | None = None
-        while True:
-            page = self._get("/v1/jobs", of.Jobs, state=state, cursor=cursor)
+        for page in self._read_pages("/v1/jobs", of.Jobs, state=state):
             yield from page.jobs
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def job(self, name: str) -> of.Job:
         return self._get(_job_path(name), of.Job)
@@ -175,7 +171,10 @@ class Client:
         deadline = time.monotonic() + seconds
         while (job := self.job(name)).actual not in states:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"job {name!r} is {job.actual}: {job.reason or 'no reason'}")
+                why = f": {job.reason}" if job.reason else ""
+                raise TimeoutError(
+                    f"job {name!r} is not {states[0]} after {seconds:g} s, but {job.actual}{why}"
+                )
             time.sleep(0.1)
         return job
 
@@ -213,22 +212,19 @@ class Client:
     def results(
         self, name: str, *where: str, order: str | None = None, page: int = 1_000, **options: Any
     ) -> Iterator[of.Row]:
-        """Yield all rows that meet the conditions; all of them are of one epoch."""
-        cursor: str | None = None
-        while True:
-            found = self._get(
-                f"{_job_path(name)}/results",
-                of.Listing,
-                where=list(where),
-                order=order,
-                limit=page,
-                cursor=cursor,
-                **options,
-            )
+        """Yield all rows that meet the conditions; all of them are of one epoch.
+
+        `as_of`, `min_epoch`, `after_offset` and `wait` are those of docs/rest.md.
+        """
+        path, conditions = f"{_job_path(name)}/results", list(where)
+        options = {"where": conditions, "order": order, "limit": page, **options}
+        for found in self._read_pages(path, of.Listing, **options):
             yield from found.rows
-            cursor = found.next_cursor
-            if cursor is None:
-                return
+
+    def epoch_at(self, name: str, time_ms: int) -> int:
+        """Return the newest epoch that was committed by a time."""
+        options = {"as_of": f"time:{time_ms}", "limit": 1}
+        return self._get(f"{_job_path(name)}/results", of.Listing, **options).epoch
 
     def explain(self, name: str, key: Key) -> of.Explained:
         return self._get(f"{_group_path(name, key)}/explain", of.Explained)
@@ -306,13 +302,8 @@ class Client:
         self._send("DELETE", f"{_job_path(name)}/savepoints/{quote(called, safe='')}")
 
     def quarantine(self, name: str) -> Iterator[of.Quarantined]:
-        cursor: str | None = None
-        while True:
-            page = self._get(f"{_job_path(name)}/quarantine", of.Quarantine, cursor=cursor)
+        for page in self._read_pages(f"{_job_path(name)}/quarantine", of.Quarantine):
             yield from page.messages
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def message(self, name: str, message: str) -> of.Quarantined:
         """Return a message of the quarantine, by its id, with all the bytes that were kept."""
@@ -337,6 +328,22 @@ class Client:
         body = {"name": new, "to": to}
         return self._request("POST", f"{_job_path(name)}/clone", of.Operation, body)
 
+    def difference(
+        self, name: str, first: int, last: int | None = None
+    ) -> Iterator[of.DifferingGroup]:
+        """Yield the groups whose results differ between two epochs, with both rows."""
+        epochs = {"from": first, "to": last}
+        for page in self._read_pages(f"{_job_path(name)}/diff", of.Difference, **epochs):
+            yield from page.rows
+
+    def operations(self, name: str, limit: int = 100) -> list[of.Operation]:
+        """Return the operations of a job, newest first."""
+        return self._get(f"{_job_path(name)}/operations", of.Operations, limit=limit).operations
+
+    def audit_log(self, limit: int = 100) -> list[of.AuditLogLine]:
+        """Return who requested which change, newest first."""
+        return self._get("/v1/audit-log", of.AuditLogLines, limit=limit).lines
+
     def operation(self, identity: str) -> of.Operation:
         return self._get(f"/v1/operations/{quote(identity, safe='')}", of.Operation)
 
@@ -355,6 +362,16 @@ class Client:
     def _get(self, path: str, form: type[Document], **parameters: Any) -> Document:
         query = _encode_query(parameters)
         return self._request("GET", f"{path}?{query}" if query else path, form)
+
+    def _read_pages(self, path: str, form: type[Document], **parameters: Any) -> Iterator[Document]:
+        """Yield all pages of a list; each has the cursor of the next one."""
+        cursor: str | None = None
+        while True:
+            page: Any = self._get(path, form, **parameters, cursor=cursor)
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def _request(
         self,

@@ -60,7 +60,10 @@ def replay(
     if wanted is not None:
         found = read_with_retries(place, lambda table: _find_message(table, wanted))
     if wanted is None or found is None:
-        raise CannotReplay(f"job {place.name!r} has no message {identity!r} in quarantine")
+        raise CannotReplay(
+            f"job {place.name!r} has no message {identity!r} in quarantine; retally quarantine "
+            f"{place.name} lists the ids"
+        )
     table, row = found
     _, topic, partition, offset = wanted
     known = {topic: table.newest.topics[topic]} if topic in table.newest.topics else {}

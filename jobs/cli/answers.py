@@ -8,7 +8,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.cli.errors import UsageError
+from jobs.table.listing import (
+    Columns,
+    Condition,
+    ListingRefused,
+    Order,
+    parse_conditions,
+    parse_order,
+)
+
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The results that a command asks for: an epoch or a time, conditions, order, number."""
+
+    epoch: int | None = None
+    time_ms: int | None = None
+    key: str | None = None
+    where: tuple[str, ...] = ()
+    order: str | None = None
+    limit: int | None = None
+
+    def parse_listing(self, columns: Columns) -> tuple[tuple[Condition, ...], Order]:
+        """Return the conditions and the order; raise UsageError if one is invalid."""
+        try:
+            return parse_conditions(columns, self.where), parse_order(columns, self.order)
+        except ListingRefused as error:
+            raise UsageError(f"--{error.parameter}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobs.cli.answers import Document, Results
+from jobs.cli.answers import Document, Results, Wanted
 from jobs.cli.errors import CommandFailed
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.spec_reading import load_job
+from jobs.core.fold.state import Key
 from jobs.core.job.refused_message import message_document
+from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import JobDirectory, find_job
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
+from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
 from schemas.spec.connections import (
     Connection,
@@ -44,31 +47,24 @@ class Directory:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read_results(self, epoch: int | None, key: str | None) -> Results:
-        """Return the rows at `epoch` (the newest), all or those of one group."""
+    def read_results(self, wanted: Wanted) -> Results:
+        """Return the rows of the job at one epoch, the newest one without another wish."""
+        return read_with_retries(self._job, lambda table: _read_results(table, wanted))
 
-        def read(table: TableReader) -> Results:
-            group = None if key is None else parse_group_key(key, table.plan)
-            found, shape, moved = table.results(epoch, group), table.shape, table.newest.moved
-            return Results(
-                found.epoch,
-                [(name, kind.numeric) for name, kind in shape.types.items()],
-                [shape.row(*row) for row in found.rows],
-                moved if moved is not None and moved <= found.epoch else None,
-            )
-
-        return read_with_retries(self._job, read)
-
-    def read_changes(self, since: int | None, *, follow: bool) -> Iterator[Document]:
+    def read_changes(
+        self, since: int | None, group: str | None, *, follow: bool
+    ) -> Iterator[Document]:
         """Yield the changelog after an epoch; with `follow` also what is committed later."""
         if follow:
             table = TableReader.open(self._job)
-            shape, rows = table.shape, table.follow(since)
+            rows = table.follow(since)
         else:
-            shape, rows = read_with_retries(
-                self._job, lambda table: (table.shape, table.changes(since))
-            )
+            table, rows = read_with_retries(self._job, lambda table: (table, table.changes(since)))
+        only = None if group is None else parse_group_key(group, table.plan)
+        shape = table.shape
         for op, epoch, seq, key, result in rows:
+            if only is not None and key != only:
+                continue
             yield {"op": str(op), "epoch": epoch, "seq": seq, "row": shape.row(key, result)}
 
     def explain(self, key: str | None) -> Document:
@@ -78,6 +74,10 @@ class Directory:
         return read_with_retries(
             self._job, lambda table: explain(table, parse_group_key(key, table.plan))
         )
+
+    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[Document]]:
+        """Return the later epoch, and each group that differs between the two."""
+        return read_with_retries(self._job, lambda table: _compare_epochs(table, first, last))
 
     # --- quarantine -------------------------------------------------------------------------------
 
@@ -185,6 +185,47 @@ class Directory:
         connection = connections.lookup(load_spec(self._job.spec).source.connection)
         with KafkaAdmin(kafka_python_options(connection)) as admin:
             yield connection, admin
+
+
+def _read_results(table: TableReader, wanted: Wanted) -> Results:
+    group = None if wanted.key is None else parse_group_key(wanted.key, table.plan)
+    shape, moved = table.shape, table.newest.moved
+    conditions, order = wanted.parse_listing(shape.columns)
+    epoch = wanted.epoch if wanted.time_ms is None else _find_epoch(table, wanted.time_ms)
+    found = table.results(epoch, group)
+    rows = (((*key, *result), (key, result)) for key, result in found.rows)
+    kept = select_items(shape.columns, rows, conditions, order, wanted.limit)
+    return Results(
+        found.epoch,
+        [(name, kind.numeric) for name, kind in shape.types.items()],
+        [shape.row(*row) for row in kept],
+        moved if moved is not None and moved <= found.epoch else None,
+    )
+
+
+def _find_epoch(table: TableReader, time_ms: int) -> int:
+    """Return the newest epoch that was committed by a time."""
+    found = [row.epoch for row in table.epochs if row.committed_at <= time_ms * 1_000]
+    if not found:
+        oldest = _format_instant(table.epochs[0].committed_at / 1e6)
+        raise CommandFailed(f"no epoch was committed by then; the oldest is of {oldest}")
+    return found[-1]
+
+
+def _compare_epochs(table: TableReader, first: int, last: int | None) -> tuple[int, list[Document]]:
+    to = table.newest.epoch if last is None else last
+    before, after = (dict(table.results(epoch).rows) for epoch in (first, to))
+    shape = table.shape
+
+    def row(results: dict[Key, Row], key: Key) -> Document | None:
+        return shape.row(key, results[key]) if key in results else None
+
+    keys = sorted(before.keys() | after.keys(), key=shape.key_bytes)
+    return to, [
+        {"key": shape.key(key), "before": row(before, key), "after": row(after, key)}
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
 
 
 def _describe_savepoint(savepoint: Savepoint) -> Document:

@@ -84,8 +84,8 @@ def _print_argument(argument: dict[str, Any]) -> None:
     entries = argument.get("multiset")
     if entries is None:
         return
-    cut = entries
-    if len(entries) > ENTRIES_SHOWN:  # both ends: MIN is at one, MAX at the other
+    cut = entries = entries[::-1]  # the greatest first, as in the console
+    if len(entries) > ENTRIES_SHOWN:  # both ends: MAX is at one, MIN at the other
         half = ENTRIES_SHOWN // 2
         cut = [*entries[:half], *entries[-half:]]
         print(f"({len(entries) - ENTRIES_SHOWN} values in between left out; --json has all)")

@@ -22,7 +22,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from jobs.cli.errors import UsageError
-from jobs.cli.parser import SERVICE_HELP, Commands, Parser, parse_port, parse_whole
+from jobs.cli.parser import SERVICE_HELP, Commands, Parser, parse_instant, parse_port, parse_whole
 from schemas.limits import JOBS_RUNNING_MAX
 
 ACTIONS = {
@@ -163,6 +163,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"retally {version}")
     commands = Commands(parser)
     _add_running(commands)
+    _add_service(commands)
+    _add_machine(commands)
     _add_reading(commands)
     _add_specs(commands)
     _add_upkeep(commands)
@@ -170,7 +172,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_running(commands: Commands) -> None:
-    broker = commands.add("broker", "runs an embedded Kafka broker in the foreground").data().parser
+    command = commands.add(
+        "broker", "runs an embedded Kafka broker in the foreground", module="machine.broker"
+    )
+    broker = command.data().parser
     broker.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     broker.add_argument("--port", type=parse_port, default=9092, help="0: a free port (9092)")
     run = commands.add("run", "runs one job in the foreground").spec().data().brokers().master()
@@ -201,11 +206,21 @@ def _add_running(commands: Commands) -> None:
     )
     token.add_argument("--revoke-token", metavar="NAME", help="revoke a token, and exit")
     token.add_argument("--list-tokens", action="store_true", help="list the tokens, and exit")
+
+
+def _add_service(commands: Commands) -> None:
     jobs = commands.add("jobs", "lists, shows, puts, starts and stops the jobs of a service")
     jobs.service().json()
     jobs.parser.add_argument("action", choices=JOB_ACTIONS, nargs="?", default="list")
     jobs.parser.add_argument("name", metavar="NAME", nargs="?", help="a job's name")
-    jobs.parser.add_argument("--spec", metavar="FILE", help="for put: a job spec, YAML or JSON")
+    jobs.parser.add_argument(
+        "--spec", type=Path, metavar="FILE", help="for put: a job spec, YAML or JSON"
+    )
+    jobs.parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="for put: save a spec that does not fit the state, until it is approved",
+    )
     jobs.parser.add_argument(
         "--job-data", choices=("keep", "drop"), help="for delete: keep or drop the job's table"
     )
@@ -215,12 +230,41 @@ def _add_running(commands: Commands) -> None:
         command.set_defaults(action=action)
         command.add_argument("name", metavar="JOB", help="a job's name")
         _add_action(command, logs=action == "logs", others=action != "logs")
-    setup = commands.add("setup", "fetches the jars, and Java if there is none, for this user")
+    approve = commands.add(
+        "approve", "approves the pending spec of a job", module="service.approve"
+    )
+    approve.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
+    approve.parser.add_argument(
+        "--state",
+        choices=("keep", "replay", "drop"),
+        help="continue with the state, read the topic again, or start over (keep, if it fits)",
+    )
+    operations = commands.add(
+        "operations", "lists what was done with a job, newest first", module="service.operations"
+    )
+    operations.service().json().parser.add_argument("name", metavar="JOB", help="a job's name")
+    log = commands.add(
+        "audit-log", "lists who requested which change, newest first", module="service.audit_log"
+    ).service()
+    for each in (operations, log.json()):
+        each.parser.add_argument(
+            "--limit", type=parse_whole, default=100, metavar="N", help="at most N lines (100)"
+        )
+
+
+def _add_machine(commands: Commands) -> None:
+    setup = commands.add(
+        "setup",
+        "fetches the jars, and Java if there is none, for this user",
+        module="machine.setup",
+    )
     setup.parser.add_argument(
         "--runtime", action="store_true", help="without the jars of the embedded broker"
     )
     commands.add("demo", "runs a broker, a changing source, the service, and two jobs")
-    completion = commands.add("completion", "prints a shell's completion script for retally")
+    completion = commands.add(
+        "completion", "prints a shell's completion script for retally", module="machine.completion"
+    )
     completion.parser.add_argument("shell", choices=("bash", "zsh"))
 
 
@@ -255,14 +299,34 @@ def _add_reading(commands: Commands) -> None:
     results.parser.add_argument(
         "--key", metavar="JSON", help="one group: its value, or an object of its columns"
     )
-    results.parser.add_argument(
-        "--epoch", type=parse_whole, metavar="N", help="the results at epoch N"
+    when = results.parser.add_mutually_exclusive_group()
+    when.add_argument("--epoch", type=parse_whole, metavar="N", help="the results at epoch N")
+    when.add_argument(
+        "--time", type=parse_instant, metavar="T", help="the results at a time, ISO 8601"
     )
+    results.parser.add_argument(
+        "--where",
+        action="append",
+        metavar="CONDITION",
+        help="such as total>=10, name^=bo or 'name is null'; several must all hold",
+    )
+    results.parser.add_argument(
+        "--order", metavar="COLUMNS", help="such as --order=-total,name; - is descending"
+    )
+    results.parser.add_argument("--limit", type=parse_whole, metavar="N", help="at most N rows")
     changes = commands.add("changes", "prints a job's changelog").job().json().parser
     changes.add_argument(
         "--since", type=parse_whole, metavar="EPOCH", help="only changes after EPOCH"
     )
+    changes.add_argument("--key", metavar="JSON", help="only the changes of one group")
     changes.add_argument("--follow", action="store_true", help="continue with each new epoch")
+    diff = commands.add("diff", "prints the groups that differ between two epochs")
+    diff.job().json().parser.add_argument(
+        "--from", dest="first", type=parse_whole, required=True, metavar="N", help="an epoch"
+    )
+    diff.parser.add_argument(
+        "--to", dest="last", type=parse_whole, metavar="N", help="another epoch (the newest)"
+    )
     explain = commands.add("explain", "explains the values of a group").job().json().parser
     explain.add_argument(
         "key", metavar="KEY", nargs="?", help="the group's value, or an object of its columns"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -170,6 +171,18 @@ def parse_idle_after(text: str) -> int:
     if milliseconds == 0:
         raise argparse.ArgumentTypeError("must be greater than 0")
     return milliseconds
+
+
+def parse_instant(text: str) -> int:
+    """Return milliseconds since 1970."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write it like 2026-01-31T12:00:00Z"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1_000)
 
 
 def parse_port(text: str) -> int:

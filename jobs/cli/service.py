@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from jobs.cli.answers import Document, Results
+from jobs.cli.answers import Document, Results, Wanted
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.group_key import parse_group_key
 from jobs.cli.output import escape_controls, show_waiting
@@ -25,12 +26,25 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.json_values import Json, render
 from jobs.edge.process.fence import OwnedElsewhere
-from schemas.spec.file import load_spec
+from schemas.limits import PAGE_ROWS_MAX
+from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.table.epoch import Offsets
 from schemas.types.sql_types import Kind, SqlType
 
 SERVICE_VARIABLE, TOKEN_VARIABLE = "RETALLY_SERVICE", "RETALLY_TOKEN"
+_PAGE_ROWS = 1_000
 SERVICE_DEFAULT = "http://127.0.0.1:8080"
+# How messages of the service spell what are options here.
+_OPTIONS = (
+    (re.compile(r"\?replace=true"), "--replace"),
+    (re.compile(r"\bstate=(\w+)"), r"--state \1"),
+    (re.compile(r"\?data=(\w+)"), r"--job-data \1"),
+    (
+        re.compile(r"as_of=epoch:N, as_of=time:(\S+) or as_of=watermark:T"),
+        r"--epoch N or --time \1",
+    ),
+    (re.compile(r"\bquery\.(where|order|limit)\b"), r"--\1"),
+)
 _library: Any = import_module("service.client")
 
 
@@ -45,7 +59,7 @@ def service_client(options: argparse.Namespace) -> Iterator[Any]:
     try:
         yield client
     except _library.Refused as error:
-        raise CommandFailed(escape_controls(str(error))) from None
+        raise CommandFailed(_describe_refusal(error)) from None
     except TimeoutError as error:
         raise CommandFailed(str(error)) from None
     except OSError as error:
@@ -57,6 +71,41 @@ def service_client(options: argparse.Namespace) -> Iterator[Any]:
         client.close()
 
 
+def _describe_refusal(error: Any) -> str:
+    """Return what the service refused, in the words of the command line."""
+    parts = [f"{error.code}: {error.detail}"]
+    for each in error.errors:
+        if each.get("message", "") not in error.detail:
+            place = f"line {each['line']}, " if each.get("line") else ""
+            parts.append(f"{place}{each.get('path', '')}: {each.get('message', '')}")
+    text = "; ".join(parts)
+    for written, option in _OPTIONS:
+        text = written.sub(option, text)
+    return escape_controls(text)
+
+
+@contextmanager
+def name_places(file: Path) -> Iterator[None]:
+    """Turn the mistakes of a spec that a service refuses into those of its file, with lines."""
+    try:
+        yield
+    except _library.Refused as error:
+        if error.code != "spec-invalid":
+            raise
+        problems = [
+            Problem(
+                str(each.get("path", "")),
+                str(each.get("message", "")),
+                each.get("line"),
+                each.get("column"),
+            )
+            for each in error.errors
+        ]
+        refused = SpecError(str(file), problems)
+        refused.text = file.read_text("utf-8-sig", errors="replace")
+        raise refused from None
+
+
 class Service:
     """One job of a running service. The methods are those of jobs.cli.directory.Directory."""
 
@@ -66,15 +115,25 @@ class Service:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read_results(self, epoch: int | None, key: str | None) -> Results:
+    def read_results(self, wanted: Wanted) -> Results:
         job = self._client.job(self._job)
         plan = _read_plan(job)
-        at = job.epoch if epoch is None else epoch
+        wanted.parse_listing(_list_types(plan))  # raises as the tables do
+        at = job.epoch if wanted.epoch is None else wanted.epoch
+        if wanted.time_ms is not None:  # with one row, to learn the epoch
+            at = self._client.epoch_at(self._job, wanted.time_ms)
         options = {} if at is None else {"as_of": f"epoch:{at}"}
-        if key is None:
-            rows = list(self._client.results(self._job, **options))
+        if wanted.key is None:
+            found = self._client.results(
+                self._job,
+                *wanted.where,
+                order=wanted.order,
+                page=min(wanted.limit or PAGE_ROWS_MAX, _PAGE_ROWS),
+                **options,
+            )
+            rows = list(found if wanted.limit is None else islice(found, wanted.limit))
         else:
-            rows = self._find_group(_parse_group(key, plan), options)
+            rows = self._find_group(_parse_group(wanted.key, plan), options)
         types = _list_types(plan)
         read = _make_reader(types)
         return Results(
@@ -92,13 +151,16 @@ class Service:
                 return []
             raise
 
-    def read_changes(self, since: int | None, *, follow: bool) -> Iterator[Document]:
+    def read_changes(
+        self, since: int | None, key: str | None, *, follow: bool
+    ) -> Iterator[Document]:
         job = self._client.job(self._job)
+        group = None if key is None else _parse_group(key, _read_plan(job))
         newest = None if follow else job.epoch
         if newest is not None and (since or 0) >= newest:
             return
         read = _make_reader(_list_types(_read_plan(job)))
-        for change in self._stream_changes(since):
+        for change in self._stream_changes(since, group):
             if isinstance(change, _library.Progress):
                 if newest is not None and change.epoch >= newest:
                     return
@@ -109,15 +171,24 @@ class Service:
                 document = msgspec.to_builtins(change)
                 yield {**document, "row": read(document["row"])}
 
-    def _stream_changes(self, since: int | None) -> Iterator[Any]:
+    def _stream_changes(self, since: int | None, group: Document | None) -> Iterator[Any]:
         """Stream the changes after an epoch, without `since` all that the changelog still has."""
-        changes = self._client.changes(self._job, since or 0)
+        changes = self._client.changes(self._job, since or 0, key=group)
         try:
             return chain([next(changes)], changes)
         except _library.Refused as error:
             if since is not None or "oldest" not in error.document:
                 raise
-            return iter(self._client.changes(self._job, error.document["oldest"]))
+            return iter(self._client.changes(self._job, error.document["oldest"], key=group))
+
+    def compare_epochs(self, first: int, last: int | None) -> tuple[int, list[Document]]:
+        job = self._client.job(self._job)
+        to = job.epoch if last is None else last
+        read = _make_reader(_list_types(_read_plan(job)))
+        found = [
+            msgspec.to_builtins(each) for each in self._client.difference(self._job, first, to)
+        ]
+        return to, [{name: value and read(value) for name, value in each.items()} for each in found]
 
     def explain(self, key: str | None) -> Document:
         plan = _read_plan(self._client.job(self._job))
@@ -180,6 +251,10 @@ class Service:
         if spec is not None:
             raise UsageError("--spec needs --data; over HTTP, put the spec after the clone")
         return self._run_operation(lambda: self._client.clone(self._job, name, to))
+
+    def approve(self, state: str | None) -> Document:
+        """Approve the pending spec; without `state` the job keeps a state that fits."""
+        return self._run_operation(lambda: self._client.approve(self._job, state))
 
     def audit(self) -> Document:
         return self._run_operation(lambda: self._client.audit(self._job))

@@ -18,14 +18,14 @@ class Narrator:
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def say(self, text: str = "") -> None:
+    def emit(self, text: str = "") -> None:
         self.console.print(text, soft_wrap=True)
 
     def invite(self, address: str) -> None:
         """Print the address as a line of its own, to be opened now."""
-        self.say()
+        self.emit()
         self.console.print(f"open {address}/ now", style="bold", soft_wrap=True)
-        self.say()
+        self.emit()
 
     @contextmanager
     def phase(self, subject: str, text: str) -> Iterator[Callable[[str], None]]:
@@ -42,7 +42,7 @@ class Narrator:
             nonlocal shown
             if time.monotonic() - shown >= LINE_SECONDS:
                 shown = time.monotonic()
-                self.say(f"          {shown - began:.0f} s: {detail}")
+                self.emit(f"          {shown - began:.0f} s: {detail}")
 
-        self.say(f"{subject:9} {text}")
+        self.emit(f"{subject:9} {text}")
         yield report

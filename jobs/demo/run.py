@@ -157,7 +157,7 @@ class _Demo:
         return self._compare(broker.address, follower, feed, service)
 
     def _print(self, text: str) -> None:
-        self.narrator.say(text)
+        self.narrator.emit(text)
 
     # --- starting -----------------------------------------------------------------------------
 

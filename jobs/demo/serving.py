@@ -66,21 +66,21 @@ class Service:
 
     def start_jobs(self) -> None:
         for spec in SPECS:
-            self._ask(partial(self.client.put, spec["name"], spec))
-            self._ask(partial(self.client.start, spec["name"]))
+            self._request(partial(self.client.put, spec["name"], spec))
+            self._request(partial(self.client.start, spec["name"]))
 
     def check(self) -> None:
         """Raise DemoFailed if the service has ended, or a job has failed again and again."""
         for job in self.list_jobs():
             final = job.actual == "FAILED" and job.retry_at is None
             if final or job.failures >= FAILURES_MAX:
-                lines = self._ask(partial(self.client.logs, job.name, limit=LOG_LINES_SHOWN))
+                lines = self._request(partial(self.client.logs, job.name, limit=LOG_LINES_SHOWN))
                 text = "\n".join(["the end of its log:", *(line.message for line in lines)])
                 raise DemoFailed(f"the job {job.name} failed: {job.reason}\n{text}")
 
     def list_jobs(self) -> list[Any]:
         """Return the documents of the demo's jobs; raise DemoFailed if one was deleted."""
-        found = {job.name: job for job in self._ask(lambda: list(self.client.jobs()))}
+        found = {job.name: job for job in self._request(lambda: list(self.client.jobs()))}
         for name in _NAMES:
             if name not in found:
                 raise DemoFailed(f"the job {name} was deleted, so there is nothing to compare")
@@ -96,12 +96,12 @@ class Service:
         return [job.name for job in idle]
 
     def read_rows(self, job: str) -> list[dict[str, Any]]:
-        return self._ask(lambda: list(self.client.results(job)))
+        return self._request(lambda: list(self.client.results(job)))
 
     def stop_jobs(self, report: Callable[[str], None], seconds_max: float | None = None) -> None:
         """Stop the jobs; they publish what they have committed before they end."""
         for name in _NAMES:
-            self._ask(partial(self.client.stop, name))
+            self._request(partial(self.client.stop, name))
         patience = Patience() if seconds_max is None else Patience(seconds_max)
         while running := [job for job in self.list_jobs() if job.actual != "STOPPED"]:
             for job in running:
@@ -125,7 +125,7 @@ class Service:
                 self._process.wait()
         self.client.close()
 
-    def _ask(self, call: Callable[[], Answer]) -> Answer:
+    def _request(self, call: Callable[[], Answer]) -> Answer:
         """Call the service; try again while it is too busy to answer and still runs."""
         patience = Patience()
         while True:

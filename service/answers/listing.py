@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from schemas.limits import CONDITIONS_MAX, ORDER_COLUMNS_MAX, REASON_CHARACTERS_MAX
-from schemas.types.sql_types import Kind
+from jobs.table.listing import (
+    NULL,
+    ColumnUnknown,
+    Condition,
+    ListingRefused,
+    parse_conditions,
+    parse_order,
+)
+from schemas.limits import REASON_CHARACTERS_MAX
 from service.live.select import Select
 from service.problems import Problem
 from service.table.row_shape import RowShape
 
-_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|\^=|=|<|>)(.*)", re.DOTALL)
-_NULLNESS = re.compile(r"([A-Za-z_]\w*)\s+is\s+(not\s+)?null", re.IGNORECASE)
-_COLUMN = re.compile(r"-?[A-Za-z_]\w*")
-_NULL = b"\x00"
-_TEXT_END = 2  # bytes that end a text in its order key
 _CURSOR_CHARACTERS_MAX = 64 * 1024
 
 
@@ -117,10 +118,16 @@ def parse_listing(
     shape: RowShape, where: Sequence[str], order: str | None, as_of: str | None
 ) -> Listing:
     """Parse the parameters of a listing; raise a Problem if they are invalid."""
-    if len(where) > CONDITIONS_MAX:
-        raise _make_problem("where", f"a listing has at most {CONDITIONS_MAX} conditions")
-    conditions = tuple(_parse_condition(shape, text) for text in where)
-    columns = tuple(_parse_order(shape, order)) if order else ()
+    try:
+        conditions = tuple(_render(shape, each) for each in parse_conditions(shape.columns, where))
+        columns = tuple(
+            (_number(shape, name), descending)
+            for name, descending in parse_order(shape.columns, order)
+        )
+    except ColumnUnknown as error:
+        raise Problem("column-unknown", 422, str(error)) from None
+    except ListingRefused as error:
+        raise _make_problem(error.parameter, str(error)) from None
     text = msgspec.json.encode([list(where), order or "", as_of or "", shape.plan.fingerprint])
     digest = hashlib.blake2b(text, digest_size=8).digest()
     equal = [sql.removesuffix(" = ?") for sql, _ in conditions if sql.endswith(" = ?")]
@@ -128,55 +135,20 @@ def parse_listing(
     return Listing(conditions, columns, tuple(indexable), digest)
 
 
-def _parse_condition(shape: RowShape, text: str) -> tuple[str, tuple[bytes, ...]]:
-    nullness = _NULLNESS.fullmatch(text.strip())
-    if nullness is not None:
-        column = _find_column(shape, nullness[1])
-        return f"{column} {'<>' if nullness[2] else '='} ?", (_NULL,)
-    found = _CONDITION.fullmatch(text)
-    if found is None:
-        raise _make_problem(
-            "where", f"{_quote(text)} is not a condition; write total>=10, name^=bo or name is null"
-        )
-    name, op, text_value = found.groups()
-    column = _find_column(shape, name)
-    value = shape.encode_value(name, text_value)
-    if op == "^=":
-        if shape.columns[name].kind is not Kind.STRING:
-            raise _make_problem(
-                "where", f"^= (starts with) requires a STRING column; {name} has another type"
-            )
-        start = value[:-_TEXT_END]
-        return f"{column} >= ? AND {column} < ?", (start, start + b"\xff")
-    sql = {"!=": "<>"}.get(op, op)
-    if op in ("!=", "<", "<="):  # as in SQL, NULL is neither less nor different
-        return f"{column} {sql} ? AND {column} > ?", (value, _NULL)
+def _render(shape: RowShape, condition: Condition) -> tuple[str, tuple[bytes, ...]]:
+    """Return a condition as SQL over the columns of the store, and its values."""
+    column, value = _number(shape, condition.column), condition.value
+    if condition.op == "^=":
+        return f"{column} >= ? AND {column} < ?", (value, value + b"\xff")
+    sql = {"!=": "<>"}.get(condition.op, condition.op)
+    if sql in ("<>", "<", "<="):  # as in SQL, NULL is neither less nor different
+        return f"{column} {sql} ? AND {column} > ?", (value, NULL)
     return f"{column} {sql} ?", (value,)
 
 
-def _parse_order(shape: RowShape, order: str) -> Sequence[tuple[str, bool]]:
-    names = order.split(",")
-    if len(names) > ORDER_COLUMNS_MAX:
-        raise _make_problem("order", f"an order has at most {ORDER_COLUMNS_MAX} columns")
-    found = []
-    for name in names:
-        if _COLUMN.fullmatch(name) is None:
-            raise _make_problem("order", f"{_quote(name)} is not a column; write order=-total,name")
-        found.append((_find_column(shape, name.removeprefix("-")), name.startswith("-")))
-    return found
-
-
-def _find_column(shape: RowShape, name: str) -> str:
+def _number(shape: RowShape, name: str) -> str:
     """Return the name of a column in the store: c and its number."""
-    if name not in shape.columns:
-        known = ", ".join(shape.columns)
-        detail = f"the results have no column {_quote(name)}; they have {known}"
-        raise Problem("column-unknown", 422, detail)
     return f"c{list(shape.columns).index(name)}"
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "...")
 
 
 def _make_problem(parameter: str, reason: str) -> Problem:

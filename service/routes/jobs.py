@@ -134,6 +134,8 @@ async def put_job(
     record, created = await run_in_threadpool(
         runtime.put, name, body, if_match, if_none_match, replace=replace
     )
+    with suppress(Problem):  # of a table that is already there, the answer has epoch and groups
+        await runtime.wait_until_ready(name)
     headers = {"ETag": make_etag(record)}
     if created:
         headers["Location"] = f"/v1/jobs/{name}"

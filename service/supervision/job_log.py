@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from service.log_lines import read_lines_backwards
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) (DEBUG|INFO|WARNING|ERROR) (.*)")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _REASON_CHARACTERS = 1_000
+_MARK = "==== "  # the service's line before those of a process
 
 
 def rotate(log: Path) -> None:
@@ -42,7 +44,15 @@ def read_tail(log: Path, limit: int, level: str = "DEBUG") -> list[dict[str, Any
             found.append(line)
             if len(found) == limit:
                 break
-    return found[::-1]
+    return _fill_times(found[::-1])
+
+
+def _fill_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give a line without a time, as of the JVM, that of the line before, or else after it."""
+    known = next((line["time"] for line in lines if line["time"] is not None), None)
+    for line in lines:
+        known = line["time"] = line["time"] or known
+    return lines
 
 
 def read_reason(log: Path) -> str | None:
@@ -52,7 +62,7 @@ def read_reason(log: Path) -> str | None:
             return None
         if text.startswith("retally: "):
             return text.removeprefix("retally: ")[:_REASON_CHARACTERS]
-        if text.startswith("===="):  # the service's mark: the start of this process
+        if _MARK in text:  # the start of this process
             return None
     return None
 
@@ -71,7 +81,9 @@ def write_mark(log: Path, text: str) -> None:
     """Write a line that separates the output of two processes."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("a") as file:
-        file.write(f"==== {text}\n")
+        moment = datetime.now()
+        stamp = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1_000:03}"
+        file.write(f"{stamp} INFO {_MARK}{text}\n")
     log.chmod(0o600)
 
 

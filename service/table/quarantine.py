@@ -111,4 +111,4 @@ def read_message(table: TableVersion, position: Place) -> dict[str, Any]:
 
 
 def _make_unknown_problem() -> Problem:
-    return Problem("not-found", 404, "the quarantine has no such message")
+    return Problem("not-found", 404, "the quarantine has no such message; its listing has the ids")

@@ -22,6 +22,7 @@ from jobs.core.values.json_values import Json, parser, renderer
 from jobs.core.values.order_key import value_encoder
 from jobs.table import row_shape as table_shape
 from jobs.table.json_columns import JSON_INTEGER_MAX, JsonStyle, render_column, render_rows
+from jobs.table.listing import parse_text
 from jobs.table.version import Key
 from schemas.types.arrow_values import from_arrow, to_tuples
 from schemas.types.sql_types import Kind, SqlType
@@ -77,7 +78,7 @@ class RowShape(table_shape.RowShape):
         return list(zip(*columns, strict=True))
 
     def encode_value(self, column: str, text: str) -> bytes:
-        """Return a value of a condition as bytes that sort like it."""
+        """Return a value, given as text, as bytes that sort like it."""
         kind = self.columns[column]
         return value_encoder(kind)(_parse_text(text, column, kind, "parameter-invalid"))
 
@@ -121,10 +122,7 @@ class RowShape(table_shape.RowShape):
 
 
 def _parse_text(text: str, column: str, kind: SqlType, code: str) -> Value:
-    field: object = text
-    if kind.kind is Kind.BOOLEAN:
-        field = {"true": True, "false": False}.get(text, text)
     try:
-        return parser(kind)(field)
-    except (ValueError, TypeError) as error:
-        raise Problem(code, 422, f"{column} is {kind}: {error}") from None
+        return parse_text(text, column, kind)
+    except ValueError as error:
+        raise Problem(code, 422, str(error)) from None

@@ -8,6 +8,7 @@ read-only, and root gives up the right to write there all the same.
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -114,7 +115,7 @@ def installed() -> Iterator[Installed]:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (site,) = environment.glob("lib/python3*/site-packages")
     ours = Path(sysconfig.get_paths()["purelib"])
-    ignored = shutil.ignore_patterns("__editable__*", "retally-*", "__pycache__")
+    ignored = shutil.ignore_patterns("__editable__*", "retally-*")
     shutil.copytree(
         ours, site, dirs_exist_ok=True, copy_function=link, ignore=ignored, symlinks=True
     )
@@ -158,6 +159,28 @@ def test_light_commands_run_anywhere_and_name_the_set_up(installed: Installed) -
 
 
 @pytest.mark.slow
+def test_a_command_on_a_terminal_offers_the_set_up(installed: Installed) -> None:
+    ours, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*rights(), installed.environment / "bin" / "retally", "broker", "--data", "d"],
+        cwd=installed.work,
+        env={"HOME": str(installed.home), "PATH": os.environ["PATH"], **java_home()},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = ""
+    while "[Y/n]" not in seen:
+        seen += os.read(ours, 1_000).decode()
+    assert "the JVM jars are not in" in seen
+    assert f"into {installed.home}/.cache/retally" in seen
+    os.write(ours, b"n\n")
+    assert process.wait(30) == 1
+    os.close(ours)
+
+
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.timeout(900)
@@ -173,15 +196,13 @@ def test_the_demo_of_an_installed_package_ends_exact(installed: Installed) -> No
     assert "JVM jars" not in done.stdout, "the jars are there, and are the locked ones"
     assert list(cache.glob("spark-*.jsa")), "the archive is of this environment"
     assert "everything is in place" in installed("setup").stdout
-    before = written(installed.environment)
+    before, mine = written(installed.environment), sorted(installed.work.iterdir())
     demo = installed("demo", "--seconds", "5", "--rate", "100", seconds=600)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert re.search(r"^exact: \d+ groups equal the source's own table$", demo.stdout, re.M)
     assert re.search(r"^exact: \d+ windows equal the same query over them$", demo.stdout, re.M)
     assert written(installed.environment) == before
-    assert sorted(path.name for path in installed.work.iterdir()) == sorted(
-        {name.partition("/")[0] for name in FOREIGN} | {"items.yaml"}
-    )
+    assert sorted(installed.work.iterdir()) == mine
 
 
 def written(environment: Path) -> list[str]:

@@ -14,7 +14,7 @@ from jobs.cli.sources import open_source
 def run(options: argparse.Namespace) -> None:
     screen = None if options.json else open_console()
     with suppress(KeyboardInterrupt), open_source(options) as source:  # Ctrl-C ends --follow
-        for change in source.read_changes(options.since, follow=options.follow):
+        for change in source.read_changes(options.since, options.key, follow=options.follow):
             if screen is None:
                 print_json(change)
             else:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import escape_controls, print_json, print_table, show_waiting
-from jobs.cli.service import service_client
+from jobs.cli.service import name_places, service_client
 
 _COLUMNS = [
     ("job", False),
@@ -46,7 +45,9 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
     if action == "put":
         if options.spec is None:
             raise UsageError("retally jobs put NAME needs --spec FILE")
-        _print([client.put(name, Path(options.spec).read_bytes())], options.json)
+        with name_places(options.spec):
+            job = client.put(name, options.spec.read_bytes(), replace=options.replace)
+        _print([job], options.json)
     elif action == "delete":
         if options.job_data is None:
             raise UsageError("choose --job-data keep, or --job-data drop for the job's table")
@@ -58,7 +59,10 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
         job = client.job(name) if action == "show" else getattr(client, action)(name)
         if options.wait and action in _GOALS:
             with show_waiting(f"waiting until {name} is {_GOALS[action]}"):
-                job = client.until(name, _GOALS[action], "FAILED", seconds=options.wait)
+                try:
+                    job = client.until(name, _GOALS[action], "FAILED", seconds=options.wait)
+                except TimeoutError as error:
+                    raise CommandFailed(f"{error}; see retally logs {name}") from None
         _print([job], options.json)
         if job.actual == "FAILED" and action in _GOALS:
             raise CommandFailed(f"{name} failed: {job.reason}")

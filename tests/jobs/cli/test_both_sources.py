@@ -95,6 +95,19 @@ def both(served: Served, capsys: pytest.CaptureFixture[str]) -> BothWays:
         'results items --key {"name":null}',
         "results items --key nobody",
         "results items --key nobody --epoch 1",
+        "results items --where total>1",
+        "results items --where total<=6 --where top!=2",
+        "results items --where name^=a",
+        "results items --order=-total,name --limit 2",
+        "results items --order=name --limit 0 --epoch 1",
+        "results items --time 2100-01-01",
+        "results items --time 2100-01-01T00:00:00+01:00 --limit 1",
+        "changes items --key a",
+        "changes items --since 1 --key nobody",
+        "diff items --from 0",
+        "diff items --from 1 --to 2",
+        "diff items --from 2 --to 1",
+        "diff items --from 1 --to 1",
         "changes items",
         "changes items --since 1",
         "changes items --since 2",
@@ -118,6 +131,9 @@ def test_both_sources_print_the_same(words: str, form: list[str], both: BothWays
     [
         ("results nothing", 1),
         ("results items --epoch 99", 1),
+        ("results items --time 1990-01-01", 1),
+        ("diff items --from 99", 1),
+        ("results items --key a --limit 1", 2),
         ('results items --key {"nam":1}', 2),
         ("explain items nobody", 1),
         ("savepoint items --name ../x", 2),
@@ -133,6 +149,101 @@ def test_both_sources_fail_with_the_same_exit_code(words: str, code: int, both: 
     for found, out, err in (both.by_tables(*words.split()), both.by_service(*words.split())):
         assert (found, out) == (code, "")
         assert err.startswith("retally: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("results items --where totl>1", "have no column 'totl'; they have name, total, top"),
+        ("results items --where total", "'total' is not a condition; write total>=10"),
+        ("results items --where total>x", "total is BIGINT"),
+        ("results items --order=-nam", "have no column 'nam'"),
+    ],
+)
+def test_a_bad_condition_is_refused_in_the_words_of_the_command_line(
+    words: str, text: str, both: BothWays
+) -> None:
+    code, out, err = both.same(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("retally: --")
+    assert text in err
+
+
+def test_a_listing_is_filtered_and_ordered(both: BothWays) -> None:
+    rows = both.same_documents("results", "items", "--where", "total>=4", "--order=-total")
+    totals = [row["total"] for row in rows]
+    assert totals == sorted(totals, reverse=True)
+    assert min(totals) >= 4
+    (null,) = both.same_documents("results", "items", "--where", "name is null")
+    assert null["name"] is None
+    some = both.same_documents("results", "items", "--where", "name is not null", "--limit", "1")
+    assert len(some) == 1
+    assert some[0]["name"] is not None
+
+
+def test_a_difference_has_the_rows_before_and_after(both: BothWays) -> None:
+    found = both.same_documents("diff", "items", "--from", "1", "--to", "2")
+    before, after = (
+        {row["name"]: row for row in both.same_documents("results", "items", "--epoch", epoch)}
+        for epoch in ("1", "2")
+    )
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert {each["key"]["name"] for each in found} == changed
+    for each in found:
+        name = each["key"]["name"]
+        assert (each["before"], each["after"]) == (before.get(name), after.get(name))
+
+
+def test_a_service_tells_what_was_done_and_by_whom(both: BothWays) -> None:
+    assert both.by_service("audit", "items")[0] in (0, 1)
+    code, out, err = both.by_service("operations", "items", "--json")
+    assert code == 0, err
+    assert lines(out)[0]["kind"] == "audit"
+    assert "audit" in both.by_service("operations", "items")[1]
+    code, out, _ = both.by_service("audit-log", "--limit", "5", "--json")
+    assert code == 0
+    assert lines(out)[0]["path"] == "/v1/jobs/items/audit"
+    assert "POST /v1/jobs/items/audit" in both.by_service("audit-log")[1]
+
+
+def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
+    both: BothWays, tmp_path: Path
+) -> None:
+    data, spec = tmp_path / "data", tmp_path / "items.yaml"
+    data.mkdir()
+    table = WrittenTable(data, QUERY, {"name": STRING, "v": BIGINT})
+    table.epoch({("a",): (1, 5), ("b",): (2,)})
+    text = spec_text(load_spec(table.place.spec))
+    spec.write_text(text)
+    running = Served.start(data)
+    try:
+        put = ("jobs", "put", "items", "--spec", str(spec), "--service", running.address)
+        code, out, err = both.call(*put, "--json")
+        assert code == 0, err
+        assert (lines(out)[0]["epoch"], lines(out)[0]["groups"]) == (1, 2)
+        spec.write_text(text.replace("MAX(v)", "MIN(v)"))
+        code, _, err = both.call(*put)
+        assert code == 1
+        assert "--replace" in err
+        assert "?" not in err
+        assert "\\u000a" not in err
+        code, out, err = both.call(*put, "--replace", "--json")
+        assert code == 0, err
+        assert lines(out)[0]["actual"] == "AWAITING_APPROVAL"
+        approve = ("approve", "items", "--service", running.address)
+        code, _, err = both.call(*approve, "--state", "keep")
+        assert code == 1
+        assert "--state replay or --state drop" in err
+        assert both.call(*approve, "--state", "drop")[0] == 0
+        assert "MIN(v)" in running.job("items")["spec"]["query"]
+        spec.write_text(text.replace("SUM(v)", "SUM(w)"))
+        code, _, err = both.call(*put)
+        assert code == 2
+        assert err.startswith(f"{spec}:")
+        assert "unknown column `w`" in err
+        assert err.splitlines()[-1].endswith("^")
+    finally:
+        running.stop()
 
 
 def test_whole_numbers_are_numbers_and_bytes_are_whole(both: BothWays) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,13 @@ def test_why_a_max_went_down_is_said_as_long_as_it_is_remembered(
     assert main([*arguments, "--json"]) == 0
     (why,) = json.loads(capsys.readouterr().out)["why"]
     assert why.startswith(f"{WENT}, how often is no longer known (read from t/0 [10, 20))")
+
+
+def test_values_are_listed_from_the_greatest_on_as_in_the_console(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = WrittenTable(tmp_path, QUERY, {"name": STRING, "v": INT})
+    table.epoch({("a",): tuple(range(10, 60))})
+    assert main(["explain", "items", "a", "--data", str(tmp_path)]) == 0
+    shown = [int(found) for found in re.findall(r"^ +(\d+) +1 *$", capsys.readouterr().out, re.M)]
+    assert shown == [*range(59, 49, -1), *range(19, 9, -1)]

@@ -1,4 +1,4 @@
-"""retally setup: fetches the jars, and Java if there is none, into the user's cache directory."""
+"""retally setup: fetches jars, and Java if there is none, into the user's cache."""
 
 from __future__ import annotations
 
