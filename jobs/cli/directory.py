@@ -205,9 +205,9 @@ def _read_results(table: TableReader, wanted: Wanted) -> Results:
 
 def _find_epoch(table: TableReader, time_ms: int) -> int:
     """Return the newest epoch that was committed by a time."""
-    found = [row.epoch for row in table.epochs if row.committed_at <= time_ms * 1_000]
+    found = [row.epoch for row in table.kept_epochs if row.committed_at <= time_ms * 1_000]
     if not found:
-        oldest = _format_instant(table.epochs[0].committed_at / 1e6)
+        oldest = _format_instant(table.kept_epochs[0].committed_at / 1e6)
         raise CommandFailed(f"no epoch was committed by then; the oldest is of {oldest}")
     return found[-1]
 
