@@ -182,7 +182,9 @@ def parse_instant(text: str) -> int:
             f"{text!r} is not a time; write it like 2026-01-31T12:00:00Z"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000)
+    if (milliseconds := int(moment.timestamp() * 1_000)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is before 1970")
+    return milliseconds
 
 
 def parse_port(text: str) -> int:

@@ -85,6 +85,24 @@ def test_results_of_every_epoch_are_the_changelog_up_to_it(lab: Lab, retally: Re
         assert ordered(answer(retally, *arguments)) == folded(until)
 
 
+def test_results_at_a_time_are_those_of_the_epoch_before_it(lab: Lab, retally: Retally) -> None:
+    data = ("--data", str(lab.data), "--json")
+    (kept,) = answer(retally, "savepoint", JOB, "--data", str(lab.data), "--list")
+    at = ("results", JOB, *data, "--time", kept["committed_at"])
+    code, out, _ = retally(*at)
+    assert code == 0
+    # The moment is cut to milliseconds, so the epoch itself may be the next one.
+    found = lines(out)
+    by_epoch = [
+        lines(retally("results", JOB, *data, "--epoch", str(kept["epoch"] - back))[1])
+        for back in (0, 1)
+    ]
+    assert found in by_epoch
+    code, _, err = retally("results", JOB, *data, "--time", "1990-01-01")
+    assert code == 1
+    assert "no epoch was committed by then; the oldest is of 20" in err
+
+
 def test_an_epoch_that_is_not_there_fails_and_names_those_that_are(
     lab: Lab, retally: Retally
 ) -> None:
