@@ -131,7 +131,6 @@ def test_both_sources_print_the_same(words: str, form: list[str], both: BothWays
     [
         ("results nothing", 1),
         ("results items --epoch 99", 1),
-        ("results items --time 1969-12-31", 2),
         ("diff items --from 99", 1),
         ("results items --key a --limit 1", 2),
         ('results items --key {"nam":1}', 2),

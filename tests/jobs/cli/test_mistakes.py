@@ -213,6 +213,7 @@ USAGE: dict[str, tuple[str, str, str]] = {
     "results items more": ("retally results: ", "one argument too many: 'more'", "--help"),
     "broker --data d --port x": ("retally broker: ", "'x' is not a whole number", "0 or more"),
     "plan nothing.yaml": ("nothing.yaml: ", "cannot be read", "No such file"),
+    "results items --time yesterday": ("retally results: ", "'yesterday'", "write it like 2026"),
     "results items --data d --service s": ("retally results: ", "not allowed with", "--data"),
     "jobs --service 127.0.0.1:1": ("retally: ", "is not an address", "write one like http://"),
     "jobs --service http://127.0.0.1:9": ("retally: ", "does not answer", "does retally serve run"),
