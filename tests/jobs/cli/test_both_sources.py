@@ -211,7 +211,7 @@ def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
     data, spec = tmp_path / "data", tmp_path / "items.yaml"
     data.mkdir()
     table = WrittenTable(data, QUERY, {"name": STRING, "v": BIGINT})
-    table.epoch({("a",): (1, 5), ("b",): (2,)})
+    table.epoch({("a",): (1, 5), ("b",): (2,)}, groups=2)
     text = spec_text(load_spec(table.place.spec))
     spec.write_text(text)
     running = Served.start(data)
@@ -220,7 +220,7 @@ def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
         code, out, err = both.call(*put, "--json")
         assert code == 0, err
         assert (lines(out)[0]["epoch"], lines(out)[0]["groups"]) == (1, 2)
-        spec.write_text(text.replace("MAX(v)", "MIN(v)"))
+        spec.write_text(text.replace("FROM t", "FROM t WHERE v > 1"))
         code, _, err = both.call(*put)
         assert code == 1
         assert "--replace" in err
@@ -234,7 +234,7 @@ def test_a_put_shows_the_epoch_and_groups_of_a_table_and_waits_for_approval(
         assert code == 1
         assert "--state replay or --state drop" in err
         assert both.call(*approve, "--state", "drop")[0] == 0
-        assert "MIN(v)" in running.job("items")["spec"]["query"]
+        assert "v > 1" in running.job("items")["spec"]["query"]
         spec.write_text(text.replace("SUM(v)", "SUM(w)"))
         code, _, err = both.call(*put)
         assert code == 2
