@@ -11,7 +11,7 @@ import pyspark
 
 from bench.outcome import BenchFailed
 from jobs.edge.process.java import java
-from setup.install import proxy_options
+from jobs.setup.steps import proxy_options
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "FlinkBench.java"

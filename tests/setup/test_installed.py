@@ -119,9 +119,9 @@ def installed() -> Iterator[Installed]:
     shutil.copytree(
         ours, site, dirs_exist_ok=True, copy_function=link, ignore=ignored, symlinks=True
     )
-    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install"]
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
     wheel = build_wheel(place)
-    subprocess.run([*pip, "-q", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run([*pip, "-q", "--no-deps", "--no-index", str(wheel)], check=True)
     home, work = place / "home", place / "work"
     for directory in (home, work):
         directory.mkdir()

@@ -74,7 +74,7 @@ def test_an_environment_of_another_checkout_is_left_alone(
     (theirs / "lib").mkdir(parents=True)
     (tmp_path / ".venv").symlink_to(theirs)
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
-    with pytest.raises(install.SetupFailed, match="is a link"):
+    with pytest.raises(steps.SetupFailed, match="is a link"):
         install.make_environment()
     assert (theirs / "lib").is_dir()
 
@@ -106,7 +106,7 @@ def test_where_java_cannot_be_installed_it_says_what_to_do(
 ) -> None:
     """tests/jobs/running/test_without_java.py tests the opposite case."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(install.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
+    with pytest.raises(steps.SetupFailed, match=r"Java failed .*; install a JDK or JRE 17"):
         steps.install_java(ENVIRONMENT)
     assert "bin/java is Java 8: installing one" in capsys.readouterr().out
 
@@ -204,7 +204,7 @@ def test_without_an_archive_of_classes_the_set_up_goes_on(
 
     def refused(command: list[str], what: str) -> None:
         tried.append(command)
-        raise install.SetupFailed(f"{what} failed")
+        raise steps.SetupFailed(f"{what} failed")
 
     monkeypatch.setattr(steps, "run", refused)
     for _ in range(2):
@@ -265,7 +265,7 @@ def test_a_tampered_wheel_is_refused(
     (package,) = locked.packages(section)
     wheel(mirror, package.name, package.version)
     site = ["--target", str(tmp_path / "site")]
-    with pytest.raises(install.SetupFailed, match="it failed with exit code 1"):
+    with pytest.raises(steps.SetupFailed, match="it failed with exit code 1"):
         steps.install_locked(section, options=site, what="it", python=PYTHON)
     assert "DO NOT MATCH THE HASHES" in capsys.readouterr().err
     assert not (tmp_path / "site").exists()
@@ -281,7 +281,7 @@ def test_a_wheel_with_the_hash_of_the_lock_is_installed(
     steps.install_locked("java", options=site, what="it", python=PYTHON)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
     wheel(mirror, "ours", "1.0", "WORD = 2")
-    with pytest.raises(install.SetupFailed):
+    with pytest.raises(steps.SetupFailed):
         steps.install_locked("java", options=[*site, "--upgrade"], what="it", python=PYTHON)
     assert (tmp_path / "site" / "ours.py").read_text() == "WORD = 1"
 
@@ -354,7 +354,7 @@ def jar_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_tampered_jar_is_refused(jar_mirror: Path, tmp_path: Path) -> None:
     (jar_mirror / "server-2.0.jar").write_bytes(b"SERVER")
     with pytest.raises(
-        install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+        steps.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
     ):
         steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()
@@ -366,7 +366,7 @@ def test_a_jar_that_nobody_locked_is_refused(jar_mirror: Path, tmp_path: Path) -
     (only,) = [jar for jar in locked.jars() if jar.conf == "spark"]
     locked.write_jars([only])
     with pytest.raises(
-        install.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
+        steps.SetupFailed, match=r"these jars differ from jars.lock: broker/server-2.0.jar"
     ):
         steps.fetch_jars(ENVIRONMENT)
     assert not (tmp_path / ".jars").exists()

@@ -28,7 +28,7 @@ class FakeClient:
     def job(self, name: str) -> Any:
         return SimpleNamespace(name=name, epoch=3, moved=None, spec=SPEC)
 
-    def changes(self, name: str, since: int) -> Iterator[object]:
+    def changes(self, name: str, since: int, key: Any) -> Iterator[object]:
         yield Change("+I", 1, 0, {"name": "a", "old": "7", "total": str(BEYOND_DOUBLES)})
         yield Progress(1, None, 1)
         yield Columns(2, {"name": "STRING", "tops": "ARRAY<BIGINT>"})
@@ -45,7 +45,7 @@ class FakeClient:
 
 
 def test_changes_are_typed_by_the_query_of_their_epoch() -> None:
-    first, second = Service(FakeClient(), "items").read_changes(None, follow=False)
+    first, second = Service(FakeClient(), "items").read_changes(None, None, follow=False)
     assert first["row"] == {"name": "a", "old": "7", "total": BEYOND_DOUBLES}
     assert second["row"] == {"name": "a", "tops": [1, BEYOND_DOUBLES]}
 
