@@ -11,7 +11,6 @@ nodes are checked before a value is built.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +25,19 @@ from pydantic_core import ErrorDetails
 
 from schemas import limits
 from schemas.spec.job import JobSpec
+from schemas.spec.unknown_names import (
+    describe_unknown_key,
+    describe_unknown_word,
+    escape_unprintable,
+    find_nearest,
+    quote_key,
+)
 from schemas.spec.values import KEYS_TAG, WORD_TAG, MisplacedError
 from schemas.spec.yaml_reasons import explain_yaml
 
 Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
-_KEY_SHOWN = 60  # characters of a user's key that a message quotes
 _KEY_ITSELF = "[key]"  # pydantic's mark for a problem of a mapping's key, not of its value
 
 
@@ -57,7 +62,7 @@ class Problem:
         """Return one line, even if a file name or a key contains line breaks or control codes."""
         position = "" if self.line is None else f":{self.line}:{self.column}"
         parts = (source + position, self.path, self.reason)
-        return _printable(": ".join(part for part in parts if part))
+        return escape_unprintable(": ".join(part for part in parts if part))
 
 
 class SpecError(ValueError):
@@ -139,7 +144,7 @@ def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorD
     for each in raw:
         if each["type"] == "extra_forbidden":
             *above, key = map(str, each["loc"])
-            misspelled.add((*above, _nearest(key, known_keys.known.get(tuple(above), ()))))
+            misspelled.add((*above, find_nearest(key, known_keys.known.get(tuple(above), ()))))
 
     def echoes(each: ErrorDetails) -> bool:
         keys = tuple(map(str, each["loc"]))
@@ -184,58 +189,18 @@ def _reason(details: ErrorDetails, keys: Keys, known: Mapping[Keys, Keys]) -> st
     """Return pydantic's problem in our words. Only a word of a closed list quotes the input."""
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(keys[-1], known.get(keys[:-1], ()))
+        return describe_unknown_key(keys[-1], known.get(keys[:-1], ()))
     if kind == "literal_error":
-        return _unknown_word(details["input"], str(context["expected"]), known.get(keys, ()))
+        return describe_unknown_word(
+            details["input"], str(context["expected"]), known.get(keys, ())
+        )
     template = _REASONS.get(kind, details["msg"].replace("{", "{{").replace("}", "}}"))
     return template.format(**context, keys=", ".join(known.get(keys, ())))
 
 
-# Keys that users expect in a spec, and what they are in retally.
-_ELSEWHERE = dict.fromkeys(
-    ("broker", "brokers", "bootstrap", "bootstrap_servers", "bootstrap.servers"),
-    "addresses come from --brokers or --connections; a spec names a `connection` of these",
-)
-
-
-def _unknown_key(key: str, known: Keys) -> str:
-    reason = f"unknown key {_quoted(key, quote=chr(39))}"
-    if key in _ELSEWHERE and "bootstrap" not in known:
-        return f"{reason}; {_ELSEWHERE[key]}"
-    if near := _nearest(key, known):
-        return f"{reason}; did you mean {near!r}?"
-    return f"{reason}; known here: {', '.join(known)}" if known else f"{reason}; remove it"
-
-
-def _nearest(key: str, known: Keys) -> str | None:
-    if len(key) > limits.IDENTIFIER_CHARACTERS_MAX:
-        return None
-    return next(iter(difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)), None)
-
-
-def _unknown_word(given: object, expected: str, keys: Keys) -> str:
-    words = re.findall(r"'([^']*)'", expected)
-    choices = ", ".join(words) + (f", or a mapping with {' or '.join(keys)}" if keys else "")
-    if not isinstance(given, str):
-        return f"must be one of {choices}"
-    lower = {word.lower(): word for word in words}
-    near = difflib.get_close_matches(given.lower()[:40], lower, n=1)
-    hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
-    return f"must be one of {choices}, not {given[:40]!r}{hint}"
-
-
 def path_text(keys: Keys) -> str:
     """Return a path with dots between its keys; keys other than plain words are quoted."""
-    return ".".join(key if _PLAIN_KEY.fullmatch(key) else _quoted(key) for key in keys)
-
-
-def _quoted(key: str, quote: str = '"') -> str:
-    shown = key if len(key) <= _KEY_SHOWN else key[:_KEY_SHOWN] + "..."
-    return quote + _printable(shown) + quote
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return ".".join(key if _PLAIN_KEY.fullmatch(key) else quote_key(key) for key in keys)
 
 
 def list_keys(model: type[BaseModel]) -> tuple[dict[str, Keys], dict[str, Keys]]:
@@ -479,7 +444,7 @@ class _Composer:
                 raise _UnreadableError("a key must be plain text", position)
             key = self._text(event.value, position)
             if key in entries:
-                shown = "" if self._secret else f" {_quoted(key, chr(39))}"
+                shown = "" if self._secret else f" {quote_key(key, chr(39))}"
                 raise _UnreadableError(f"key{shown} is written twice; keep one", position)
             self._count(1, position)
             self.positions[(*path, key)] = position
