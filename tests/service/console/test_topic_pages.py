@@ -63,7 +63,7 @@ def test_a_topic_leads_to_a_job_that_reads_it(
         page = visits.open("/")
         page.get_by_role("link", name="Topics").click()
         page.get_by_role("link", name=topic).click()
-        expect(page.get_by_role("region", name="Partitions")).to_contain_text("1")
+        expect(page.get_by_role("region", name="Offsets of the partitions")).to_contain_text("1")
         expect(page.get_by_label("Suggested spec")).to_contain_text("name: STRING")
         assert_sound(page, "topic")
         page.get_by_role("link", name="New job from this topic").click()

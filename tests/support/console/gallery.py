@@ -8,14 +8,16 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import sync_playwright
 
+from service.moments import now_ms
 from tests.support.console.browsers import launch
-from tests.support.console.shop import serve_shop
+from tests.support.console.shop import BROKEN, BROKEN_BY, failed, serve_shop
 from tests.support.console.visits import Visits
 
 WIDTHS = (390, 768, 1440)
@@ -23,6 +25,8 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PAGES = {
     "jobs": "/",
     "job": "/jobs/items",
+    "retried": "/jobs/retried",
+    "failed": f"/jobs/{BROKEN}",
     "results": "/jobs/items/results",
     "past": "/jobs/items/results?as_of=epoch:30&where=total%3E%3D2&order=-top",
     "diff": "/jobs/items/diff?from=40",
@@ -61,9 +65,14 @@ def main(arguments: Sequence[str]) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as data,
-        serve_shop(Path(data)) as (served, _),
         sync_playwright() as playwright,
+        ExitStack() as stack,
     ):
+        later = now_ms() + 3_600_000
+        wrong = {"failure": "failed", "failures": 3, "retry_at": later}
+        failed(Path(data), "retried", reason="the brokers do not answer", **wrong)
+        failed(Path(data), BROKEN, reason=BROKEN_BY, failure="source-changed", failures=1)
+        served, _ = stack.enter_context(serve_shop(Path(data)))
         browser = launch(playwright)
         visits = Visits(browser, served)
         visits.expect("status of 404")
