@@ -27,6 +27,11 @@ def format_number(value: int | float | None) -> str:
     return f"{int(value):,}"
 
 
+def format_position(value: int | None) -> str:
+    """Return an epoch or an offset: a name rather than an amount, so without separators."""
+    return ABSENT if value is None else str(value)
+
+
 def abbreviate_number(value: int | float | None) -> str:
     """Return 1.2 M: for figures whose last digits do not matter."""
     if value is None:
@@ -119,6 +124,7 @@ def count_of(count: int, one: str, many: str | None = None) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "number": format_number,
+    "position": format_position,
     "short": abbreviate_number,
     "duration": format_duration,
     "size": format_size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,12 +12,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from markupsafe import Markup, escape
 
 from service.console.page import PageRoute, render_page
 from service.console.visitor import require_visitor
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+_CODE = re.compile(r"`([^`]+)`")
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -26,15 +29,15 @@ class Parameter:
     place: str  # path, query or header
     type: str
     required: bool
-    text: str
+    text: Markup
 
 
 @dataclass(frozen=True, slots=True)
 class RestOperation:
     method: str
     path: str
-    summary: str
-    text: str  # paragraphs after the summary
+    summary: Markup
+    text: Markup  # paragraphs after the summary
     parameters: tuple[Parameter, ...]
     body: str | None  # an example as JSON
     example: str | None  # of the answer
@@ -77,8 +80,8 @@ def _read_operation(path: str, method: str, operation: Mapping[str, Any]) -> Res
     return RestOperation(
         method.upper(),
         path,
-        summary or str(operation.get("summary", "")),
-        rest,
+        _mark_code(summary or str(operation.get("summary", ""))),
+        _mark_code(rest),
         tuple(_read_parameters(operation.get("parameters", ()))),
         _find_example(content),
         next(
@@ -101,8 +104,13 @@ def _read_parameters(parameters: Any) -> Iterator[Parameter]:
             each["in"],
             _name_type(schema),
             bool(each.get("required")),
-            str(each.get("description") or schema.get("description") or ""),
+            _mark_code(str(each.get("description") or schema.get("description") or "")),
         )
+
+
+def _mark_code(text: str) -> Markup:
+    """Return a text with `code` as elements."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704
 
 
 def _name_type(schema: Mapping[str, Any]) -> str:
