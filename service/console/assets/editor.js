@@ -67,7 +67,7 @@ function makeState(area, vocabulary) {
       new LanguageSupport(language, SQL.support),
       autocompletion({ override: [(context) => complete(context, vocabulary)] }),
       keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap, indentWithTab]),
-      EditorView.contentAttributes.of({ "aria-label": "Spec", spellcheck: "false", autocapitalize: "off" }),
+      EditorView.contentAttributes.of({ "aria-label": "Spec", tabindex: "0", spellcheck: "false", autocapitalize: "off" }),
       EditorView.updateListener.of((update) => {
         if (!update.docChanged) return;
         area.value = update.state.doc.toString();
