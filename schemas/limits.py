@@ -470,6 +470,7 @@ CONSOLE_PARTITIONS = 100
 CONSOLE_SAVEPOINTS = 50
 CONSOLE_AUDITS = 100
 CONSOLE_FAILURES = FAILURES_KEPT = 100  # of each job, with their stacks
+CONSOLE_SQL_ROWS = 500
 
 # Sample messages of a topic for the spec editor. All samples together stay below BYTES, except that
 # the last message may exceed it. They are cached for KEPT seconds.

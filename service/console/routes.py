@@ -19,6 +19,7 @@ from service.console.pages import (
     rest,
     results,
     specs,
+    sql,
     topics,
 )
 from service.problems import Problem
@@ -36,6 +37,7 @@ _PARTS = (
     changes,
     quarantine,
     activity,
+    sql,
 )
 
 router = APIRouter()

@@ -15,6 +15,7 @@ PAGES = {
     "job": "/jobs/items",
     "new": "/new",
     "audit-log": "/audit-log",
+    "sql": "/sql",
     "spec": "/jobs/items/spec",
 }
 

@@ -19,6 +19,7 @@ PAGES = [
     "/topics",
     "/rest",
     "/new?template=windows",
+    "/sql",
     "/jobs/items",
     "/jobs/items/spec",
     "/jobs/items/results",
