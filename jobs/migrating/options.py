@@ -20,8 +20,8 @@ _OFFSETS = re.compile(r"partition:(\d+),offset:(\d+)")
 _TIMES = {"SQL": "sql", "ISO-8601": "iso"}
 _KAFKA = "retally reads and writes topics of Kafka"
 _COMMITTED = (
-    "the job starts at the topic's beginning, Flink at the group's committed offsets "
-    "(its default, group-offsets); give a timestamp or offsets for the same rows"
+    "Flink starts at the group's committed offsets (group-offsets is its default), a job at "
+    "`start`; give a timestamp or offsets for the same rows"
 )
 
 
@@ -245,7 +245,8 @@ def _read_start(options: TableOptions, source: Endpoint) -> None:
         case "group-offsets":
             latest = reset is not None and reset.value == "latest"
             source.section["start"] = "latest" if latest else "earliest"
-            source.note("start", _COMMITTED, at, differs=True)
+            # With a reset a group without offsets starts there, in Flink too.
+            source.note("start", _COMMITTED, at, differs=reset is None)
         case _:
             raise NotTakenError(f"scan.startup.mode {word!r} is not known", at)
     bounded = options.take("scan.bounded.mode")

@@ -158,7 +158,7 @@ function install() {
     link.href = URL.createObjectURL(blob);
     link.download = `answer.${format === "csv" ? "csv" : "arrows"}`;
     link.click();
-    URL.revokeObjectURL(link.href);
+    setTimeout(() => URL.revokeObjectURL(link.href), ANSWER_MS);
     verdict.textContent = `Downloaded ${link.download}.`;
     answer.classList.toggle("outdated", statement.value !== answered);
   }
