@@ -9,14 +9,17 @@ removed, a quote inside a bare field is itself, and only `null_literal` is NULL.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jobs.core.formats.frame import DecoderFrame
-from jobs.core.formats.row_fields import TOMBSTONE, Decode, Memo, rejection
+from jobs.core.formats.row_fields import TOMBSTONE, Decode, Memo, RowFields, indent, rejection
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Value
-from jobs.core.values.json_values import TimestampFormat, converter
+from jobs.core.values.json_values import Converter, TimestampFormat, converter
 from schemas import limits
+from schemas.types.sql_types import SqlType
 
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_ENDS = re.compile(r"[\r\n]")
@@ -49,6 +52,8 @@ class CsvSplitter:
         self._delimiter = layout.delimiter
         self._quote = layout.quote
         self._special = [mark for mark in (layout.quote, layout.escape) if mark]
+        unplain = "".join([*self._special, "\n", "\r", _BYTE_ORDER_MARK])
+        self._find_unplain = re.compile(f"[{re.escape(unplain)}]").search
         escaped = rf"|{escape}." if escape else ""
         bare = rf"((?:[^{delimiter}{escape}]{escaped})*+)"
         if quote:
@@ -85,6 +90,13 @@ class CsvSplitter:
                 raise CsvError(f"{line[at]!r} at character {at} follows a closing quote")
             at += 1
 
+    def split_plain(self, value: bytes) -> list[str]:
+        """Return the fields of a line without quotes and escapes; raise ValueError for another."""
+        line = value.decode()
+        if self._find_unplain(line) is not None:
+            raise ValueError("not a plain line")
+        return line.split(self._delimiter)
+
     def _unescape(self, found: re.Match[str]) -> str:
         mark, character = found[0][0], found[0][1]
         return character if mark == self._quote else _ESCAPED.get(character, character)
@@ -95,6 +107,28 @@ class CsvSplitter:
         if not escape or escape not in field:
             return field
         return re.sub(f"{re.escape(escape)}(.)", self._unescape, field, flags=re.DOTALL)
+
+
+class CsvFields(RowFields):
+    """The columns of a line, each at its place; `null` is the text of NULL, or None."""
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        used: tuple[Column, ...],
+        places: Sequence[int],
+        convert: Callable[[SqlType], Converter],
+    ) -> None:
+        super().__init__(columns, used, convert, missing_is_null=False)
+        self._places = places
+
+    def read_lines(self, row: str, value: str) -> Iterator[str]:
+        for index, place in enumerate(self._places):
+            yield f"field = {row}[{place}]"
+            yield f"if field == null: {value}{index} = None"
+            yield "else:"
+            yield "    pass"
+            yield from indent(4, self._field_lines(index, "field", f"{value}{index}"))
 
 
 class CsvDecoder(DecoderFrame):
@@ -123,9 +157,14 @@ class CsvDecoder(DecoderFrame):
             )
             for column in columns
         ]
-        names = [column.name for column in columns]
-        self._used_indexes = [names.index(column.name) for column in used]
-        self.decode: Decode = self.explain
+        places = [at for at, _ in self._columns]
+        convert = partial(converter, timestamp_format=timestamp_format)
+        self._fields = CsvFields(columns, used, places, convert)
+        self.decode: Decode = self._generate(
+            self._splitter.split_plain,
+            self._lines(),
+            self._fields.names() | {"null": self._null_literal},
+        )
 
     def explain(self, value: bytes | None, key: bytes | None = None) -> Decoded:
         if not value:
@@ -152,4 +191,9 @@ class CsvDecoder(DecoderFrame):
                 if not field:
                     reason = f"{error}; set csv.null_literal if it is NULL"
                 return rejection(reason, self._names[at])
-        return Changes([(1, tuple(row[index] for index in self._used_indexes))])
+        return Changes([(1, self._fields.pick(row))])
+
+    def _lines(self) -> Iterator[str]:
+        yield f"if len(message) != {len(self._names)}: return explain(value)"
+        yield from self._fields.read_lines("message", "value")
+        yield f"return Changes([(1, {self._fields.tuple_code('value')})])"
