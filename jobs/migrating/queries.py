@@ -29,6 +29,7 @@ from jobs.migrating.tokens import Cursor, Token
 
 _WINDOWS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _BOUNDS = ("window_start", "window_end")
+_BOUND_CALLS = [f"{name}_{end}" for name in _WINDOWS for end in ("START", "END")]
 _AGGREGATES = {
     "AVG", "COUNT", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "MAX", "MIN", "SUM", "ARRAY_AGG",
     "COLLECT", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE",
@@ -268,6 +269,10 @@ class QueryConverter:
             outputs.append(name or write(expression))
             texts.append(self._item_text(expression, alias, name, relation))
             notes += _notes_of(item)
+            kind = _bound_kind(expression, relation)
+            if kind and _of_session(expression, relation):
+                text = f"a bound of a session is {kind} here; in Flink a TIMESTAMP(3)"
+                notes.append(Note(text, True, item[0].offset))
         if starred and not aggregated:  # a star stays one, so that the time is in it
             written = {id(item): text for item, text in zip(items, texts, strict=True)}
             texts = [written.get(id(item), "*") for item in parts.items]
@@ -299,17 +304,7 @@ class QueryConverter:
     def _item_text(
         self, expression: Sequence[Token], alias: str | None, name: str | None, relation: Relation
     ) -> str:
-        text = write(_approximate(expression))
-        source = relation.source
-        raw = source is not None and source.times is not None and source.times.column is not None
-        if raw and source is not None and write(expression).split(".")[-1] in _BOUNDS:
-            assert source.times is not None
-            kind = source.columns.get(source.times.column or "", "")
-            if kind == "BIGINT":
-                text = f"CAST(TO_TIMESTAMP_LTZ({text}, 3) AS TIMESTAMP(3))"
-            elif kind.startswith("TIMESTAMP_LTZ"):
-                text = f"CAST({text} AS TIMESTAMP(3))"
-            alias = None if text != write(expression) else alias
+        text = _bound_text(write(_approximate(expression)), expression, relation)
         if name is None or (name == alias and len(expression) == 1 and text == quoted(name)):
             return text
         if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
@@ -373,6 +368,35 @@ def _window_column(relation: Relation) -> str:
         reason = "windows are over a column of the row: a retraction must reach its window"
         raise NotTakenError(reason, relation.window.offset)
     return times.column
+
+
+def _bound_kind(expression: Sequence[Token], relation: Relation) -> str:
+    """Return the type of a window's bound; an empty text if it is Flink's, or no bound."""
+    source = relation.source
+    called = expression[0].word in _BOUND_CALLS and expression[-1].text == ")"
+    if source is None or source.times is None or source.times.column is None:
+        return ""
+    if not called and _last_name(expression) not in _BOUNDS:
+        return ""
+    kind = source.columns.get(source.times.column, "")
+    return "" if kind.startswith("TIMESTAMP(") else kind
+
+
+def _bound_text(text: str, expression: Sequence[Token], relation: Relation) -> str:
+    """Return a bound as the TIMESTAMP(3) that it is in Flink.
+
+    A session's stays as it is: it changes with each row, so no expression may be over it."""
+    kind = _bound_kind(expression, relation)
+    if not kind or _of_session(expression, relation):
+        return text
+    instant = f"TO_TIMESTAMP_LTZ({text}, 3)" if kind == "BIGINT" else text
+    return f"CAST({instant} AS TIMESTAMP(3))"
+
+
+def _of_session(expression: Sequence[Token], relation: Relation) -> bool:
+    window = relation.window
+    by_table = window is not None and window.function == "SESSION"
+    return by_table or expression[0].word.startswith("SESSION_")
 
 
 def _last_name(tokens: Sequence[Token]) -> str:

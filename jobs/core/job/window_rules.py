@@ -8,7 +8,8 @@ time, than the row that it retracts.
 from __future__ import annotations
 
 from jobs.core.fold.window_closing import Closing
-from jobs.core.plan.tree import Plan, Window
+from jobs.core.plan.tree import Plan, Window, WindowBound
+from jobs.core.plan.walk import walk
 from schemas.spec.job import JobSpec
 
 NEVER_IDLE = (
@@ -32,6 +33,11 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
             "allowed_lateness, or dedupe in a separate job before this one"
         )
     if window.function == "SESSION":
+        if _computes_with_bounds(plan):
+            problems["query",] = (
+                "the bounds of a session change while it grows, so an expression over them would "
+                "have another value for each row; select window_start and window_end as they are"
+            )
         if spec.minibatch.clock == "event":
             problems["minibatch", "clock"] = (
                 "sessions grow, so each bundle would emit them and retract them; use emit: final "
@@ -48,6 +54,17 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
             "expire before; remove ttl"
         )
     return problems
+
+
+def _computes_with_bounds(plan: Plan) -> bool:
+    """Return whether a row's expression other than a key of the group has a bound of the window."""
+    keys = [each.expression for each in plan.group if not isinstance(each.expression, WindowBound)]
+    # A session's state keeps the instants of its rows, as an argument that no aggregate has.
+    own = plan.instants_argument
+    if any(each.argument == own for each in plan.aggregates):
+        return True
+    read = [each.expression for index, each in enumerate(plan.arguments) if index != own]
+    return any(isinstance(part, WindowBound) for each in (*keys, *read) for part in walk(each))
 
 
 def window_notes(spec: JobSpec) -> dict[tuple[str, ...], str]:

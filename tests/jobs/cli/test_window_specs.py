@@ -186,3 +186,17 @@ def test_sessions_are_emitted_as_they_change_or_once(path: Path) -> None:
     assert "use allowed_lateness" in problem
     path.write_text(SPEC.format(group=session) + COLUMN)
     load_job(path)
+
+
+@pytest.mark.parametrize(
+    "select", ["CAST(window_end AS DATE) AS d", "MAX(window_end) AS m", "MIN(window_start) AS m"]
+)
+def test_no_expression_is_over_the_bounds_of_a_session(path: Path, select: str) -> None:
+    spec = SPEC.format(group=", SESSION(at, INTERVAL '1' MINUTE)")
+    spec = spec.replace("SUM(v) AS total", f"SUM(v) AS total, {select}")
+    assert select in spec
+    path.write_text(spec + COLUMN)
+    with pytest.raises(SpecError, match="the bounds of a session change while it grows"):
+        load_job(path)
+    path.write_text(spec.replace("SESSION", "TUMBLE") + COLUMN)
+    load_job(path)
