@@ -25,7 +25,9 @@ _TYPES = {
 }
 
 
-_STYLES = ("base", "frame", "parts", "tables", "forms", "charts", "job", "rows", "editor", "narrow")
+_STYLES = (
+    "base", "frame", "parts", "tables", "forms", "charts", "job", "rows", "editor", "sql", "narrow",
+)  # fmt: skip
 
 
 def _read_files() -> dict[str, bytes]:
