@@ -56,7 +56,7 @@ _ABOUT = (
 
 def create(settings: Settings, spawner: ReaderSpawner | None = None) -> tuple[FastAPI, ASGIApp]:
     """Return the application, and the gate in front of it, which a server runs."""
-    runtime = Runtime(settings, spawner)
+    runtime = Runtime(settings, spawner or ReaderSpawner.start())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -47,8 +47,8 @@ from service.table.state_size import StateSizes
 class Runtime:
     """All parts of one service. `start` and `close` enclose its requests; jobs outlive it."""
 
-    def __init__(self, settings: Settings, spawner: ReaderSpawner | None = None) -> None:
-        self._spawner = spawner or ReaderSpawner.start()
+    def __init__(self, settings: Settings, spawner: ReaderSpawner) -> None:
+        self._spawner = spawner
         paths = settings.paths
         paths.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.settings = settings

@@ -20,15 +20,19 @@ _SCANS, _PAUSE_SECONDS = 5, 0.5  # a later scan finds a job that was starting at
 
 
 class Guard:
-    """The guard's process, from construction to `stop`."""
+    """The guard's process, from `start` to `stop`."""
 
-    def __init__(self, data: Path) -> None:
-        self._data = str(data)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "jobs.demo.guard", str(data)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,  # so that Ctrl-C does not end it
-        )
+    def __init__(self, data: str, process: subprocess.Popen[bytes]) -> None:
+        self._data = data
+        self._process = process
+
+    @classmethod
+    def start(cls, data: Path) -> Guard:
+        """Start the process."""
+        command = [sys.executable, "-m", "jobs.demo.guard", str(data)]
+        # In a session of its own, so that Ctrl-C does not end it.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        return cls(str(data), process)
 
     def stop(self) -> None:
         """End the guard, and kill what the demo could not stop: a job that was still starting."""

@@ -142,7 +142,7 @@ class _Demo:
 
     def _run(self, running: ExitStack) -> bool:
         began = time.monotonic()
-        guard = Guard(self.data)
+        guard = Guard.start(self.data)
         running.callback(guard.stop)
         broker = self._start_broker(running)
         service = self._start_service(running, broker.address)

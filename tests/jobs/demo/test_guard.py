@@ -23,7 +23,7 @@ def test_what_the_demo_could_not_stop_is_killed_and_nothing_else(tmp_path: Path)
     mine = sleeping("jobs.cli.main", f"{tmp_path}/service/spec.yaml")
     other = sleeping("jobs.cli.main", f"{tmp_path}-other/spec.yaml")
     try:
-        Guard(tmp_path).stop()
+        Guard.start(tmp_path).stop()
         assert mine.wait(10) == -9
         assert other.poll() is None
     finally:
