@@ -14,7 +14,7 @@ import msgspec
 
 from bench.generator import Truth
 from bench.outcome import BenchFailed
-from bench.topic import committed
+from bench.topic import read_committed
 
 # The query of every workload, with the same names in all engines.
 QUERY = "SELECT name, SUM(cnt) AS total, MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name"
@@ -53,7 +53,7 @@ class Folded:
 def fold_upserts(brokers: str, topic: str) -> Folded:
     newest: dict[bytes, bytes | None] = {}
     records = last_ms = 0
-    for batch in committed(brokers, topic):
+    for batch in read_committed(brokers, topic):
         records += len(batch)
         for key, value, written_ms in batch:
             newest[key] = value
@@ -67,7 +67,7 @@ def fold_changelog(brokers: str, topic: str) -> Folded:
     table: Truth = {}
     records = last_ms = 0
     decode = msgspec.json.Decoder(ChangelogRow).decode
-    for batch in committed(brokers, topic):
+    for batch in read_committed(brokers, topic):
         records += len(batch)
         for _, value, written_ms in batch:
             change = decode(value or b"null")
@@ -85,7 +85,7 @@ def fold_canal(brokers: str, topic: str) -> Folded:
     weights: Counter[ResultRow] = Counter()
     records = last_ms = 0
     decode = msgspec.json.Decoder(CanalRow).decode
-    for batch in committed(brokers, topic):
+    for batch in read_committed(brokers, topic):
         records += len(batch)
         for _, value, written_ms in batch:
             change = decode(value or b"null")

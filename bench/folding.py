@@ -39,7 +39,7 @@ from jobs.core.rows.consolidate import consolidate, group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
 from jobs.edge.process.kernel_cache import use_kernel_cache
-from jobs.edge.rows.columns import numbered, to_arrow
+from jobs.edge.rows.columns import number_rows, to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, REPORT, WEIGHT
@@ -92,13 +92,13 @@ def spent_on(
         written = 0
         for number, lines in enumerate(messages(shape, changes, epochs)):
             began = time.process_time()
-            columns = job.decoded(lines)
+            columns = job.decode(lines)
             decoded = time.process_time()
-            rows = job.projected(*columns)  # which in a job Spark does
+            rows = job.project(*columns)  # which in a job Spark does
             projected = time.process_time()
             if profile is not None and number:
                 profile.enable()
-            report = job.folded(rows)
+            report = job.fold(rows)
             if profile is not None:
                 profile.disable()
             if number:
@@ -127,26 +127,26 @@ class EpochsByHand:
         self.line: list[CommittedEpoch] = [CommittedEpoch.of(self.row)]
         self.uuid = ""
 
-    def decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
+    def decode(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         """Decode and consolidate a range, as the decode task does."""
         with collector_off():
-            return self._decoded(lines)
+            return self._decode(lines)
 
-    def _decoded(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
+    def _decode(self, lines: list[bytes]) -> tuple[list[pa.Array], Any]:
         rows = SignedRows(self.plan.used)
         for start in range(0, len(lines), CANAL_BATCH_MESSAGES):
             scanned = self.scanner.scan(lines[start : start + CANAL_BATCH_MESSAGES])
             assert not scanned.odd
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
-        columns, signs = rows.joined()
+        columns, signs = rows.concatenate()
         places = group_indexes(self.plan)
-        groups = None if places is None else numbered([columns[i] for i in places], len(signs))
-        weighted = consolidate(0, numbered(columns, len(signs)), signs, groups)
+        groups = None if places is None else number_rows([columns[i] for i in places], len(signs))
+        weighted = consolidate(0, number_rows(columns, len(signs)), signs, groups)
         taken = pa.array(weighted.indexes)
         return [column.take(taken) for column in columns], weighted
 
-    def projected(self, columns: list[pa.Array], weighted: Any) -> pa.RecordBatch:
+    def project(self, columns: list[pa.Array], weighted: Any) -> pa.RecordBatch:
         """Evaluate group and argument expressions and the bucket, as Spark does in a job."""
         used = [column.to_pylist() for column in columns]
         for column, values in zip(self.plan.used, used, strict=True):
@@ -167,7 +167,7 @@ class EpochsByHand:
         named[BUCKET] = pa.array([group[key] for key in used[names.index("name")]], pa.int32())
         return pa.RecordBatch.from_pydict(named)
 
-    def folded(self, rows: pa.RecordBatch) -> FoldReport:
+    def fold(self, rows: pa.RecordBatch) -> FoldReport:
         self.uuid = uuid4().hex
         task = FoldTask(
             self.plan,
@@ -212,12 +212,12 @@ def _value_of(expression: Expression, names: list[str]) -> Callable[[Row], Value
         parts = [_value_of(part, names) for part in expression.parts]
         return lambda row: tuple(part(row) for part in parts)
 
-    def placed(part: Expression) -> Expression | None:
+    def by_place(part: Expression) -> Expression | None:
         if isinstance(part, Column):
             return KeyValue(names.index(part.name), part.type)
         return None
 
-    return evaluator(replace_parts(expression, placed), len(names))
+    return evaluator(replace_parts(expression, by_place), len(names))
 
 
 def main(arguments: list[str]) -> None:

@@ -89,7 +89,7 @@ class Bench:
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
 
-    def loaded(self, shape: Shape) -> Loaded:
+    def load(self, shape: Shape) -> Loaded:
         """Create a topic with the whole stream of this shape."""
         stream = stored_stream(shape, self.out / "streams")
         topic = self.new_topic("product", shape.partitions)
@@ -104,10 +104,10 @@ class Bench:
         create_topic(self.brokers, topic, partitions)
         return topic
 
-    def backfilled(self, shape: Shape) -> tuple[Loaded, RetallyJob, Outcome]:
+    def backfill(self, shape: Shape) -> tuple[Loaded, RetallyJob, Outcome]:
         """Return a job that has caught up with a stream; workloads share one run."""
         if shape not in self._backfilled:
-            loaded = self.loaded(shape)
+            loaded = self.load(shape)
             job = RetallyJob(
                 name="backfill",
                 brokers=self.brokers,

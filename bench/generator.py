@@ -355,7 +355,7 @@ def steady(table: ShopTable, *, rate: float, seconds: float, probe_rate: float =
     return ticks
 
 
-def paced(
+def pace(
     ticks: Iterable[Tick],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench.generator import ShopTable, paced, steady
+from bench.generator import ShopTable, pace, steady
 from bench.outcome import BenchFailed
-from bench.topic import committed, hand_over, producer
+from bench.topic import hand_over, producer, read_committed
 
 PROBES_PER_SECOND = 50
 # Probes of the first seconds do not count, because the engine has just worked off its backlog.
@@ -54,7 +54,7 @@ class _Reader:
         self._thread.join()
 
     def _read(self) -> None:
-        for batch in committed(self._brokers, self._topic, self._stop):
+        for batch in read_committed(self._brokers, self._topic, self._stop):
             now = time.monotonic()
             for key, _, _ in batch:
                 if PROBE_KEY in key:
@@ -71,7 +71,7 @@ def probe_latency(
     client = producer(brokers, linger_ms=0)
     sent: dict[str, float] = {}
     timed: set[str] = set()
-    for tick in paced(ticks):
+    for tick in pace(ticks):
         now = time.monotonic()
         sent |= dict.fromkeys(tick.probes, now)
         if tick.at >= SETTLE_SECONDS:

@@ -44,7 +44,7 @@ class Room:
 @contextmanager
 def room(limit_bytes: int) -> Iterator[Room | None]:
     """Return a memory limit, or None: it needs root and control groups."""
-    group = _bounded(limit_bytes)
+    group = _make_group(limit_bytes)
     try:
         yield None if group is None else Room(group)
     finally:
@@ -64,7 +64,7 @@ def _remove(group: Path) -> None:
             time.sleep(0.1)
 
 
-def _bounded(limit_bytes: int) -> Path | None:
+def _make_group(limit_bytes: int) -> Path | None:
     for root, control in _CONTROLS:
         group = root / f"retally-bench-{os.getpid()}"
         with suppress(OSError):

@@ -86,12 +86,12 @@ class RetallyJob:
             try:
                 code = process.wait(RUN_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                raise self._failed(f"did not finish within {RUN_SECONDS_MAX} s") from None
+                raise self._make_failure(f"did not finish within {RUN_SECONDS_MAX} s") from None
         if code != 0:
-            raise self._failed(f"ended with exit code {code}")
+            raise self._make_failure(f"ended with exit code {code}")
         epochs = [epoch for epoch in self.epochs() if epoch.committed_ms >= started_ms]
         if not epochs:
-            raise self._failed("committed nothing")
+            raise self._make_failure("committed nothing")
         progress = [Progress(epoch.committed_ms, epoch.processed) for epoch in epochs]
         if self.published_ms is not None:
             # A change is done when a consumer can read its result, not when it is committed.
@@ -118,22 +118,24 @@ class RetallyJob:
             try:
                 code = process.wait(STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                raise self._failed(f"did not stop within {STOP_SECONDS_MAX} s") from None
+                raise self._make_failure(f"did not stop within {STOP_SECONDS_MAX} s") from None
             if code != 0:
-                raise self._failed(f"ended with exit code {code} after SIGTERM")
+                raise self._make_failure(f"ended with exit code {code} after SIGTERM")
 
     @contextmanager
-    def killed(self) -> Iterator[None]:
+    def run_until_killed(self) -> Iterator[None]:
         """Run the job until the block ends; then kill it."""
         with self._process() as process:
             yield
             process.kill()
             process.wait()
 
-    def processed(self) -> int:
+    def count_processed(self) -> int:
         """Return the number of changes in committed epochs; raise if the job has ended."""
         if self._running is not None and self._running.poll() is not None:
-            raise self._failed(f"ended unexpectedly with exit code {self._running.returncode}")
+            raise self._make_failure(
+                f"ended unexpectedly with exit code {self._running.returncode}"
+            )
         epochs = self.epochs()
         return epochs[-1].processed if epochs else 0
 
@@ -176,7 +178,7 @@ class RetallyJob:
     def _log(self) -> Path:
         return self.directory / "retally.log"
 
-    def _failed(self, what: str) -> BenchFailed:
+    def _make_failure(self, what: str) -> BenchFailed:
         tail = self._log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
         return BenchFailed(f"retally {what}; the end of {self._log}:\n" + "\n".join(tail))
 

@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.generator import ShopTable, Tick, paced, steady
+from bench.generator import ShopTable, Tick, pace, steady
 
 # Messages that are produced before a poll; the queue of the client has room for a few times more.
 PRODUCE_LINES = 10_000
@@ -65,7 +65,7 @@ def send_steadily(
     client: Producer, topic: str, table: ShopTable, *, rate: int, seconds: float
 ) -> None:
     """Send the table's next changes at this rate."""
-    for tick in paced(steady(table, rate=rate, seconds=seconds)):
+    for tick in pace(steady(table, rate=rate, seconds=seconds)):
         hand_over(client, topic, tick)
     client.flush()
 
@@ -94,7 +94,7 @@ def fill(brokers: str, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -
     return time.monotonic() - begin
 
 
-def committed(
+def read_committed(
     brokers: str, topic: str, stop: threading.Event | None = None
 ) -> Iterator[list[Record]]:
     """Yield lists of the records that a read_committed consumer reads.

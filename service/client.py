@@ -64,7 +64,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EpochEnd:
     """An epoch is complete; a stream of changes has one after each epoch."""
 
     epoch: int
@@ -240,10 +240,10 @@ class Client:
         snapshot: bool = False,
         key: Key = None,
         patience: float = 60.0,
-    ) -> Iterator[of.Change | Columns | Progress]:
+    ) -> Iterator[of.Change | Columns | EpochEnd]:
         """Yield the changes after a position, without end.
 
-        A Progress follows each epoch. Columns precede an epoch in which the query changed. A lost
+        An EpochEnd follows each epoch. Columns precede an epoch in which the query changed. A lost
         connection is opened again for up to `patience` seconds; the stream continues after the id
         of its last change.
 
@@ -277,7 +277,7 @@ class Client:
                     elif kind == "progress":
                         found = json.loads(data)
                         at = identity or f"{found['epoch']}"
-                        yield Progress(found["epoch"], found["watermark"], found.get("changes", 0))
+                        yield EpochEnd(found["epoch"], found["watermark"], found.get("changes", 0))
                     elif kind == "gone":
                         raise Refused(json.loads(data))
             except _CONNECTION_LOST as error:
@@ -347,7 +347,7 @@ class Client:
     def operation(self, identity: str) -> of.Operation:
         return self._get(f"/v1/operations/{quote(identity, safe='')}", of.Operation)
 
-    def ended(self, operation: of.Operation, seconds: float = 600.0) -> of.Operation:
+    def wait_until_ended(self, operation: of.Operation, seconds: float = 600.0) -> of.Operation:
         """Wait until an operation is DONE or FAILED and return it; raise TimeoutError."""
         deadline = time.monotonic() + seconds
         while operation.state not in _ENDED:

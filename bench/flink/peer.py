@@ -113,7 +113,7 @@ class FlinkJob:
     def catch_up(self) -> Outcome:
         """Run the job until it has read up to the current end of the topic."""
         run = self._run(bounded=True)
-        with run.started() as process, sampled_footprint(process.pid) as footprint:
+        with run.start() as process, sampled_footprint(process.pid) as footprint:
             started_ms = time.time() * 1_000
             run.follow(process)
         begin = run.event("running")
@@ -132,7 +132,7 @@ class FlinkJob:
     def running(self) -> Iterator[None]:
         """Run the job until the block ends."""
         run = self._run(bounded=False)
-        with run.started() as process:
+        with run.start() as process:
             thread = threading.Thread(target=run.follow, args=(process,), daemon=True)
             thread.start()
             try:
@@ -142,7 +142,7 @@ class FlinkJob:
                 process.stdin.close()
                 thread.join(STOP_SECONDS_MAX)
 
-    def processed(self) -> int:
+    def count_processed(self) -> int:
         """Return the number of changes read so far."""
         return self.events[-1].records if self.events else 0
 

@@ -63,7 +63,7 @@ class FlinkProcess:
     printed: list[str] = field(default_factory=list)
 
     @contextmanager
-    def started(self) -> Iterator[subprocess.Popen[str]]:
+    def start(self) -> Iterator[subprocess.Popen[str]]:
         """Run the process until the block ends; the caller has to `follow` it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         script = self.directory / "job.sql"

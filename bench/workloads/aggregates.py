@@ -60,7 +60,7 @@ def run(bench: Bench) -> None:
         groups=GROUPS,
         skew=None,
     )
-    loaded = bench.loaded(shape)
+    loaded = bench.load(shape)
     rows = warm(bench, loaded, "rows", ROWS)
     bench.add(Figure(TITLE, "retally", ROWS, rows.rate, "changes/s"))
     bench.add(Figure(TITLE, "retally", ROWS, rows.cpu_seconds * MILLION, "s per million"))

@@ -54,11 +54,11 @@ def run(bench: Bench) -> None:
     loaded = None
     outcome = None
     if bench.options.retally:
-        loaded, _, outcome = bench.backfilled(shape)
+        loaded, _, outcome = bench.backfill(shape)
         warm = next(point.changes for point in outcome.progress if point.changes)
         add_figures(bench, outcome, outcome.rate_after(warm))
     if bench.options.flink:
-        loaded = loaded or bench.loaded(shape)
+        loaded = loaded or bench.load(shape)
         for peer in PEERS:
             rates[peer.name] = _peer(bench, loaded, warm, peer)
     if outcome is None:

@@ -43,7 +43,7 @@ def run(bench: Bench) -> None:
     with bench.measuring(f"the commit layer: {EPOCHS:,} epochs"):
         for epoch in range(EPOCHS):
             lines = [line for lines in table.changes(CHANGES) for line in lines]
-            report = job.folded(job.projected(*job.decoded(lines)))
+            report = job.fold(job.project(*job.decode(lines)))
             began = time.perf_counter()
             job.commit(report)
             commits.append(time.perf_counter() - began)

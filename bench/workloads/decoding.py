@@ -29,7 +29,7 @@ def run(bench: Bench) -> None:
             lines = [line for lines in table.changes(MESSAGES) for line in lines]
             size = sum(map(len, lines)) / len(lines)
             began = time.process_time()
-            job.decoded(lines)
+            job.decode(lines)
             rates.append(len(lines) / (time.process_time() - began))
     rate = max(rates[1:])  # the first round fills the caches
     bench.add(

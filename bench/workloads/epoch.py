@@ -29,13 +29,13 @@ READY_SECONDS_MAX = 300
 def run(bench: Bench) -> None:
     if not bench.options.retally:
         return
-    loaded, job, _ = bench.backfilled(shape_of(bench.options))
+    loaded, job, _ = bench.backfill(shape_of(bench.options))
     job.minibatch = {"size": EPOCH_CHANGES, "latency": "1s", "max_rows": EPOCH_CHANGES}
     before = job.epochs()[-1].epoch
     backlog = loaded.table.changes(BACKLOG_EPOCHS * EPOCH_CHANGES)
     fill(bench.brokers, loaded.topic, enumerate(backlog))
     with bench.measuring("retally: small epochs"), job.running():
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
         seconds = epoch_seconds([epoch for epoch in job.epochs() if epoch.epoch > before])
     bench.check_retally(job, loaded)
     median = statistics.median(seconds)

@@ -71,8 +71,8 @@ def run(bench: Bench) -> None:
     sizes = [groups for groups in SIZES if groups <= bench.options.groups]
     grown = {}
     for groups in sizes:
-        state = _filled(bench, groups)
-        grown[groups] = moved = _moved(bench, state, "epochs")
+        state = _fill(bench, groups)
+        grown[groups] = moved = _measure_backlog(bench, state, "epochs")
         _add_figures(bench, groups, moved)
         if groups == sizes[-1]:
             _add_cold_figures(bench, state, moved)
@@ -100,7 +100,7 @@ def _add_cold_figures(bench: Bench, state: State, warm: Moved) -> None:
 
     add(f"first {FIRST_EPOCHS} epochs, mean, files cached", warm.first_seconds)
     forget(state.job.directory)
-    cold = _moved(bench, state, "epochs from a cold cache")
+    cold = _measure_backlog(bench, state, "epochs from a cold cache")
     add(f"first {FIRST_EPOCHS} epochs, mean, none cached", cold.first_seconds)
     forget(state.job.directory)
     hot = sum(path.stat().st_blocks * 512 for path in state.job.cache.rglob("columns"))
@@ -108,7 +108,7 @@ def _add_cold_figures(bench: Bench, state: State, warm: Moved) -> None:
         if narrow is None:
             bench.say("no row of a state beyond memory: nothing here lets memory be bounded")
             return
-        beyond = _moved(bench, state, "epochs beyond memory", narrow)
+        beyond = _measure_backlog(bench, state, "epochs beyond memory", narrow)
     add(f"epoch of 5,000, a quarter of {hot / MIB:,.0f} MiB cached", beyond.epoch_seconds)
 
 
@@ -153,9 +153,9 @@ def _compare(bench: Bench, grown: dict[int, Moved], small: int, large: int) -> N
     )
 
 
-def _filled(bench: Bench, groups: int) -> State:
+def _fill(bench: Bench, groups: int) -> State:
     name = f"groups-{groups}"
-    loaded = bench.loaded(one_row_each(groups))
+    loaded = bench.load(one_row_each(groups))
     if groups > KEPT_STREAM_GROUPS_MAX:
         shutil.rmtree(loaded.stream.directory)
     job = RetallyJob(
@@ -174,7 +174,7 @@ def _filled(bench: Bench, groups: int) -> State:
     return State(groups, job, loaded)
 
 
-def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) -> Moved:
+def _measure_backlog(bench: Bench, state: State, what: str, narrow: Room | None = None) -> Moved:
     """Measure a backlog of epochs, optionally with limited memory."""
     job, loaded = state.job, state.loaded
     before = job.epochs()[-1].epoch
@@ -187,7 +187,7 @@ def _moved(bench: Bench, state: State, what: str, narrow: Room | None = None) ->
     ):
         if narrow is not None:
             narrow.take(process.pid)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
         by_workers = _written_by_workers(process.pid)
     epochs = [epoch for epoch in job.epochs() if epoch.epoch > before]
     written = written_since(job.table, since)

@@ -33,22 +33,22 @@ def run(bench: Bench) -> None:
 
 
 def _retally(bench: Bench, shape: Shape) -> None:
-    loaded, job, _ = bench.backfilled(shape)
+    loaded, job, _ = bench.backfill(shape)
     job.minibatch = MINIBATCH
     with job.running():
         _warm_up(bench, loaded)
         for rate, (p50, p99) in GOALS.items():
-            wait_until_processed(job.processed, loaded)
+            wait_until_processed(job.count_processed, loaded)
             with bench.measuring(f"retally: latency at {rate:,} changes/s"):
                 latency = _latency(bench, loaded, job.sink_topic, rate)
             _add(bench, "retally", rate, "p50", latency.p50_seconds, p50)
             _add(bench, "retally", rate, "p99", latency.p99_seconds, p99)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
     bench.check_retally(job, loaded)
 
 
 def _flink(bench: Bench, shape: Shape) -> None:
-    loaded = bench.loaded(shape)
+    loaded = bench.load(shape)
     sink_topic = bench.new_topic("flink")
     job = FlinkJob(
         bench.brokers,
@@ -63,13 +63,13 @@ def _flink(bench: Bench, shape: Shape) -> None:
     with job.running():
         _warm_up(bench, loaded)
         for rate in GOALS:
-            wait_until_processed(job.processed, loaded)
+            wait_until_processed(job.count_processed, loaded)
             time.sleep(SETTLE_SECONDS)
             with bench.measuring(f"Flink: latency at {rate:,} changes/s"):
                 latency = _latency(bench, loaded, sink_topic, rate)
             _add(bench, job.engine, rate, "p50", latency.p50_seconds)
             _add(bench, job.engine, rate, "p99", latency.p99_seconds)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
         time.sleep(SETTLE_SECONDS)
     bench.check_flink(job, loaded)
 

@@ -60,7 +60,7 @@ class MergeJob:
                 process.kill()
                 reader.join(STOP_SECONDS)
 
-    def processed(self) -> int:
+    def count_processed(self) -> int:
         if self.ended.is_set():
             raise BenchFailed(f"foreachBatch + MERGE ended: see {self.log}")
         return int(self.batches[-1]["processed"]) if self.batches else 0
@@ -96,15 +96,15 @@ def run(bench: Bench) -> None:
 
 
 def _merge(bench: Bench, groups: int) -> float:
-    loaded = bench.loaded(one_row_each(groups))
+    loaded = bench.load(one_row_each(groups))
     directory = bench.directory / "merge"
     directory.mkdir()
     job = MergeJob(bench.brokers, loaded.topic, directory / "table", directory / "spark.log")
     with bench.measuring("foreachBatch + MERGE: steady"), job.running():
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
         before = len(job.batches)
         _feed(bench, loaded, groups)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
     gaps = [each["ended"] - each["began"] for each in job.batches[before:]]
     if not gaps:
         raise BenchFailed("MERGE had no batch of the steady stream")
@@ -117,7 +117,7 @@ def _merge(bench: Bench, groups: int) -> float:
 
 
 def _retally(bench: Bench, groups: int) -> float:
-    loaded = bench.loaded(one_row_each(groups))
+    loaded = bench.load(one_row_each(groups))
     job = RetallyJob(
         name="steady",
         brokers=bench.brokers,
@@ -129,7 +129,7 @@ def _retally(bench: Bench, groups: int) -> float:
     job.minibatch = {"size": 1, "max_rows": 200_000}
     with bench.measuring("retally: steady"), job.running():
         _feed(bench, loaded, groups)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
     bench.check_retally(job, loaded)
     stamps = [each.committed_ms for each in job.epochs() if each.epoch > before]
     return statistics.median((after - at) / 1_000 for at, after in itertools.pairwise(stamps))

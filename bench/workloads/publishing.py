@@ -23,7 +23,7 @@ SHARE_MIN = {"changelog-json": 0.85, "upsert-json": 0.90}
 def run(bench: Bench) -> None:
     if not bench.options.retally:
         return
-    loaded = bench.loaded(Shape(changes=min(bench.options.changes, CHANGES_MAX)))
+    loaded = bench.load(Shape(changes=min(bench.options.changes, CHANGES_MAX)))
     forms: tuple[str | None, ...] = (None, *SHARE_MIN)
     shares: dict[str, list[float]] = {form: [] for form in SHARE_MIN}
     for turn in range(ROUNDS):

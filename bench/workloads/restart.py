@@ -33,7 +33,7 @@ def run(bench: Bench) -> None:
     if not bench.options.retally:
         return
     groups = min(GROUPS, bench.options.groups)
-    loaded = bench.loaded(one_row_each(groups))
+    loaded = bench.load(one_row_each(groups))
     job = RetallyJob(
         name="restart",
         brokers=bench.brokers,
@@ -57,7 +57,7 @@ def run(bench: Bench) -> None:
                 seconds < goal,
             )
         )
-    if job.processed() < loaded.table.sequence:
+    if job.count_processed() < loaded.table.sequence:
         job.catch_up()
     bench.check_retally(job, loaded)
 
@@ -70,13 +70,13 @@ def _spark() -> float:
 
 def _back(bench: Bench, loaded: Loaded, job: RetallyJob, *, lost: bool) -> float:
     """Kill a job in the middle of its work, start it again, and return its restart time."""
-    with job.killed():
+    with job.run_until_killed():
         _feed(bench, loaded)
-        _until_past(job, job.processed())
+        _until_past(job, job.count_processed())
         _feed(bench, loaded)
     if lost:
         shutil.rmtree(job.cache)
-    before = job.processed()
+    before = job.count_processed()
     _feed(bench, loaded)
     with bench.measuring(f"retally: started again, its cache {'lost' if lost else 'kept'}"):
         began = time.time()
@@ -92,7 +92,7 @@ def _feed(bench: Bench, loaded: Loaded) -> None:
 
 def _until_past(job: RetallyJob, processed: int) -> None:
     give_up = time.monotonic() + WAIT_SECONDS_MAX
-    while job.processed() <= processed:
+    while job.count_processed() <= processed:
         if time.monotonic() > give_up:
             raise BenchFailed(f"no new epoch within {WAIT_SECONDS_MAX:.0f} s after a start")
         time.sleep(0.2)

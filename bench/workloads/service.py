@@ -27,7 +27,7 @@ from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
-from service.client import Client, Progress
+from service.client import Client, EpochEnd
 from service.routes.documents import Change
 
 TITLE = "service"
@@ -50,7 +50,7 @@ def run(bench: Bench) -> None:
     if not bench.options.retally:
         return
     changes = min(bench.options.changes, 1_000_000)
-    loaded = bench.loaded(Shape(changes=changes, groups=GROUPS, live_rows=400_000, skew=None))
+    loaded = bench.load(Shape(changes=changes, groups=GROUPS, live_rows=400_000, skew=None))
     job = RetallyJob(
         name=JOB,
         brokers=bench.brokers,
@@ -62,7 +62,7 @@ def run(bench: Bench) -> None:
         client.put(JOB, job.spec, create=True)
         client.start(JOB)
         client.until(JOB, "RUNNING", seconds=START_SECONDS_MAX)
-        wait_until_processed(job.processed, loaded)
+        wait_until_processed(job.count_processed, loaded)
         groups = [group_name(number).decode() for number in range(GROUPS)]
         here = {row["name"] for row in client.results(JOB, page=10_000)}
         keys = [name for name in groups if name in here]
@@ -70,7 +70,7 @@ def run(bench: Bench) -> None:
             measured = _steady(bench, loaded, job, client, keys)
         _add_lookups(bench, measured)
         _add_followers(bench, job, client, measured)
-        cost = _cost(bench, loaded, job, client, keys, _paced)
+        cost = _cost(bench, loaded, job, client, keys, _pace)
         bench.add(
             Figure(
                 TITLE,
@@ -177,7 +177,7 @@ def _steady(
     _send(sending, loaded, seconds=WARM_SECONDS)
     clients = _Clients(bench, client, keys)
     _send(sending, loaded, seconds=bench.options.seconds)
-    wait_until_processed(job.processed, loaded)
+    wait_until_processed(job.count_processed, loaded)
     return clients.end()
 
 
@@ -208,7 +208,7 @@ def _cost(
     return 1 - statistics.median(ratios)
 
 
-def _paced(bench: Bench, loaded: Loaded) -> None:
+def _pace(bench: Bench, loaded: Loaded) -> None:
     _send(producer(bench.brokers, LINGER_MS), loaded, seconds=PACED_SECONDS)
 
 
@@ -222,7 +222,7 @@ def _rate(
     """Return changes per second, from the first commit of the fed changes to the last one."""
     before, began = job.epochs()[-1].processed, time.monotonic()
     feed(bench, loaded)
-    wait_until_processed(job.processed, loaded)
+    wait_until_processed(job.count_processed, loaded)
     spent = time.monotonic() - began
     epochs = [epoch for epoch in job.epochs() if epoch.processed > before]
     if len(epochs) < 2:
@@ -289,7 +289,7 @@ def _find_wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
     last = max(each["last_epoch"] or 0 for each in followers)
     changes: list[tuple[int, int, str]] = []
     for each in client.changes(JOB, first - 1):
-        if isinstance(each, Progress):
+        if isinstance(each, EpochEnd):
             if each.epoch >= last:
                 break
         elif isinstance(each, Change):

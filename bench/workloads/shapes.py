@@ -69,7 +69,7 @@ CASES = (
 
 def run(bench: Bench) -> None:
     for case in CASES:
-        loaded = bench.loaded(case.shape)
+        loaded = bench.load(case.shape)
         # Skip the same warm-up in both engines.
         warm = int(case.shape.changes * WARM_SHARE)
         theirs = _flink(bench, case, loaded, warm) if bench.options.flink else 0.0

@@ -32,7 +32,7 @@ WITH: dict[str, Any] = {
 def run(bench: Bench) -> None:
     if not bench.options.retally:
         return
-    loaded = bench.loaded(Shape(changes=min(bench.options.changes, CHANGES_MAX)))
+    loaded = bench.load(Shape(changes=min(bench.options.changes, CHANGES_MAX)))
 
     def rate(name: str, watermark: dict[str, Any]) -> float:
         job = RetallyJob(

@@ -49,7 +49,7 @@ def run(bench: Bench) -> None:
 
 def _epoch(job: EpochsByHand, table: ShopTable, changes: int) -> None:
     lines = [line for lines in table.changes(changes) for line in lines]
-    job.commit(job.folded(job.projected(*job.decoded(lines))))
+    job.commit(job.fold(job.project(*job.decode(lines))))
     keep_up(job)
 
 

@@ -25,7 +25,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow.compute as pc
 
-from jobs.core.job.refused_message import Place, place_of, why_refused
+from jobs.core.job.refused_message import MessagePlace, place_of, why_refused
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.record import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
@@ -127,7 +127,9 @@ def _send(
     return done
 
 
-def _find_message(table: TableReader, wanted: Place) -> tuple[TableReader, dict[str, Any]] | None:
+def _find_message(
+    table: TableReader, wanted: MessagePlace
+) -> tuple[TableReader, dict[str, Any]] | None:
     """Return the table and the row of a quarantined message; None if it is not there."""
     epoch, topic, partition, offset = wanted
     mine = (

@@ -97,7 +97,7 @@ def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[A
     rows = [value if argument.kind is Kind.ROW else (value,) for value in values]
     order = [(each.descending, each.nulls_first) for each in aggregate.order]
 
-    def compared(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
+    def compare(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
         for (descending, nulls_first), a, b in zip(order, left, right, strict=True):
             if rank(a) == rank(b):
                 continue
@@ -107,7 +107,7 @@ def _order(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> list[A
         return 0
 
     if order:
-        rows.sort(key=cmp_to_key(compared))
+        rows.sort(key=cmp_to_key(compare))
     return [row[-1] for row in rows]
 
 

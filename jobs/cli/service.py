@@ -161,7 +161,7 @@ class Service:
             return
         read = _make_reader(_list_types(_read_plan(job)))
         for change in self._stream_changes(since, group):
-            if isinstance(change, _library.Progress):
+            if isinstance(change, _library.EpochEnd):
                 if newest is not None and change.epoch >= newest:
                     return
             elif isinstance(change, _library.Columns):  # the query has changed
@@ -268,7 +268,7 @@ class Service:
                 raise OwnedElsewhere(escape_controls(error.detail)) from None
             raise
         with show_waiting(f"{operation.kind} of {operation.job} (operation {operation.id})"):
-            operation = self._client.ended(operation)
+            operation = self._client.wait_until_ended(operation)
         if operation.state == "FAILED":
             reason = escape_controls(operation.reason or "")
             raise CommandFailed(f"the {operation.kind} of {operation.job} failed: {reason}")

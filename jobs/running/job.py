@@ -80,7 +80,7 @@ class JobFailed(Exception):
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     """The progress of a job, for displays; the job writes it, any thread may read it."""
 
     newest: EpochRow | None = None
@@ -101,7 +101,7 @@ class Job:
     until_caught_up: bool = False
     idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
-    progress: Progress = field(default_factory=Progress)
+    progress: JobProgress = field(default_factory=JobProgress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
     _sources: dict[str, TopicIdentity] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class GroupReader:
             "row": row,
             **explain_group(
                 self._program,
-                self.stored(state),
+                self.read_stored(state),
                 write=self._shape.writers,
                 changes=((each["epoch"], each["op"], each["row"]) for each in changes),
                 rows=by_number,
@@ -95,7 +95,7 @@ class GroupReader:
             "why": explain_extremes(self._shape.plan, document, multisets, by_number)
         }
 
-    def stored(self, state: pa.Table | None) -> StoredGroup:
+    def read_stored(self, state: pa.Table | None) -> StoredGroup:
         """Return what the state has of the group.
 
         A group that was never emitted has a tombstone and is withheld; one that HAVING hides has a

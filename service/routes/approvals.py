@@ -26,7 +26,7 @@ from service.routes.jobs import describe_job_status
 from service.routes.operations import (
     OPERATION,
     RequestKey,
-    accepted,
+    answer_accepted,
     find_repeated,
     submit_operation,
 )
@@ -67,7 +67,7 @@ async def approve(
     runtime = runtime_of(request)
     record = runtime.jobs.find_record(name)
     if (known := find_repeated(runtime, name, "evolve", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     spec = runtime.jobs.require_pending(record, if_match)
     chosen = await run_in_threadpool(_choose, runtime, record, spec, state)
     if chosen == "drop":

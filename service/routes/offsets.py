@@ -24,7 +24,7 @@ from service.routes.examples import describe_body, describe_responses
 from service.routes.operations import (
     OPERATION,
     RequestKey,
-    accepted,
+    answer_accepted,
     find_repeated,
     submit_operation,
 )
@@ -113,7 +113,7 @@ async def move_offsets(
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     wanted = (await parse_body(request, _OffsetsBody)).offsets
     _check_offsets(wanted, runtime.find_follower(name).spec.source.topics)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": wanted}
@@ -136,7 +136,7 @@ async def reset_offsets(
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     arguments = {"epoch": _fence(runtime, name, newest, if_match), "offsets": None}
     return await submit_operation(request, name, "offsets", arguments, idempotency_key, alone=True)
 

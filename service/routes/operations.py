@@ -99,10 +99,10 @@ async def submit_operation(
         asked_by=request.state.who,
         alone=alone,
     )
-    return accepted(record)
+    return answer_accepted(record)
 
 
-def accepted(record: OperationRecord) -> Response:
+def answer_accepted(record: OperationRecord) -> Response:
     """Return 202 for an operation, with its address in Location."""
     address = f"/v1/operations/{record.id}"
     return answer(operations.describe_operation(record), 202, {"Location": address})
@@ -139,7 +139,7 @@ async def audit(request: Request, name: str, idempotency_key: RequestKey = None)
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "audit", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     return await submit_operation(request, name, "audit", {}, idempotency_key)
 
 
@@ -160,7 +160,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "rewind", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     to = _parse_goal((await parse_body(request, RewindBody)).to)
     runtime.jobs.require_stopped(name)
     return await submit_operation(request, name, "rewind", {"to": to}, idempotency_key)
@@ -186,7 +186,7 @@ async def clone(request: Request, name: str, idempotency_key: RequestKey = None)
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "clone", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     body = await parse_body(request, CloneBody)
     if JOB_NAME.fullmatch(body.name) is None:
         reason = f"a job name has a-z, 0-9 and -, at most {JOB_NAME_CHARACTERS_MAX} characters"
@@ -239,7 +239,7 @@ async def replay(
     follower = await runtime.wait_until_ready(name)
     position = parse_message_id(id)
     if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
-        return accepted(known)
+        return answer_accepted(known)
     body = await parse_body(request, ReplayBody)
     fixed = _parse_message(body)
     await run_in_threadpool(

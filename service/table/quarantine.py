@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs.core.job import refused_message
-from jobs.core.job.refused_message import Place, message_document, place_in
+from jobs.core.job.refused_message import MessagePlace, message_document, place_in
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.table.replayed import read_replay
@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
 
 
-def parse_message_id(identity: str) -> Place:
+def parse_message_id(identity: str) -> MessagePlace:
     """Return epoch, topic, partition and offset of a message's id; raise a Problem without one."""
     position = refused_message.place_of(identity)
     if position is None:
@@ -47,7 +47,7 @@ def add_replay(paths: JobPaths, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_oldest_messages(
-    table: TableVersion, after: Place | None, limit: int
+    table: TableVersion, after: MessagePlace | None, limit: int
 ) -> list[dict[str, Any]]:
     """Return messages after a position, oldest first, each with its first bytes."""
     found: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ def count_reasons(table: TableVersion) -> Counter[str]:
 
 def list_newest_messages(
     table: TableVersion,
-    before: Place | None,
+    before: MessagePlace | None,
     limit: int,
     matches: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def list_newest_messages(
     return [message_document(row, PREVIEW_BYTES) for row in found]
 
 
-def read_message(table: TableVersion, position: Place) -> dict[str, Any]:
+def read_message(table: TableVersion, position: MessagePlace) -> dict[str, Any]:
     """Return one message with all of its stored bytes; raise a Problem if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
         if file.epoch_min <= position[0]:

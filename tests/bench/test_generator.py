@@ -18,7 +18,7 @@ from bench.generator import (
     Truth,
     in_motion,
     one_row_each,
-    paced,
+    pace,
     steady,
     stored_stream,
 )
@@ -163,7 +163,7 @@ def test_steady_stream_holds_its_rate_through_late_ticks() -> None:
     clock, table = Clock(), ShopTable(SMALL)
     begin, sent, probes = clock.now, 0, 0
     ticks = steady(table, rate=1_000, seconds=3, probe_rate=10)
-    for tick in paced(ticks, clock, clock.sleep):
+    for tick in pace(ticks, clock, clock.sleep):
         assert clock.now - begin >= tick.at - 1e-6
         sent += sum(map(len, tick.batches)) - len(tick.probes)
         probes += len(tick.probes)

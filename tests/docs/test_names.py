@@ -19,6 +19,7 @@ from tests.support.words import ALLOWED, NAME_WORDS, WORDS, words_of
 
 AREAS = ("jobs", "service", "schemas")
 FIRST_LINE_MAX = 90
+PARTICIPLE = re.compile(r"_*([a-z]+ed|found|given|held|kept|known|left|met|seen|sent|shown|taken)")
 # Packages that still have such names. Remove a package here as soon as it has none.
 NOT_YET: tuple[str, ...] = ()
 
@@ -42,6 +43,16 @@ def names_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
+def lone_participles(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield functions whose names are one participle; a property is a noun, so it may be one."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        is_property = any("property" in ast.unparse(each) for each in node.decorator_list)
+        if not is_property and PARTICIPLE.fullmatch(node.name) and node.name not in ALLOWED:
+            yield node.lineno, node.name
+
+
 def first_lines(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the first lines of all docstrings with their lines."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -57,6 +68,8 @@ def find_problems(source: str) -> Iterator[str]:
         for word in parts_of(name):
             if word in _better_words() and name not in ALLOWED:
                 yield f"{number}: {name}: {word!r}; write: {_better_words()[word]}"
+    for number, name in lone_participles(tree):
+        yield f"{number}: {name}: a participle alone; write a verb"
     for number, line in first_lines(tree):
         if len(line) > FIRST_LINE_MAX:
             yield f"{number}: a first line of {len(line)} characters: {line}"
@@ -101,6 +114,10 @@ def test_packages_that_are_not_yet_plain_exist() -> None:
         ("def read(*, asked_at: int): ...", ["asked"]),
         ("told = 1", []),  # a variable is read with the lines around it
         ("def connection_made(self): ...", []),
+        ("def _found(): ...", ["a participle alone"]),
+        ("async def merged(): ...", ["a participle alone"]),
+        ("@cached_property\ndef merged(self): ...", []),
+        ("def merge_sorted(): ...", []),
         ('"""The agenda."""', ["agenda"]),
         ('"""Work.\n\nThe agenda."""', []),
         (f'"""{"x" * 91}"""', ["91 characters"]),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from service.client import Client, Columns, Progress, Refused
+from service.client import Client, Columns, EpochEnd, Refused
 from service.routes.documents import Change
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
@@ -62,7 +62,7 @@ def folded(client: Client) -> tuple[list[dict[str, Any]], list[int]]:
                 found[each.row["name"]] = each.row
             else:
                 assert found.pop(each.row["name"]) == each.row
-        elif isinstance(each, Progress) and each.epoch >= newest:
+        elif isinstance(each, EpochEnd) and each.epoch >= newest:
             break
     return ordered(list(found.values())), told
 
@@ -101,7 +101,7 @@ def test_a_topic_is_read_again_beside_its_job_over_kills_of_the_service(
         served.kill()
         served = Served.start(tmp_path, brokers=broker.address)
         client = Client(served.address)
-        done = client.ended(client.operation(operation.id), 2 * SECONDS)
+        done = client.wait_until_ended(client.operation(operation.id), 2 * SECONDS)
         assert (done.state, done.reason) == ("DONE", None)
         assert (client.job("items").desired, client.job("items").pending) == ("RUNNING", None)
         shop.feed(50)
@@ -110,7 +110,7 @@ def test_a_topic_is_read_again_beside_its_job_over_kills_of_the_service(
         assert results == truth(shop)
         assert done.result is not None and told == [done.result["epoch"]]
         assert not (home / "next").exists() or not list((home / "next").iterdir())
-        report = client.ended(client.audit("items"), SECONDS)
+        report = client.wait_until_ended(client.audit("items"), SECONDS)
         assert (report.state, report.reason) == ("DONE", None)
         assert report.result is not None and report.result["verdict"] == "equal", report.result
         client.stop("items")

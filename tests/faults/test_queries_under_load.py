@@ -98,17 +98,19 @@ def test_a_running_job_takes_other_queries_under_load(broker: Broker, tmp_path: 
             goes_on(client)
             for told, (way, query) in CHANGES.items():
                 client.put("items", spec(name, sink, query), replace=True)
-                done = client.ended(client.approve("items", "replay" if way == "replay" else None))
+                done = client.wait_until_ended(
+                    client.approve("items", "replay" if way == "replay" else None)
+                )
                 assert done.state == "DONE", (told, done)
                 goes_on(client)
                 assert client.job("items").actual == "RUNNING", told
-                audit = client.ended(client.audit("items"))
+                audit = client.wait_until_ended(client.audit("items"))
                 assert audit.result is not None, (told, audit)
                 assert audit.result["verdict"] == "equal", (told, audit)
         eventually(lambda: getattr(client.job("items").lag, "records", 1) == 0, SECONDS)
         client.stop("items")
         client.until("items", "STOPPED", seconds=SECONDS)
-        audit = client.ended(client.audit("items"))
+        audit = client.wait_until_ended(client.audit("items"))
         assert audit.result is not None
         assert audit.result["verdict"] == "equal"
         results = sorted(client.results("items"), key=str)

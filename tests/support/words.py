@@ -55,6 +55,7 @@ ALLOWED = {
     "wait_for_turn": "the turn of a request in its queue",
     "_set_in_turn": "one after the other",
     "_in_turn": "one after the other",
+    "inlined": "a decorator that says what its function is",
     "connection_made": "a method of asyncio.Protocol",
 }
 

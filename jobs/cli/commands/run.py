@@ -19,7 +19,7 @@ from schemas.spec.connections import load_connections
 from schemas.spec.values import instant_text
 
 if TYPE_CHECKING:
-    from jobs.running.job import Job, Progress
+    from jobs.running.job import Job, JobProgress
 
 REDRAW_SECONDS = 0.25
 RATE_SECONDS = 10.0  # messages a second are those of the last so many seconds
@@ -103,7 +103,7 @@ class _RateMeter:
         return (read - before) / (now - began) if now > began else 0.0
 
 
-def describe_progress(name: str, progress: Progress, rate: _RateMeter | None) -> str:
+def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None) -> str:
     """Return the progress of a job in one line."""
     newest = progress.newest
     if newest is None:

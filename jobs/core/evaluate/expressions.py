@@ -126,7 +126,7 @@ def evaluator(expression: Expression, key_columns: int) -> Evaluator:
             return lambda row: operand(row) is None
         case In():
             choices = [inner(each) for each in expression.choices]
-            return _contained(expression.operand.type, inner(expression.operand), choices)
+            return _membership(expression.operand.type, inner(expression.operand), choices)
         case Like():
             return _like(expression, inner(expression.operand))
         case Case():
@@ -313,7 +313,7 @@ def _inverse(operand: Evaluator) -> Evaluator:
     return evaluate
 
 
-def _contained(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluator]) -> Evaluator:
+def _membership(sql_type: SqlType, operand: Evaluator, choices: Sequence[Evaluator]) -> Evaluator:
     rank: Callable[[Any], Any] = _rank if sql_type.floating else lambda value: value
 
     def evaluate(row: Values) -> bool | None:

@@ -189,12 +189,12 @@ class MemoryState:
     def present(self, argument: int, key: Key, overlay: Mapping[Value, int]) -> PresentValues[Rank]:
         multiset = self._multisets.get((argument, _hashable(key))) or _Multiset()
 
-        def stored(descending: bool) -> Iterator[tuple[Rank, int]]:
+        def list_stored(descending: bool) -> Iterator[tuple[Rank, int]]:
             for sort_key in reversed(multiset.ranks) if descending else multiset.ranks:
                 yield sort_key, multiset.counts[sort_key]
 
         return MergedValues(
-            stored, {rank(value): times for value, times in overlay.items()}, _value
+            list_stored, {rank(value): times for value, times in overlay.items()}, _value
         )
 
     def entries(self, argument: int, key: Key) -> list[tuple[Value, int]]:

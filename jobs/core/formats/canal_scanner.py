@@ -110,7 +110,7 @@ class CanalScanner:
         tables["database_at"], tables["table_at"] = starts[:-1:2], starts[1:-1:2]
         tables["database_size"], tables["table_size"] = sizes[::2], sizes[1::2]
         tables["wanted"] = [wanted for *_, wanted in self._known]
-        self._source = self._source._replace(tables=tables, known_names=_padded(b"".join(names)))
+        self._source = self._source._replace(tables=tables, known_names=_pad(b"".join(names)))
         return True
 
     def _room(self, messages: int, size: int) -> kernel.Images:
@@ -234,15 +234,15 @@ def _source(
     return kernel.Source(
         rules,
         declared,
-        _padded(b"".join(names)),
+        _pad(b"".join(names)),
         np.array(used, np.int64),
         np.where(is_text, np.cumsum(is_text) - 1, -1),
         np.zeros(0, kernel.TABLE),
-        _padded(b""),
+        _pad(b""),
     )
 
 
-def _padded(text: bytes) -> Array:
+def _pad(text: bytes) -> Array:
     return np.frombuffer(text + bytes(PAD), np.uint8)
 
 

@@ -90,12 +90,12 @@ def _compile_pattern(pattern: str) -> Memo:
     except ValueError as error:
         raise ValueError(f"{pattern!r} {error}") from None
 
-    def wanted(field: object) -> Value:
+    def is_read(field: object) -> Value:
         if field is UNSET:
             raise ValueError("missing")
         return matches("null" if field is None else str(field))
 
-    return Memo(wanted, _TABLES_CACHED)
+    return Memo(is_read, _TABLES_CACHED)
 
 
 def _jackson_text(node: object) -> str:

@@ -15,10 +15,10 @@ from schemas.spec.job import JobSpec
 
 # EPOCH-TOPIC-PARTITION-OFFSET: the id of a message in quarantine.
 IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
-Place = tuple[int, str, int, int]  # epoch, topic, partition, offset
+MessagePlace = tuple[int, str, int, int]  # epoch, topic, partition, offset
 
 
-def place_of(identity: str) -> Place | None:
+def place_of(identity: str) -> MessagePlace | None:
     """Return the place of a message from its id; None if the text is not an id."""
     match = IDENTITY.fullmatch(identity)
     if match is None:
@@ -27,12 +27,12 @@ def place_of(identity: str) -> Place | None:
     return int(epoch), topic, int(partition), int(offset)
 
 
-def identity_of(place: Place) -> str:
+def identity_of(place: MessagePlace) -> str:
     """Return the id of a message from its place."""
     return "-".join(str(part) for part in place)
 
 
-def place_in(row: Mapping[str, Any]) -> Place:
+def place_in(row: Mapping[str, Any]) -> MessagePlace:
     """Return the place of the message in a row of the quarantine."""
     return row["epoch"], row["topic"], row["partition"], row["offset"]
 

@@ -60,7 +60,7 @@ class RowQuery(Protocol):
 
     def require_only(self, node: exp.Expr, *known: str) -> None: ...
 
-    def unsupported(self, node: exp.Expr) -> Refusal: ...
+    def make_refusal(self, node: exp.Expr) -> Refusal: ...
 
 
 def _read_arithmetic(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
@@ -274,7 +274,7 @@ def _read_function(query: RowQuery, node: exp.Expr, read: Read) -> Expression:
     if name in window_calls.WORDS:
         return window_calls.read_bound(node, query.window, read)
     if name not in _REWRITTEN:
-        raise query.unsupported(node)
+        raise query.make_refusal(node)
     count, example = _REWRITTEN[name]
     if len(node.expressions) not in count:
         message = f"wrong number of arguments ({len(node.expressions)}) for {name}"

@@ -50,7 +50,7 @@ def expression_sql(expression: Expression, of: Plan | None = None) -> str:
     return _sql(expression, of)[0]
 
 
-def _parenthesized(expression: Expression, least: int, of: Plan | None) -> str:
+def _parenthesize(expression: Expression, least: int, of: Plan | None) -> str:
     text, precedence = _sql(expression, of)
     return text if precedence >= least else f"({text})"
 
@@ -67,30 +67,30 @@ def _sql(expression: Expression, of: Plan | None) -> tuple[str, int]:
             return f"{word}({expression_sql(expression.operand, of)} AS {expression.type})", _LEAF
         case Arithmetic() | Logical():
             strength = _PRECEDENCE[expression.op]
-            left = _parenthesized(expression.left, strength, of)
+            left = _parenthesize(expression.left, strength, of)
             return (
-                f"{left} {expression.op} {_parenthesized(expression.right, strength + 1, of)}",
+                f"{left} {expression.op} {_parenthesize(expression.right, strength + 1, of)}",
                 strength,
             )
         case Negate():
-            return f"-{_parenthesized(expression.operand, _LEAF, of)}", _SIGN
+            return f"-{_parenthesize(expression.operand, _LEAF, of)}", _SIGN
         case Compare():
-            left = _parenthesized(expression.left, _PREDICATE + 1, of)
-            right = _parenthesized(expression.right, _PREDICATE + 1, of)
+            left = _parenthesize(expression.left, _PREDICATE + 1, of)
+            right = _parenthesize(expression.right, _PREDICATE + 1, of)
             return f"{left} {expression.op} {right}", _PREDICATE
         case Not():
-            return f"NOT {_parenthesized(expression.operand, _PREDICATE, of)}", _NOT
+            return f"NOT {_parenthesize(expression.operand, _PREDICATE, of)}", _NOT
         case IsNull():
-            return f"{_parenthesized(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
+            return f"{_parenthesize(expression.operand, _PREDICATE + 1, of)} IS NULL", _PREDICATE
         case In():
             choices = ", ".join(expression_sql(each, of) for each in expression.choices)
             return (
-                f"{_parenthesized(expression.operand, _PREDICATE + 1, of)} IN ({choices})",
+                f"{_parenthesize(expression.operand, _PREDICATE + 1, of)} IN ({choices})",
                 _PREDICATE,
             )
         case Like():
             escape = f" ESCAPE {string_sql(expression.escape)}" if expression.escape else ""
-            operand = _parenthesized(expression.operand, _PREDICATE + 1, of)
+            operand = _parenthesize(expression.operand, _PREDICATE + 1, of)
             return f"{operand} LIKE {string_sql(expression.pattern)}{escape}", _PREDICATE
         case Case() if (in_some := split_set_key(expression)) is not None:
             return _sql(in_some[1], of)

@@ -82,7 +82,7 @@ class RowReader(ProblemReporter):
             )
         reader = READERS.get(type(node))
         if reader is None:
-            raise self.unsupported(node)
+            raise self.make_refusal(node)
         with self.blame(node):
             expression = reader(self, node, read)
         self._measure(expression, node)
@@ -155,7 +155,7 @@ class RowReader(ProblemReporter):
             return self.refusal("an aggregate inside an aggregate is not possible", node)
         return self.refusal(f"an aggregate is not possible in {where}", node)
 
-    def unsupported(self, node: exp.Expr) -> Refusal:
+    def make_refusal(self, node: exp.Expr) -> Refusal:
         name = function_name(node) or sql_name(type(node))
         if name in NOT_DETERMINISTIC:
             return self._not_deterministic(name, node)

@@ -86,12 +86,12 @@ def parser(sql_type: SqlType) -> Converter:
         return converter(sql_type)
     convert = converter(sql_type)
 
-    def typed(field: object) -> Value:
+    def convert_typed(field: object) -> Value:
         if field is not None and (not isinstance(field, expected) or _is_number(field)):
             raise ValueError(f"{describe(field)} is not a valid {sql_type}")
         return convert(field)
 
-    return typed
+    return convert_typed
 
 
 def parse(field: object, sql_type: SqlType) -> Value:
@@ -103,7 +103,7 @@ def renderer(sql_type: SqlType) -> Renderer:
     """Return a function from values of `sql_type` to typed JSON; NULL stays NULL."""
     make = _RENDERERS.get(sql_type.kind)
     if make is None:
-        return _unchanged
+        return _keep
     write = make(sql_type)
 
     def nullable(value: Value) -> Json:
@@ -394,7 +394,7 @@ def _to_binary(field: object) -> bytes:
 # --- to JSON --------------------------------------------------------------------------------
 
 
-def _unchanged(value: Value) -> Json:
+def _keep(value: Value) -> Json:
     assert not isinstance(value, bytes | tuple)
     return value
 

@@ -58,7 +58,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def numbered(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def number_rows(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return a number for each row, from 0 without gaps; equal rows get the same number."""
     numbers = np.zeros(rows, np.int64)
     for place, column in enumerate(columns):

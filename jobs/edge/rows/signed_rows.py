@@ -64,6 +64,6 @@ class SignedRows:
         self.signs.append(signs)
         self.count += len(signs)
 
-    def joined(self) -> tuple[list[pa.Array], Integers]:
+    def concatenate(self) -> tuple[list[pa.Array], Integers]:
         """Return all columns, and the sign of each row."""
         return [pa.concat_arrays(arrays) for arrays in self._columns], np.concatenate(self.signs)

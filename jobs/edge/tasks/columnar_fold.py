@@ -231,7 +231,7 @@ class _Output:
             words_to_cells(self.new, word, schema.field(cell.name).type)
             for cell, (_, word) in zip(layout.program.cells, query.cell_words, strict=True)
         ]
-        results = [results_to_arrow(each.masked(self.exists)) for each in self.after]
+        results = [results_to_arrow(each.mask(self.exists)) for each in self.after]
         columns = [
             self._epoch(count),
             pa.array(self.buckets.astype(np.int32)),

@@ -36,7 +36,7 @@ from jobs.core.time.rows_in_order import PartitionStart
 from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_records
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.rows.columns import numbered
+from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
 from jobs.edge.rows.weighted_rows import (
     POSITION,
@@ -104,7 +104,7 @@ class DecodeTask:
 
     def _emit_rows(self, run: RangeReader) -> Iterator[pa.RecordBatch]:
         if run.signed_rows.signs:
-            columns, signs = run.signed_rows.joined()
+            columns, signs = run.signed_rows.concatenate()
             if self.plan.primary_key:
                 yield self._image_batch(run, columns, signs)
                 yield self._report_batch(run.report)
@@ -130,7 +130,7 @@ class DecodeTask:
             weights = signs[places]
         else:
             keys = [columns[place] for place in key_indexes(self.plan)]
-            places, weights = find_latest(numbered(keys, len(signs)), signs)
+            places, weights = find_latest(number_rows(keys, len(signs)), signs)
         return self._row_batch(run, columns, WeightedRows(places, start + places, weights))
 
     def _consolidate(
@@ -144,8 +144,8 @@ class DecodeTask:
         if only is not None:
             columns, signs = [column.take(pa.array(only)) for column in columns], signs[only]
         places = group_indexes(self.plan)
-        groups = None if places is None else numbered([columns[i] for i in places], len(signs))
-        numbers = numbered(columns, len(signs))
+        groups = None if places is None else number_rows([columns[i] for i in places], len(signs))
+        numbers = number_rows(columns, len(signs))
         weighted = consolidate(run.number, numbers, signs, groups, only)
         if self.parcelling is None or groups is None:
             yield self._row_batch(run, columns, weighted)

@@ -44,7 +44,7 @@ from jobs.core.values.change import (
 from jobs.edge.kafka.range import timestamp_ms
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.generator_class import make_in_task
-from jobs.edge.rows.columns import numbered
+from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
@@ -390,7 +390,7 @@ class RangeReader:
                 owners += repeat(place, len(decoded.changes))
         rows = SignedRows(self.task.plan.image)
         rows.add(changes)
-        numbers = numbered(rows.joined()[0], rows.count).tolist() if changes else []
+        numbers = number_rows(rows.concatenate()[0], rows.count).tolist() if changes else []
         start = self.number << RUNNING_BITS
         reasons: dict[int, str] = {}
         for position, reason in self.task.failing:

@@ -72,7 +72,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
     for start in range(0, len(records), AT_ONCE):
         reader.take(records[start : start + AT_ONCE])
     reader.finish()
-    columns, signs = reader.signed_rows.joined()
+    columns, signs = reader.signed_rows.concatenate()
     rejects = [
         pq.ParquetFile(root / file.path).read().to_pylist() for file in reader.report.quarantine
     ]

@@ -119,7 +119,7 @@ def run_epochs(
             reader.finish()
             reports.append(reader.report)
             if deadline is not None:
-                columns, _ = reader.signed_rows.joined()
+                columns, _ = reader.signed_rows.concatenate()
                 judged = deadline.late(plan, columns, reader.watermarks)
                 late += [(partition, start + i) for i in np.flatnonzero(judged.whole).tolist()]
         before = time.watermark

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.cli.commands.run import describe_progress
 from jobs.cli.spec_reading import load_job
-from jobs.running.job import Progress
+from jobs.running.job import JobProgress
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import EpochRow
 from tests.support.command.lab import Retally
@@ -169,7 +169,7 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
             offsets={},
             watermarks={"held_by": held, "agenda": agenda},
         )
-        return describe_progress("items", Progress(newest=row), None)
+        return describe_progress("items", JobProgress(newest=row), None)
 
     waits = "window up to 2026-01-01T12:00:59.999Z waits for t partition 1, empty"
     assert waits in line(emits="final", timers={"event": 1_767_268_859_999})

@@ -141,7 +141,7 @@ def test_a_stopped_job_goes_on_with_its_state_once_that_is_approved(served: Serv
     old = load_spec(watched.table.place.spec).document()
     try:
         client.put("items", old | {"query": LOWEST, "retention": "1d"}, replace=True)
-        done = client.ended(client.approve("items"))
+        done = client.wait_until_ended(client.approve("items"))
         assert done.state == "DONE", done
         assert done.result == {"job": "items", "epoch": 2, "changelog_rows": 2}
         assert done.arguments["state"] == "keep"
@@ -192,7 +192,7 @@ def test_a_running_job_stands_still_for_it_and_runs_again(served: Served) -> Non
                 other()
             assert busy.value.code == "operation-unfinished"
         os.killpg(job.pid, signal.SIGKILL)  # it waits for its broker, and would a while longer
-        done = client.ended(job.operation)
+        done = client.wait_until_ended(job.operation)
         assert done.state == "DONE", done
         found = client.job("items")
         assert (found.desired, found.revision, found.actual) == ("RUNNING", 2, "STARTING")
@@ -210,7 +210,7 @@ def test_a_service_that_is_killed_in_between_ends_it_when_it_is_back(
     second = Served.start(data)
     client = Client(second.address)
     try:
-        done = client.ended(client.operation(job.operation.id))
+        done = client.wait_until_ended(client.operation(job.operation.id))
         assert (done.state, done.result) == (
             "DONE",
             {"job": "items", "epoch": 2, "changelog_rows": 2},
@@ -230,7 +230,7 @@ def test_a_job_whose_change_fails_goes_on_as_it_was(served: Served) -> None:
         text = place.spec.read_text()
         place.spec.write_text("nonsense")
         os.killpg(job.pid, signal.SIGKILL)
-        done = client.ended(job.operation)
+        done = client.wait_until_ended(job.operation)
         assert done.state == "FAILED"
         assert done.reason
         place.spec.write_text(text)

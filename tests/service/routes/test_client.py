@@ -13,7 +13,7 @@ import pytest
 
 from jobs.cli.main import main
 from service.access.tokens import Tokens
-from service.client import Client, Columns, Progress, Refused
+from service.client import Client, Columns, EpochEnd, Refused
 from service.routes import documents
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
@@ -81,13 +81,13 @@ def test_results_are_one_group_or_all_that_fit(client: Client) -> None:
 
 
 def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
-    def epochs(stream: Iterator[documents.Change | Columns | Progress], ends: int) -> list[object]:
+    def epochs(stream: Iterator[documents.Change | Columns | EpochEnd], ends: int) -> list[object]:
         found: list[object] = []
         for each in stream:
             found.append(
                 (each.op, each.row["name"]) if isinstance(each, documents.Change) else each.epoch
             )
-            ends -= isinstance(each, Progress)
+            ends -= isinstance(each, EpochEnd)
             if not ends:
                 return found
         return found
@@ -112,7 +112,7 @@ def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
 def test_savepoints_and_clones(client: Client) -> None:
     assert client.savepoint("items", "kept").epoch == 2
     assert [each.name for each in client.savepoints("items")] == ["kept"]
-    done = client.ended(client.clone("items", "twin", "kept"))
+    done = client.wait_until_ended(client.clone("items", "twin", "kept"))
     assert (done.state, done.result) == (
         "DONE",
         {"job": "twin", "of": "items", "cloned": 2, "epoch": 1, "groups": 3},

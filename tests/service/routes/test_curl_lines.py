@@ -136,7 +136,7 @@ def test_every_curl_line_of_the_document_does_what_it_says(shell: Shell, broker:
         if line.endswith("items/stop"):
             client.until("items", "STOPPED", seconds=SECONDS)
         if status == 202 and json.loads(text).get("kind") not in (None, "audit", "quarantine"):
-            done = client.ended(client.operation(shell.values["0f3a5c"]), SECONDS)
+            done = client.wait_until_ended(client.operation(shell.values["0f3a5c"]), SECONDS)
             assert done.state == "DONE", done
     assert ran == len(CURLS) >= 45
     assert (shell.home / "results.arrows").stat().st_size > 100

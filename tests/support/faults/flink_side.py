@@ -40,7 +40,7 @@ _CHANGE = re.compile(r"(\w+)(?::\d+)?> ([+-][IUD])\[(.*)\]")
 def answers(way: str, brokers: str, topic: str, directory: Path) -> dict[str, list[Change]]:
     """Return the changes of each query, over the topic up to its current end."""
     run = FlinkProcess(script(brokers, topic), _COMMON | WAYS[way], _JVM, OUT, directory)
-    with run.started() as process:
+    with run.start() as process:
         run.follow(process)
     assert run.event("finished").records, "Flink has read nothing"
     return changes(run.printed)

@@ -45,21 +45,21 @@ class ResultColumn(NamedTuple):
     def choose(self, other: ResultColumn, other_where: Array, rows: Array) -> ResultColumn:
         """Return the values at `rows`: of the other column where that is said."""
 
-        def chosen(one: Array, another: Array) -> Array:
+        def choose(one: Array, another: Array) -> Array:
             return np.where(other_where, another[rows], one[rows])
 
         high = None
         if self.high is not None and other.high is not None:
-            high = chosen(self.high, other.high)
+            high = choose(self.high, other.high)
         return ResultColumn(
             self.type,
-            chosen(self.low, other.low),
+            choose(self.low, other.low),
             high,
-            chosen(self.valid, other.valid),
-            chosen(self.misfits, other.misfits),
+            choose(self.valid, other.valid),
+            choose(self.misfits, other.misfits),
         )
 
-    def masked(self, where: Array) -> ResultColumn:
+    def mask(self, where: Array) -> ResultColumn:
         """Return the values, and NULL elsewhere."""
         return _column(self.type, self.low, self.high, self.valid & where)
 
