@@ -113,7 +113,7 @@ class CanalDecoder(DecoderFrame):
         if kind in CONTROL_TYPES:
             return CONTROL
         if kind == "UPDATE":
-            changes = list(self._updates(_rows(message, "data"), _rows(message, "old")))
+            changes = list(self._split_updates(_rows(message, "data"), _rows(message, "old")))
         elif kind in WEIGHTS:
             weight = WEIGHTS[kind]
             changes = [
@@ -126,7 +126,7 @@ class CanalDecoder(DecoderFrame):
             return rejection(f"the type {problem}; known are {known}", "$.type")
         return Changes(changes, parse_time_ms(message.get("es")), parse_time_ms(message.get("ts")))
 
-    def _updates(self, data: list[object], old: list[object]) -> Iterator[tuple[int, Row]]:
+    def _split_updates(self, data: list[object], old: list[object]) -> Iterator[tuple[int, Row]]:
         """Yield -U and +U of each row; each row has its own changed columns in `old`."""
         if len(old) < len(data):
             reason = f"old has {len(old)} rows, data has {len(data)}"
