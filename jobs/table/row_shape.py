@@ -23,7 +23,7 @@ class RowShape:
     def __init__(self, plan: Plan, writers: Writers = renderer) -> None:
         self.plan = plan
         self.writers = writers
-        self.group = [(named.name, named.type) for named in plan.group]
+        self.group = plan.key
         self.results = list(plan.results)
         # Every column of a row, hidden group columns too: what conditions may name.
         self.columns = dict([*self.group, *self.results])

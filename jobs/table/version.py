@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
 from jobs.table.epoch_rows import epoch_rows, newest_epoch, start_row
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
@@ -27,7 +26,6 @@ from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, rows_in, table_file
-from schemas.types.sql_types import SqlType
 
 _READS_MAX = 5
 
@@ -204,14 +202,3 @@ def newest_row(root: TablePath) -> EpochRow | None:
         return at_newest(root, lambda table: table.newest)
     except (NoTable, DeltaError):
         return None
-
-
-# --- columns of a plan ----------------------------------------------------------------------------
-
-
-def group_columns(plan: Plan) -> list[tuple[str, SqlType]]:
-    return [(named.name, named.type) for named in plan.group]
-
-
-def result_columns(plan: Plan) -> list[tuple[str, SqlType]]:
-    return list(plan.results)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jobs.core.values.change import Row
-from jobs.table.version import Key, TableVersion, group_columns, result_columns
+from jobs.table.version import Key, TableVersion
 from schemas.types.arrow_values import to_list, to_tuples
 from service.answers.history import list_complete_epochs
 from service.answers.listing import decode_cursor, encode_cursor
@@ -58,8 +58,8 @@ def compare_epochs(
         return []
     rows = zip(
         to_list(changelog["op"]),
-        to_tuples(changelog, group_columns(shape.plan)),
-        to_tuples(changelog, result_columns(shape.plan)),
+        to_tuples(changelog, shape.group),
+        to_tuples(changelog, shape.results),
         strict=True,
     )
     for op, key, result in rows:

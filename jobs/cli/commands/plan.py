@@ -132,7 +132,7 @@ def _list_state_columns(plan: Plan, program: Program) -> list[dict[str, str]]:
     def column(part: str, name: str, sql_type: SqlType | str) -> dict[str, str]:
         return {"part": part, "name": name, "type": str(sql_type)}
 
-    group = [(named.name, named.type) for named in plan.group]
+    group = plan.key
     cell_types = {Storage.BIGINT: "BIGINT", Storage.TEXT: "STRING (digits)"}
     found = [column("accumulators", name, sql_type) for name, sql_type in group]
     found += [column("accumulators", name, sql_type) for name, sql_type in plan.kept_results]

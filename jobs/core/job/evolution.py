@@ -24,7 +24,6 @@ from jobs.core.time.due_work import refuse_other_windows
 from jobs.core.values.change import Row, Value
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
-from schemas.types.sql_types import SqlType
 
 Entries = Mapping[int, Sequence[tuple[Value, int]]]  # by argument: values, multiplicities
 
@@ -102,7 +101,7 @@ def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
         tuple(name for name, _ in new.results if name not in names),
         tuple(name for name in names if name not in dict(new.results)),
         tuple(_type_reasons(old, new)),
-        _key_columns(old) != _key_columns(new),
+        old.key != new.key,
     )
 
 
@@ -143,16 +142,12 @@ def _missing_state(
     return None
 
 
-def _key_columns(plan: Plan) -> list[tuple[str, SqlType]]:
-    return [(named.name, named.type) for named in plan.group]
-
-
 def _type_reasons(old: Plan, new: Plan) -> list[str]:
     """Return the columns whose type changed; a column of the table cannot change its type."""
-    types = dict([*_key_columns(old), *old.kept_results])
+    types = dict([*old.key, *old.kept_results])
     return [
         f"column {name} was {types[name]} and would be {kind}: give it another name with AS"
-        for name, kind in [*_key_columns(new), *new.kept_results]
+        for name, kind in [*new.key, *new.kept_results]
         if name in types and types[name] != kind
     ]
 

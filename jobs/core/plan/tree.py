@@ -320,6 +320,11 @@ class Plan:
         return self.grouping_sets * (1 if self.window is None else self.window.windows_per_row)
 
     @property
+    def key(self) -> list[tuple[str, SqlType]]:
+        """Name and type of the group columns."""
+        return [(named.name, named.type) for named in self.group]
+
+    @property
     def results(self) -> tuple[tuple[str, SqlType], ...]:
         """Name and type of the published columns of a group, after its key."""
         kept = self.kept_results

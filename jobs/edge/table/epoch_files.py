@@ -109,7 +109,7 @@ class TableLayout:
     def __init__(self, program: Program) -> None:
         plan: Plan = program.plan
         self.program = program
-        self.group = [(named.name, named.type) for named in plan.group]
+        self.group = plan.key
         self.results = list(plan.results)
         self.kept = list(plan.kept_results)  # also results that only HAVING or other columns need
         self.values = [

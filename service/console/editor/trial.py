@@ -21,9 +21,9 @@ from jobs.core.fold.in_memory import Projected, Projection, plain_projection
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import Evaluated, Event, InMemoryJob, RowExpander
-from jobs.core.plan.tree import Column, Expression, KeyValue, Plan
-from jobs.core.plan.walk import replace_parts
+from jobs.core.plan.tree import Expression, Plan
 from jobs.core.sql.printer import expression_sql
+from jobs.core.sql.row_expression import over_places
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Op, Rejected, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
@@ -154,13 +154,9 @@ def _make_projection(plan: Plan) -> Projection:
     plain = plain_projection(plan)
     if plain is not None:
         return plain
-    places = {column.name: place for place, column in enumerate(plan.used)}
 
     def compile_row(expression: Expression) -> Callable[[Row], Any]:
-        def bind(part: Expression) -> Expression | None:
-            return KeyValue(places[part.name], part.type) if isinstance(part, Column) else None
-
-        bound = replace_parts(expression, bind)
+        bound = over_places(expression, plan.used)
         unsupported = why_not_evaluable(bound)
         if unsupported is not None:
             function = unsupported.name or "a part of the query"
