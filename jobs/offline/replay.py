@@ -20,13 +20,13 @@ from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.formats.row_fields import RefusedError, RowFields
 from jobs.core.job.in_memory import (
     BundleEnd,
-    Evaluated,
     Event,
     InMemoryJob,
-    LateRow,
+    LateRowEvent,
     RejectedMessage,
+    RowEvaluation,
     RowExpander,
-    Watermark,
+    WatermarkEvent,
     list_evaluated_rows,
 )
 from jobs.core.job.job_plan import plan_of
@@ -132,7 +132,7 @@ class _Replay:
             rows = dict.fromkeys(each for row in changed for each in self.rows.expand(row))
             evaluated = evaluate_with_spark(self.spec.name, self.rows.plan, rows)
         else:
-            evaluated = Evaluated(projection)
+            evaluated = RowEvaluation(projection)
         job = InMemoryJob(
             self.spec,
             self.plan,
@@ -145,7 +145,7 @@ class _Replay:
             yield from map(self._convert, self._take(job, step, evaluated))
         yield from map(self._convert, job.end())
 
-    def _take(self, job: InMemoryJob, step: Step, evaluated: Evaluated) -> Iterator[Event]:
+    def _take(self, job: InMemoryJob, step: Step, evaluated: RowEvaluation) -> Iterator[Event]:
         match step:
             case Arrival():
                 why = self._find_reason(step, evaluated)
@@ -167,7 +167,7 @@ class _Replay:
             case Flush():
                 return job.end_bundle()
 
-    def _find_reason(self, step: Arrival, evaluated: Evaluated) -> Rejected | None:
+    def _find_reason(self, step: Arrival, evaluated: RowEvaluation) -> Rejected | None:
         """Return why a message is rejected, or None. It is rejected or taken as a whole."""
         if isinstance(step.decoded, ColumnGone):
             self._stop_without(step.decoded, step)
@@ -195,14 +195,14 @@ class _Replay:
     def _convert(self, event: Event) -> Output:
         """Return an event as the JSON object of a line."""
         match event:
-            case Watermark():
+            case WatermarkEvent():
                 return {"watermark": event.time}
             case BundleEnd():
                 return {"flushed": event.rows}
             case RejectedMessage():
                 reason = {"reason": event.why.reason, "path": event.why.path}
                 return {"rejected": {**reason, **_locate(event)}}
-            case LateRow():
+            case LateRowEvent():
                 named = zip(self._columns, event.row, strict=True)
                 row = {name: render(value) for (name, render), value in named}
                 return {"late": {"row": row, "weight": event.weight, **_locate(event)}}
@@ -218,7 +218,7 @@ def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | Non
     return ReplayTime(spec, plan, partitions or {0})
 
 
-def _locate(event: RejectedMessage | LateRow) -> dict[str, int]:
+def _locate(event: RejectedMessage | LateRowEvent) -> dict[str, int]:
     return {"partition": event.partition, "offset": event.offset}
 
 
@@ -324,7 +324,7 @@ def _encode(step: Mapping[str, Any], name: str, what: str) -> bytes | None:
 # --- row expressions ------------------------------------------------------------------------
 
 
-def evaluate_with_spark(name: str, plan: Plan, rows: Iterable[Row]) -> Evaluated:
+def evaluate_with_spark(name: str, plan: Plan, rows: Iterable[Row]) -> RowEvaluation:
     """Evaluate the row expressions of a plan on distinct rows, in one Spark job.
 
     A row expression reads one row only, so the bundle of a row does not matter.
@@ -340,7 +340,7 @@ def evaluate_with_spark(name: str, plan: Plan, rows: Iterable[Row]) -> Evaluated
 
     distinct = list(rows)
     if not distinct:
-        return Evaluated(dict[Row, Projected | None]().__getitem__)
+        return RowEvaluation(dict[Row, Projected | None]().__getitem__)
     columns = list(zip(*distinct, strict=True))
     arrays = [
         to_arrow(values, column.type) for values, column in zip(columns, plan.used, strict=True)
@@ -365,4 +365,4 @@ def evaluate_with_spark(name: str, plan: Plan, rows: Iterable[Row]) -> Evaluated
     for at, number in enumerate(numbers_back):
         key = tuple(values[at] for values in group)
         projected[distinct[number]] = (key, tuple(values[at] for values in arguments))
-    return Evaluated(projected.__getitem__, failures)
+    return RowEvaluation(projected.__getitem__, failures)

@@ -15,7 +15,7 @@ from jobs.core.publish.protocol import Answer, Configuration, EpochToPublish, Fa
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.pipes import ParentGone
 from jobs.edge.publisher.process import PublisherProcess
-from jobs.edge.publisher.records import Records
+from jobs.edge.publisher.records import SinkRecords
 from jobs.edge.publisher.session import PublishFailed
 from tests.simulation.neighbours import Disk
 
@@ -117,9 +117,9 @@ class RecordWriter:
         self.columns = tuple(name for name, _ in (*group, *output))
         self._partitions = partitions
 
-    def write(self, batch: Sequence[Line], facts: Any) -> Records:
+    def write(self, batch: Sequence[Line], facts: Any) -> SinkRecords:
         keys = [msgspec.json.encode(key) for _, _, key, _ in batch]
-        return Records(
+        return SinkRecords(
             keys=keys,
             values=[msgspec.json.encode((facts.epoch, *line)) for line in batch],
             seqs=[str(line[0]).encode() for line in batch],

@@ -36,7 +36,7 @@ Signed = tuple[int, Row]
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class WatermarkEvent:
     """The watermark that follows the results of its bundle."""
 
     time: int
@@ -50,7 +50,7 @@ class RejectedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class LateRow:
+class LateRowEvent:
     """A row of used columns whose windows are all closed."""
 
     partition: int
@@ -66,11 +66,11 @@ class BundleEnd:
     rows: int
 
 
-Event = ChangelogRow | Watermark | RejectedMessage | LateRow | BundleEnd
+Event = ChangelogRow | WatermarkEvent | RejectedMessage | LateRowEvent | BundleEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class RowEvaluation:
     """The row expressions of a plan: their projection, and why they fail on some rows."""
 
     projection: Projection
@@ -112,7 +112,7 @@ class RowExpander:
             return rows
         return [each for one in rows for each in self._windows_of(one) or [without_window(one)]]
 
-    def failure(self, row: Row, evaluated: Evaluated) -> str | None:
+    def failure(self, row: Row, evaluated: RowEvaluation) -> str | None:
         """Return why a row cannot be folded. A row in no window fails, unless WHERE removes it."""
         expanded = self.expand(row)
         for each in expanded:
@@ -137,7 +137,7 @@ class InMemoryJob:
         spec: JobSpec,
         plan: Plan,
         rows: RowExpander,
-        evaluated: Evaluated,
+        evaluated: RowEvaluation,
         *,
         bundle_rows: int | None = None,
         time: BundleTime | None = None,
@@ -158,7 +158,7 @@ class InMemoryJob:
         self._bundle = Bundle()
         self._row_count = 0  # of the bundle; a row in several windows counts once
         self._rejected: list[RejectedMessage] = []
-        self._late: list[LateRow] = []
+        self._late: list[LateRowEvent] = []
         self._now_ms = 0
         self._watermark: int | None = None
         self._clock = ProcessingTimeAssigner(spec.minibatch.latency_ms)
@@ -176,7 +176,7 @@ class InMemoryJob:
             if self._closing is not None:
                 expanded = self._closing.still_open(expanded, watermark)
                 if not expanded:
-                    self._late.append(LateRow(partition, offset, weight, row))
+                    self._late.append(LateRowEvent(partition, offset, weight, row))
                     continue
             self._bundle.add(partition, offset, [(weight, each) for each in expanded])
             self._row_count += 1
@@ -260,7 +260,7 @@ class InMemoryJob:
             self._watermark = time
             if self._closing is not None:
                 yield from self._memory_fold.pass_time(self._now_ms, watermark=time).changelog
-            yield Watermark(time)
+            yield WatermarkEvent(time)
 
 
 def list_evaluated_rows(plan: Plan, changes: Iterable[Signed]) -> Iterator[Row]:
@@ -275,5 +275,5 @@ def list_evaluated_rows(plan: Plan, changes: Iterable[Signed]) -> Iterator[Row]:
             yield row[: len(plan.used)]
 
 
-def _place(event: RejectedMessage | LateRow) -> tuple[int, int]:
+def _place(event: RejectedMessage | LateRowEvent) -> tuple[int, int]:
     return event.partition, event.offset

@@ -42,7 +42,7 @@ class BrokenChangelog(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class SinkRecords:
     """Records of one epoch in order; the lists have the same length."""
 
     keys: list[bytes]
@@ -126,7 +126,7 @@ class RecordWriter:
         used = [*group, *output] if window_end is None else [*group, *output, window_end]
         self.columns = tuple(dict.fromkeys(name for name, _ in used))
 
-    def write(self, batch: pa.RecordBatch, facts: EpochFacts) -> Records:
+    def write(self, batch: pa.RecordBatch, facts: EpochFacts) -> SinkRecords:
         """Return the records of a chunk of rows."""
         style = PUBLISHED_STRINGS if self._format.textual else PUBLISHED
         typed = {name: _render(batch[name], kind, PUBLISHED) for name, kind in self._group}
@@ -152,7 +152,7 @@ class RecordWriter:
         if Slot.TIME in self._slots:
             slots[Slot.TIME] = self._times(batch)
         values = self._values(slots, cells, ops, at, facts)
-        return Records(
+        return SinkRecords(
             keys=_slice_texts(keys),
             values=self._with_tombstones(values, ops),
             seqs=_slice_texts(seqs),

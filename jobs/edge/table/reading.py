@@ -66,7 +66,7 @@ class ChangeRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class EpochResults:
     """The groups of a job with their results, in group order."""
 
     epoch: int
@@ -119,7 +119,7 @@ class TableReader(TableVersion):
 
     # --- results ------------------------------------------------------------------------------
 
-    def results(self, epoch: int | None = None, key: Key | None = None) -> Results:
+    def results(self, epoch: int | None = None, key: Key | None = None) -> EpochResults:
         """Return the results as of `epoch`, or the current results; with `key`, of one group."""
         at = self.newest.epoch if epoch is None else epoch
         if epoch is not None:
@@ -128,7 +128,7 @@ class TableReader(TableVersion):
         if at < self.newest.epoch:
             _undo(results, self._changes_after(at, key))
         order = encoder(tuple(self._types))
-        return Results(at, sorted(results.items(), key=lambda row: order(row[0])))
+        return EpochResults(at, sorted(results.items(), key=lambda row: order(row[0])))
 
     def results_in(self, files: Sequence[LiveFile]) -> dict[Key, Row]:
         """Return the results in these state files, which may be no longer live."""

@@ -20,7 +20,7 @@ from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.in_memory import Projected, Projection, plain_projection
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.formats.registry import KeyedDecoder, MessageRules
-from jobs.core.job.in_memory import Evaluated, Event, InMemoryJob, RowExpander
+from jobs.core.job.in_memory import Event, InMemoryJob, RowEvaluation, RowExpander
 from jobs.core.plan.tree import Expression, Plan
 from jobs.core.sql.printer import expression_sql
 from jobs.core.sql.row_expression import over_places
@@ -134,7 +134,7 @@ def _fold(
         raise _NoChangelog(f"A trial run does not support {feature}; start the job to see results.")
     if not any(isinstance(found, Changes) and found.changes for _, found in decoded):
         raise _NoChangelog("None of these messages has rows for this job.")
-    job = InMemoryJob(spec, plan, RowExpander(plan), Evaluated(_make_projection(plan)))
+    job = InMemoryJob(spec, plan, RowExpander(plan), RowEvaluation(_make_projection(plan)))
     numbers: dict[tuple[str, int], int] = {}
     events: list[Event] = []
     try:
