@@ -8,19 +8,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jobs.core.values.json_values import Json, renderer
+from jobs.core.values.json_values import Json
 from jobs.edge.process.job_directory import list_jobs
 from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused, read_statement
 from jobs.querying.tables import read_job
-from jobs.table.json_columns import JSON_INTEGER_MAX
+from jobs.table.json_columns import safe_renderer
 from schemas import limits
 from schemas.types.arrow_values import from_arrow
 from schemas.types.sql_types import Kind, SqlType, timestamp
@@ -125,15 +125,8 @@ def _render(column: pa.ChunkedArray) -> list[Json]:
         column = column.cast(pa.string() if kind.kind is Kind.STRING else pa.int64())
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz))
-    write = _safe_renderer(kind)
+    write = safe_renderer(kind)
     return [None if value is None else write(value) for value in from_arrow(column, kind)]
-
-
-def _safe_renderer(kind: SqlType) -> Callable[[Any], Json]:
-    write = renderer(kind)
-    if kind.kind is not Kind.BIGINT:
-        return write
-    return lambda value: str(value) if abs(value) > JSON_INTEGER_MAX else write(value)
 
 
 def _type_name(arrow: pa.DataType) -> str:

@@ -19,11 +19,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.core.aggregates.readable import JSON_INTEGER_MAX
+from jobs.core.values.change import Value
+from jobs.core.values.composite_values import array_renderer
 from jobs.core.values.json_values import Json, renderer
 from schemas.types.arrow_values import from_arrow, one_chunk, to_list
 from schemas.types.sql_types import COMPOSITE, FLOATING, Kind, SqlType
-
-JSON_INTEGER_MAX = 2**53 - 1  # a greater one is not exact in clients whose numbers are doubles
 
 _encode = msgspec.json.Encoder().encode
 _ESCAPED = r'["\\\x00-\x1f]'  # the characters that JSON strings escape
@@ -47,10 +48,29 @@ class JsonStyle:
     strings_only: bool = False  # every value but NULL is a JSON string, as canal-json has it
 
 
+def safe_renderer(sql_type: SqlType) -> Callable[[Any], Json]:
+    """Return a `renderer` that writes whole numbers beyond 2^53 as strings."""
+    if sql_type.kind is Kind.ARRAY:
+        write_items = array_renderer(safe_renderer(sql_type.items[0]))
+        return lambda value: None if value is None else write_items(value)
+    write = renderer(sql_type)
+    if sql_type.kind is not Kind.BIGINT:  # no other type has such numbers
+        return write
+
+    def write_safely(value: Value) -> Json:
+        if isinstance(value, int) and not -JSON_INTEGER_MAX <= value <= JSON_INTEGER_MAX:
+            return str(value)
+        return write(value)
+
+    return write_safely
+
+
 PUBLISHED = JsonStyle(renderer, pa.string(), arrow_floats=True, safe_integers=False)
 PUBLISHED_STRINGS = JsonStyle(
     renderer, pa.string(), arrow_floats=True, safe_integers=False, strings_only=True
 )
+# Of responses; an epoch's rows may be more than 2 GiB of text.
+SAFE = JsonStyle(safe_renderer, pa.large_string(), arrow_floats=False, safe_integers=True)
 
 
 def render_column(

@@ -11,43 +11,20 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
-from jobs.core.values.composite_values import array_renderer
-from jobs.core.values.json_values import Json, parser, renderer
+from jobs.core.values.json_values import parser
 from jobs.core.values.order_key import value_encoder
 from jobs.table import row_shape as table_shape
-from jobs.table.json_columns import JSON_INTEGER_MAX, JsonStyle, render_column, render_rows
+from jobs.table.json_columns import SAFE, render_column, render_rows, safe_renderer
 from jobs.table.listing import parse_text
 from jobs.table.version import Key
 from schemas.types.arrow_values import from_arrow, to_tuples
-from schemas.types.sql_types import Kind, SqlType
+from schemas.types.sql_types import SqlType
 from service.problems import Problem
-
-
-def safe_renderer(sql_type: SqlType) -> Any:
-    """Return a `renderer` that writes whole numbers beyond 2^53 as strings."""
-    if sql_type.kind is Kind.ARRAY:
-        write_items = array_renderer(safe_renderer(sql_type.items[0]))
-        return lambda value: None if value is None else write_items(value)
-    write = renderer(sql_type)
-    if sql_type.kind is not Kind.BIGINT:  # no other type has such numbers
-        return write
-
-    def write_safely(value: Value) -> Json:
-        if isinstance(value, int) and not -JSON_INTEGER_MAX <= value <= JSON_INTEGER_MAX:
-            return str(value)
-        return write(value)
-
-    return write_safely
-
-
-# Of responses; an epoch's rows may be more than 2 GiB of text.
-SAFE = JsonStyle(safe_renderer, pa.large_string(), arrow_floats=False, safe_integers=True)
 
 
 class RowShape(table_shape.RowShape):

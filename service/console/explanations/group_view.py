@@ -23,6 +23,7 @@ from jobs.core.explain.extreme_changes import (
 )
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json
+from jobs.table.json_columns import safe_renderer
 from schemas.limits import CONSOLE_ENTRIES, CONSOLE_EPOCHS_DETAILED, CONSOLE_HISTORY_EPOCHS
 from service.answers.group_snapshots import GroupSnapshot
 from service.console.pictures.histogram import Histogram, draw_histogram
@@ -36,7 +37,7 @@ from service.console.rows import (
     is_numeric,
     make_cell,
 )
-from service.table.row_shape import RowShape, safe_renderer
+from service.table.row_shape import RowShape
 
 _NOT_NUMBERS = {"argument", "used_by", "multiset"}
 _EXPLANATIONS_MAX = 3

@@ -15,20 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.core.aggregates.readable import JSON_INTEGER_MAX
 from jobs.core.values.json_values import renderer
 from jobs.edge.rows.columns import to_arrow
 from jobs.table.json_columns import (
-    JSON_INTEGER_MAX,
     PUBLISHED,
     PUBLISHED_STRINGS,
+    SAFE,
     JsonStyle,
     encode_texts,
     join_texts,
     render_column,
     render_rows,
+    safe_renderer,
 )
 from schemas.types.sql_types import BIGINT, INT, STRING, Kind, SqlType, array_of, decimal
-from service.table.row_shape import SAFE, safe_renderer
 from tests.support.examples import examples
 from tests.support.values import VALUES, units
 
