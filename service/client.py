@@ -72,6 +72,9 @@ class EpochEnd:
     changes: int
 
 
+Progress = EpochEnd  # its name until 0.2
+
+
 class Client:
     """One service; thread-safe. Each stream has its own connection."""
 
@@ -356,6 +359,8 @@ class Client:
             time.sleep(0.1)
             operation = self.operation(operation.id)
         return operation
+
+    ended = wait_until_ended  # its name until 0.2
 
     # --- HTTP -----------------------------------------------------------------------------------
 
