@@ -27,7 +27,7 @@ from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRule
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.kernels.codes import GOOD, NO_TIME, ODD
-from jobs.core.plan.tree import Column, Plan
+from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
 from jobs.core.time.rows_in_order import PartitionStart
@@ -49,7 +49,7 @@ from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.table.epoch_files import AddedFile
-from jobs.edge.tasks.reject_writer import RejectWriter
+from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,
     EXACT_PIECES_MAX,
@@ -57,7 +57,6 @@ from schemas.limits import (
     SCAN_BYTES_MAX,
     SCAN_ODD_PART_MAX,
 )
-from schemas.table.object_path import TablePath
 
 _MICROS_A_MILLISECOND = 1_000
 NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
@@ -103,29 +102,14 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     seconds: float = 0.0  # of reading and decoding
 
 
-class RangeTask(Protocol):
+class RangeTask(EpochTask, Protocol):
     """The ranges of a task and the rules for reading them."""
-
-    @property
-    def plan(self) -> Plan: ...
 
     @property
     def rules(self) -> SourceRules: ...
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]: ...
-
-    @property
-    def root(self) -> TablePath: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def durable(self) -> bool: ...
 
     @property
     def horizon_ms(self) -> int | None: ...
