@@ -169,13 +169,7 @@ class Job:
                     f"{self.spec.name!r}; restore it from a backup, or put the spec of the last "
                     "run there"
                 )
-            self.progress.newest = newest
-            if newest.moved is not None:
-                log.warning(
-                    "offsets were moved by hand at epoch %d, so results are no longer the query "
-                    "over the topic",
-                    newest.moved,
-                )
+            self._take_newest(newest)
             failpoint("start_checked")
             starts = check_starts(admin, newest.offsets, newest.topics, identities)
             goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
@@ -221,6 +215,15 @@ class Job:
                 spark.stop()
 
     # --- set-up -------------------------------------------------------------------------------
+
+    def _take_newest(self, newest: EpochRow) -> None:
+        self.progress.newest = newest
+        if newest.moved is not None:
+            log.warning(
+                "offsets were moved by hand at epoch %d, so results are no longer the query "
+                "over the topic",
+                newest.moved,
+            )
 
     def _open_table(
         self,

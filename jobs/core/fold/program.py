@@ -157,15 +157,7 @@ class Program:
             self._result_function(),
         )
         self.source = "\n\n\n".join("\n".join(function) for function in functions)
-        scope: dict[str, Any] = {
-            "NEVER": NEVER,
-            "NO_KEY": NO_KEY,
-            "MultisetChange": MultisetChange,
-            "is_greater": is_greater,
-            **RUNTIME,
-        }
-        code = compile(self.source, f"<program {', '.join(plan.output)}>", "exec")
-        exec(code, scope)  # noqa: S102 - from a plan, in which names are letters and digits
+        scope = self._compile()
         self.gather: Callable[..., dict[Any, Delta]] = scope["gather"]
         self.undo_retraction: Callable[..., None] = scope["undo_retraction"]
         self.merge: Callable[[Cells | None, Delta], Cells] = scope["merge"]
@@ -173,6 +165,19 @@ class Program:
             argument: scope[f"update_multiset_{argument}"] for argument in self.multisets
         }
         self.result: Callable[..., tuple[Any, ...]] = scope["result"]
+
+    def _compile(self) -> dict[str, Any]:
+        """Return the generated functions by name."""
+        scope: dict[str, Any] = {
+            "NEVER": NEVER,
+            "NO_KEY": NO_KEY,
+            "MultisetChange": MultisetChange,
+            "is_greater": is_greater,
+            **RUNTIME,
+        }
+        code = compile(self.source, f"<program {', '.join(self.plan.output)}>", "exec")
+        exec(code, scope)  # noqa: S102 - from a plan, in which names are letters and digits
+        return scope
 
     def row(self, group: Group | None) -> Row | None:
         """Return the row of a group that readers of the changelog see, or None."""
