@@ -11,14 +11,50 @@ from schemas.spec.file import list_keys
 from schemas.spec.job import JobSpec
 
 _TYPES = (
-    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)",
-    "STRING", "DATE", "TIME", "TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", "BINARY",
-)  # fmt: skip
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL(10, 2)",
+    "STRING",
+    "DATE",
+    "TIME",
+    "TIMESTAMP(3)",
+    "TIMESTAMP_LTZ(3)",
+    "BINARY",
+)
 _WORDS = (
-    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "AS", "AND", "OR", "NOT", "CASE", "WHEN",
-    "THEN", "ELSE", "END", "IS NULL", "IS NOT NULL", "IN", "BETWEEN", "LIKE", "DISTINCT", "CAST",
-    "FILTER", "INTERVAL", "TUMBLE", "HOP", "SESSION", "CUMULATE",
-)  # fmt: skip
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "AS",
+    "AND",
+    "OR",
+    "NOT",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "IS NULL",
+    "IS NOT NULL",
+    "IN",
+    "BETWEEN",
+    "LIKE",
+    "DISTINCT",
+    "CAST",
+    "FILTER",
+    "INTERVAL",
+    "TUMBLE",
+    "HOP",
+    "SESSION",
+    "CUMULATE",
+)
 
 
 @cache

@@ -34,8 +34,11 @@ class Histogram:
 
 def draw_histogram(entries: Sequence[tuple[Any, int]]) -> Histogram | None:
     """Draw values with their multiplicities; None if they are few, or not numbers."""
-    known = [(number, value, times) for value, times in entries
-             if times > 0 and (number := parse_number(value)) is not None]  # fmt: skip
+    known = [
+        (number, value, times)
+        for value, times in entries
+        if times > 0 and (number := parse_number(value)) is not None
+    ]
     if len(known) < max(_VALUES_MIN, len(entries)):
         return None
     least, greatest = min(known), max(known)

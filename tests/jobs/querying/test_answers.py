@@ -16,8 +16,9 @@ from jobs.querying.answers import Answer, answer_statement, distinct_names
 from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
+from jobs.table.json_columns import safe_renderer
 from schemas.types.sql_types import SqlType
-from service.table.row_shape import RowShape, safe_renderer
+from service.table.row_shape import RowShape
 from tests.support.examples import examples
 from tests.support.tables.written_table import WrittenTable, write_random_history
 from tests.support.values import VALUES

@@ -573,9 +573,12 @@ def test_plain_events_say_where_their_columns_are() -> None:
     spec = load_spec(events("csv", csv={**layout, "null_literal": ""}))
     written = spec.document()["source"]["csv"]
     assert written == {
-        "fields": ("cnt", "skipped", "name"), "delimiter": ";", "quote": "", "escape": "",
+        "fields": ("cnt", "skipped", "name"),
+        "delimiter": ";",
+        "quote": "",
+        "escape": "",
         "null_literal": "",
-    }  # fmt: skip
+    }
     assert load_spec(spec_text(spec)) == spec
 
 

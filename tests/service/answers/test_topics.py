@@ -25,8 +25,9 @@ def test_topics_have_their_partitions_records_and_rates(
     (found,) = [each for each in listed if each.name == topic]
     assert known >= len(listed) and not any(each.name.startswith("__") for each in listed)
     assert [(each.partition, each.first, each.next) for each in found.partitions] == [
-        (0, 0, 1), (1, 0, 2),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (1, 0, 2),
+    ]
     assert (found.records, found.rate) == (3, None)
     produce(broker.address, topic, [(0, b"d"), (0, b"e")])
     again = topics.describe_topic("default", topic)

@@ -124,14 +124,19 @@ def test_a_start_is_shown_phase_by_phase() -> None:
     start = StartProgress(pid=7, phases=tuple(begins))
     phases = list_phases(view(pid=7, began_at=1_000), start, now_ms=5_000)
     assert [(each.status, each.seconds) for each in phases] == [
-        ("done", 2.0), ("done", 0.5), ("running", 1.5),
-        ("waiting", None), ("waiting", None), ("waiting", None),
-    ]  # fmt: skip
+        ("done", 2.0),
+        ("done", 0.5),
+        ("running", 1.5),
+        ("waiting", None),
+        ("waiting", None),
+        ("waiting", None),
+    ]
     assert not start.ready
     older = StartProgress(pid=8, phases=tuple(begins))  # of the process before
     assert [each.status for each in list_phases(view(pid=7, began_at=1_000), older, 5_000)] == [
-        "running", *["waiting"] * 5,
-    ]  # fmt: skip
+        "running",
+        *["waiting"] * 5,
+    ]
     ready = StartProgress(pid=7, phases=(*begins, StartPhase(READY, 4_000)))
     waiting = view(pid=7, began_at=1_000, actual=Actual.RUNNING)
     assert [each.status for each in list_phases(waiting, ready, 5_000)][-1] == "running"

@@ -53,10 +53,13 @@ def test_a_topic_leads_to_a_job_that_reads_it(
     with KafkaAdmin({"bootstrap_servers": broker.address}) as admin:
         admin.ensure_topic(topic, 1, {})
     message = {
-        "type": "INSERT", "database": "shop", "table": "product", "pkNames": ["id"],
+        "type": "INSERT",
+        "database": "shop",
+        "table": "product",
+        "pkNames": ["id"],
         "mysqlType": {"id": "bigint", "name": "varchar(9)", "cnt": "int"},
         "data": [{"id": "1", "name": "<b>bolt", "cnt": "3"}],
-    }  # fmt: skip
+    }
     produce(broker.address, topic, [(0, json.dumps(message).encode())])
     visits = Visits(browser, Served.start(tmp_path, brokers=broker.address))
     try:

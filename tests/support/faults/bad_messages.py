@@ -27,11 +27,27 @@ Kind = Callable[[bytes], bytes]
 
 # Bytes that are not UTF-8: stray ones, too long forms, surrogates, beyond Unicode, cut short.
 NOT_UTF8 = [
-    b"\xff", b"\xfe\xff", b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\xaf",
-    b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x80\x80\xaf", b"\xf0\x8f\xbf\xbf",
-    b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfc\x84\x80\x80\x80\x80",
-    b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xc3(",
-]  # fmt: skip
+    b"\xff",
+    b"\xfe\xff",
+    b"\x80",
+    b"\xbf",
+    b"\xc0\x80",
+    b"\xc1\xbf",
+    b"\xe0\x80\xaf",
+    b"\xe0\x9f\xbf",
+    b"\xed\xa0\x80",
+    b"\xed\xbf\xbf",
+    b"\xf0\x80\x80\xaf",
+    b"\xf0\x8f\xbf\xbf",
+    b"\xf4\x90\x80\x80",
+    b"\xf5\x80\x80\x80",
+    b"\xf8\x88\x80\x80\x80",
+    b"\xfc\x84\x80\x80\x80\x80",
+    b"\xc3",
+    b"\xe2\x82",
+    b"\xf0\x9f\x98",
+    b"\xc3(",
+]
 NOT_A_MESSAGE = [
     b"[]", b"[1]", b"1", b"-1.5", b'"text"', b"true", b"null", b"{", b"}", b"nul", b"NaN",
     b"'a'", b"{'a': 1}", b"{a: 1}", b'{"a" 1}', b'{"a": }', b'{"a": 1,}', b"{,}", b"<xml/>",
