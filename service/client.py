@@ -64,15 +64,12 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnd:
+class Progress:
     """An epoch is complete; a stream of changes has one after each epoch."""
 
     epoch: int
     watermark: int | None
     changes: int
-
-
-Progress = EpochEnd  # its name until 0.2
 
 
 class Client:
@@ -243,10 +240,10 @@ class Client:
         snapshot: bool = False,
         key: Key = None,
         patience: float = 60.0,
-    ) -> Iterator[of.Change | Columns | EpochEnd]:
+    ) -> Iterator[of.Change | Columns | Progress]:
         """Yield the changes after a position, without end.
 
-        An EpochEnd follows each epoch. Columns precede an epoch in which the query changed. A lost
+        A Progress follows each epoch. Columns precede an epoch in which the query changed. A lost
         connection is opened again for up to `patience` seconds; the stream continues after the id
         of its last change.
 
@@ -280,7 +277,7 @@ class Client:
                     elif kind == "progress":
                         found = json.loads(data)
                         at = identity or f"{found['epoch']}"
-                        yield EpochEnd(found["epoch"], found["watermark"], found.get("changes", 0))
+                        yield Progress(found["epoch"], found["watermark"], found.get("changes", 0))
                     elif kind == "gone":
                         raise Refused(json.loads(data))
             except _CONNECTION_LOST as error:

@@ -27,7 +27,7 @@ from bench.outcome import BenchFailed
 from bench.product import RetallyJob
 from bench.topic import fill, producer, send_steadily
 from bench.workloads.epoch import wait_until_processed
-from service.client import Client, EpochEnd
+from service.client import Client, Progress
 from service.routes.documents import Change
 
 TITLE = "service"
@@ -289,7 +289,7 @@ def _find_wrong(client: Client, followers: list[dict[str, Any]]) -> list[str]:
     last = max(each["last_epoch"] or 0 for each in followers)
     changes: list[tuple[int, int, str]] = []
     for each in client.changes(JOB, first - 1):
-        if isinstance(each, EpochEnd):
+        if isinstance(each, Progress):
             if each.epoch >= last:
                 break
         elif isinstance(each, Change):

@@ -161,7 +161,7 @@ class Service:
             return
         read = _make_reader(_list_types(_read_plan(job)))
         for change in self._stream_changes(since, group):
-            if isinstance(change, _library.EpochEnd):
+            if isinstance(change, _library.Progress):
                 if newest is not None and change.epoch >= newest:
                     return
             elif isinstance(change, _library.Columns):  # the query has changed

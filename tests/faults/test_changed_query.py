@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from service.client import Client, Columns, EpochEnd, Refused
+from service.client import Client, Columns, Progress, Refused
 from service.routes.documents import Change
 from tests.support.command.shop import QUERY, Shop, ordered, spec_text
 from tests.support.service.served import Served, end_jobs, eventually
@@ -62,7 +62,7 @@ def folded(client: Client) -> tuple[list[dict[str, Any]], list[int]]:
                 found[each.row["name"]] = each.row
             else:
                 assert found.pop(each.row["name"]) == each.row
-        elif isinstance(each, EpochEnd) and each.epoch >= newest:
+        elif isinstance(each, Progress) and each.epoch >= newest:
             break
     return ordered(list(found.values())), told
 

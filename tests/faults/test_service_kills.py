@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobs.edge.process.broker import Broker
-from service.client import Client, EpochEnd
+from service.client import Client, Progress
 from service.routes import documents
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text
@@ -50,7 +50,7 @@ class Follower:
     def _run(self) -> None:
         try:
             for each in self._client.changes("items", 0, key=self._key, patience=SECONDS):
-                if isinstance(each, EpochEnd):
+                if isinstance(each, Progress):
                     self.epoch = each.epoch
                 elif isinstance(each, documents.Change):
                     self._take(each)

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.cli.errors import CommandFailed
 from jobs.cli.service import Service
-from service.client import Columns, EpochEnd
+from service.client import Columns, Progress
 from service.routes.documents import Change
 
 BEYOND_DOUBLES = 2**53 + 1
@@ -30,11 +30,11 @@ class FakeClient:
 
     def changes(self, name: str, since: int, key: Any) -> Iterator[object]:
         yield Change("+I", 1, 0, {"name": "a", "old": "7", "total": str(BEYOND_DOUBLES)})
-        yield EpochEnd(1, None, 1)
+        yield Progress(1, None, 1)
         yield Columns(2, {"name": "STRING", "tops": "ARRAY<BIGINT>"})
         yield Change("+I", 2, 0, {"name": "a", "tops": [1, str(BEYOND_DOUBLES)]})
-        yield EpochEnd(2, None, 1)
-        yield EpochEnd(3, None, 0)
+        yield Progress(2, None, 1)
+        yield Progress(3, None, 0)
         raise AssertionError("the command reads on after the newest epoch")
 
     def audit(self, name: str) -> Any:

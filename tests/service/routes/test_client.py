@@ -13,7 +13,7 @@ import pytest
 
 from jobs.cli.main import main
 from service.access.tokens import Tokens
-from service.client import Client, Columns, EpochEnd, Refused
+from service.client import Client, Columns, Progress, Refused
 from service.routes import documents
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
@@ -81,13 +81,13 @@ def test_results_are_one_group_or_all_that_fit(client: Client) -> None:
 
 
 def test_changes_come_after_a_place_or_after_a_snapshot(client: Client) -> None:
-    def epochs(stream: Iterator[documents.Change | Columns | EpochEnd], ends: int) -> list[object]:
+    def epochs(stream: Iterator[documents.Change | Columns | Progress], ends: int) -> list[object]:
         found: list[object] = []
         for each in stream:
             found.append(
                 (each.op, each.row["name"]) if isinstance(each, documents.Change) else each.epoch
             )
-            ends -= isinstance(each, EpochEnd)
+            ends -= isinstance(each, Progress)
             if not ends:
                 return found
         return found
