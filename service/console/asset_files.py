@@ -26,8 +26,18 @@ _TYPES = {
 
 
 _STYLES = (
-    "base", "frame", "parts", "tables", "forms", "charts", "job", "rows", "editor", "sql", "narrow",
-)  # fmt: skip
+    "base",
+    "frame",
+    "parts",
+    "tables",
+    "forms",
+    "charts",
+    "job",
+    "rows",
+    "editor",
+    "sql",
+    "narrow",
+)
 
 
 def _read_files() -> dict[str, bytes]:

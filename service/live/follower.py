@@ -61,8 +61,20 @@ _TOTALS = (
 
 # Bounds of latencies: from a fast epoch to the backlog of a day.
 LATENCY_BOUNDS = (
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0,
-)  # fmt: skip
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1_800.0,
+    7_200.0,
+    86_400.0,
+)
 
 
 class Follower:
