@@ -150,13 +150,18 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
 def test_demo_without_a_terminal_ends_exact_and_leaves_nothing(tmp_path: Path) -> None:
     with _running("--data", str(tmp_path / "data"), "--seconds", "10", "--seed", "5") as demo:
         family = _family_when_it_runs(demo)
-        answers = [_tried(line) for line in _curl_lines(demo)]
-        output, errors = demo.communicate(timeout=200)
+        lines = _curl_lines(demo)
+        answers = [_tried(line) for line in lines]
+        address = lines[0].split()[1].partition("/v1/")[0]
+        paused = _tried(f"curl -X POST {address}/v1/jobs/items/pause")  # a visitor, who forgets it
+        output, errors = demo.communicate(timeout=250)
     assert demo.returncode == 0, output + errors
     exact = re.search(r"^exact: (\d+) groups equal the source's own table$", output, re.M)
     assert exact is not None, output
     assert int(exact[1]) >= 12
     assert re.search(r"^exact: \d+ windows equal the same query over them$", output, re.M), output
+    assert '"desired":"PAUSED"' in paused
+    assert "items was paused: it resumes, to be compared" in output
     assert '"row":{"name":"bolt"' in answers[0]
     assert '"multiset"' in answers[1]
     assert "event: progress" in answers[2]
