@@ -39,6 +39,7 @@ PAGES = {
     "spec": "/jobs/items/spec",
     "new": "/new",
     "topics": "/topics",
+    "sql": "/sql",
     "rest": "/rest",
     "audit-log": "/audit-log",
     "not-found": "/jobs/items/results/no-such-group",
