@@ -409,6 +409,10 @@ RESTART_PAUSE_SECONDS_MIN = 1.0
 RESTART_PAUSE_SECONDS_MAX = 60.0
 RESTART_FORGIVEN_SECONDS = 60.0
 
+# A job on a cluster whose tasks run nowhere reports it after REPORTED, and fails after MAX, because
+# Spark would wait for ever. A lost executor is replaced within some ten seconds.
+EXECUTORS_MISSING_REPORTED_SECONDS = 30.0
+EXECUTORS_MISSING_SECONDS_MAX = 120.0
 # A stopping job is killed after this: longer than the job gives its epoch and its publisher.
 JOB_STOP_SECONDS_MAX = 120.0
 

@@ -20,6 +20,7 @@ from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.disk import DiskRefused, find_refusal
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import HistoryMissing, SinkAhead
+from jobs.edge.spark.executors import NoExecutors
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import Fenced
 from jobs.edge.table.epoch_files import now_ms
@@ -31,7 +32,7 @@ from schemas.spec.connections import UnknownConnectionError
 from schemas.table.failure import Failure, write_failure
 from schemas.table.parquet_file import TableDamaged
 
-UNKNOWN, DISK_REFUSED = "failed", "disk-refused"
+UNKNOWN, DISK_REFUSED, NO_EXECUTORS = "failed", "disk-refused", "no-executors"
 
 
 class SpecMisfit(Exception):
@@ -76,6 +77,8 @@ def classify(error: BaseException) -> tuple[str, bool]:
     for kind, code in _PERMANENT.items():
         if isinstance(error, kind):
             return code, False
+    if isinstance(error, NoExecutors):
+        return NO_EXECUTORS, True
     return (DISK_REFUSED if isinstance(error, DiskRefused) else UNKNOWN), True
 
 

@@ -44,12 +44,14 @@ from jobs.edge.process.jars import spark_jars
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
+from jobs.edge.spark.executors import NoExecutors, read_cluster_status
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import AddedFile, TableLayout, now_ms
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
+from jobs.running.cores import Cores
 from jobs.running.failure import SpecMisfit, name_disk, report_failure
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
@@ -69,6 +71,7 @@ from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 from schemas.table.failure import forget_failure
 from schemas.table.object_path import ObjectPath
 from schemas.table.start import READY, StartReport
+from schemas.table.waiting import forget_waiting
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class Job:
             lock = WriterLock(place.lock, self.spec.name)
             forget_failure(place.failure)
             self._start = StartReport(place.start)
+            forget_waiting(place.waiting)
             before = load_spec(place.spec) if place.has_table and place.spec.exists() else None
             if before is not None:
                 self.spec = self.spec.with_column_order(before)
@@ -200,12 +204,20 @@ class Job:
                     pipeline.topics[publisher.topic] = publisher.identity()
                     pipeline.phases.take_published = publisher.take_published
                 maintenance = Maintenance(pipeline, place.home)
+                cores = self._watch_cores(spark, place)
                 mirror = self._start_mirror(spark, pipeline, place)
                 try:
                     self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
                     if mirror is not None and self.until_caught_up:
                         mirror.refresh()
+                except Exception as failure:
+                    first = self._failure[0] if self._failure else failure
+                    if isinstance(first, NoExecutors) and first is not failure:
+                        raise first from failure  # which is only how the canceled epoch ended
+                    raise
                 finally:
+                    if cores is not None:
+                        cores.close()
                     maintenance.close()
                     if mirror is not None:
                         mirror.close()
@@ -292,6 +304,17 @@ class Job:
         if self.spec.mirror_ms is None:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
+
+    def _watch_cores(self, spark: SparkSession, place: JobDirectory) -> Cores | None:
+        """Watch what a cluster gives the job; without cores, cancel the epoch, which has no end."""
+        if self.master.startswith("local"):
+            return None
+
+        def fail(failure: NoExecutors) -> None:
+            self._failure.append(failure)
+            spark.sparkContext.cancelAllJobs()
+
+        return Cores(lambda: read_cluster_status(spark), place.waiting, fail).start()
 
     def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
         align = self.spec.watermark.align

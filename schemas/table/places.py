@@ -10,6 +10,7 @@ DIR/jobs/<name>/epochs          the table, the source of truth
                /replayed        quarantined messages that were sent again
                /failure.json    the failure of the last run, if it failed
                /start.json      the phases of the last start
+               /waiting.json    what the job waits for, while it waits
                /lock            the lock of the only writer
 DIR/cache/<name>/<table>        the hot state of one table; may be deleted at any time
 RETALLY_CACHE/<name>/<table>    the hot state, if the variable is set: on a cluster it names a local
@@ -105,6 +106,10 @@ class JobDirectory:
     @property
     def failure(self) -> Path:
         return self.home / "failure.json"
+
+    @property
+    def waiting(self) -> Path:
+        return self.home / "waiting.json"
 
     @property
     def lock(self) -> Path:

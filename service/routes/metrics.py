@@ -79,9 +79,12 @@ def _list_jobs(runtime: Runtime) -> list[_Family]:
         for state in Actual
     ]
     failures = [({"job": record.name}, record.failures) for record in records]
+    waiting = [({"job": record.name}, float(record.waits)) for record in records]
+    waiting_help = "1 while a running job waits for executors of its cluster"
     return [
         _Family("retally_job_state", "1 for the actual state of a job, 0 for all others", states),
         _Family("retally_job_failures", "Consecutive failures of a job", failures),
+        _Family("retally_job_waiting", waiting_help, waiting),
     ]
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from schemas.limits import JOB_NICENESS
 
 _PROC = Path("/proc")
+_GROUPS = Path("/sys/fs/cgroup")
+_MEMORY_EVENTS = ("memory.events", "memory/memory.oom_control")  # of version 2 and of version 1
 _STAT_BIRTH = 19  # field 22 of /proc/PID/stat, counted after the command's closing parenthesis
 _ZOMBIE = "Z"
 
@@ -116,6 +118,19 @@ def is_job(pid: int) -> bool:
     except OSError:
         return not _PROC.is_dir()
     return b"run" in arguments
+
+
+def count_memory_kills(groups: Path = _GROUPS) -> int:
+    """Return how many processes of this container the kernel has killed for want of memory."""
+    for name in _MEMORY_EVENTS:
+        try:
+            lines = (groups / name).read_text().splitlines()
+        except OSError:
+            continue
+        found = [int(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
+        if found:
+            return found[0]
+    return 0
 
 
 def terminate(pid: int) -> None:

@@ -63,6 +63,12 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending: str | None = None  # a spec that does not fit the state, until an admin approves it
     held_by: str | None = None  # the operation that keeps the job stopped, whatever is desired
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job runs, but its cluster gives it no cores; the reason says so."""
+        running = self.desired == Desired.RUNNING and self.actual == Actual.RUNNING
+        return running and self.reason is not None
+
 
 class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A long-running request, with its result."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from schemas import limits
 from schemas.table.failure import read_failure
 from schemas.table.start import read_start
+from schemas.table.waiting import read_waiting
 from service.moments import now_ms
 from service.paths import JobPaths, ServicePaths
 from service.problems import Problem
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 BAD_SPEC, OWNED_ELSEWHERE = 2, 75
 _LOG_LINES = 40  # of a run that reported no stack
 _HELD = "paused while its query is changed"
+_ENDED_WITH_SERVICE = "its process ended while no service was running"
+_BY_MEMORY = ("died", "failed")  # how a job ends of which the kernel has killed a process
+_OUT_OF_MEMORY = "the container of the service is out of memory, and the kernel killed a process"
 _OUTSIDE = "runs outside the service, as process {}"
 
 
@@ -48,10 +52,15 @@ class _Child:
     """A process that this service has started; only these have a known exit code."""
 
     process: subprocess.Popen[bytes]
+    memory_kills: int  # in this container, before its start
 
     @property
     def code(self) -> int | None:
         return self.process.poll()
+
+    @property
+    def was_short_of_memory(self) -> bool:
+        return job_process.count_memory_kills() > self.memory_kills
 
 
 class Supervisor:
@@ -70,6 +79,7 @@ class Supervisor:
         self._run_arguments = list(run_arguments)
         self._children: dict[str, _Child] = {}
         self._terminated: dict[str, float] = {}  # when each process was told to end
+        self._seen: set[str] = set()  # jobs whose process was alive under this service
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -181,6 +191,7 @@ class Supervisor:
 
     def _check_running(self, record: JobRecord, pid: int) -> None:
         name = record.name
+        self._seen.add(name)
         if record.pid != pid:
             if record.desired != Desired.RUNNING and record.actual != Actual.STOPPING:
                 if record.actual != Actual.RUNNING:
@@ -202,6 +213,7 @@ class Supervisor:
             # A killed service cannot leave this state; check it anyway.
             self._register.report(name, Actual.STOPPING)
         elif record.actual == Actual.RUNNING:
+            self._report_waiting(record, pid)
             ran = now_ms() - (record.began_at or 0)
             if record.failures and ran > limits.RESTART_FORGIVEN_SECONDS * 1_000:
                 self._register.change_job(name, failures=0)
@@ -209,6 +221,13 @@ class Supervisor:
             self._register.report(name, Actual.RUNNING)
         elif record.actual != Actual.STARTING:
             self._register.report(name, Actual.STARTING)
+
+    def _report_waiting(self, record: JobRecord, pid: int) -> None:
+        """Report what a running job waits for, and that it waits no longer."""
+        waiting = read_waiting(self._paths.job(record.name).waiting)
+        reason = waiting.reason if waiting is not None and waiting.pid == pid else None
+        if record.reason != reason:
+            self._register.report(record.name, Actual.RUNNING, reason)
 
     def _is_ready(self, record: JobRecord, pid: int) -> bool:
         """Return whether a job can commit an epoch: its table and its sources are open."""
@@ -266,8 +285,9 @@ class Supervisor:
         job_log.write_mark(paths.log, f"revision {record.revision} starts")
         paths.start.unlink(missing_ok=True)  # pids are reused
         arguments = ["run", str(paths.run_spec), "--data", str(self._paths.data)]
+        kills = job_process.count_memory_kills()
         process = job_process.start([*arguments, *self._run_arguments], paths.log)
-        self._children[record.name] = _Child(process)
+        self._children[record.name] = _Child(process, kills)
         self._register.change_job(
             record.name,
             pid=process.pid,
@@ -294,6 +314,12 @@ class Supervisor:
             return  # the next tick adopts that process
         paths = self._paths.job(name)
         kind, retryable, reason = self._find_reason(paths, record.pid, code)
+        if child is not None and kind in _BY_MEMORY and child.was_short_of_memory:
+            kind, reason = "out-of-memory", f"{_OUT_OF_MEMORY}: {reason}"
+        if kind == "died" and name not in self._seen:
+            # It ended with the last service, as in a container that was stopped: no failure.
+            self._register.report(name, Actual.STARTING, _ENDED_WITH_SERVICE)
+            return
         reason = reason.replace(str(self._paths.data), "DIR")  # do not expose paths of this machine
         pause = None
         if retryable:  # otherwise another start would fail the same way
@@ -352,7 +378,7 @@ class Supervisor:
 
 def _describe_exit(code: int | None) -> str:
     if code is None:
-        return "its process ended while no service was running"
+        return "its process ended without an exit code that this service could read"
     if code < 0:
         return f"its process was ended by signal {-code}"
     if code == 0:

@@ -29,6 +29,7 @@ import psutil
 
 from jobs.edge.process.java import java
 from tests.deploy.deployment import CHECKOUT, composed, image_environment
+from tests.support.network.hosts import Network
 
 HEALTHY_SECONDS_MAX = 120.0
 IMAGE = Path(os.environ.get("RETALLY_TEST_IMAGE", CHECKOUT))
@@ -45,6 +46,8 @@ class Container:
     log: Path
     service: dict[str, Any]
     replaced: dict[str, str]
+    further: dict[str, str] = field(default_factory=dict)  # more of the environment
+    within: list[str] = field(default_factory=list)  # the words that run a command on its host
     process: subprocess.Popen[bytes] | None = None
 
     def place(self, text: str) -> str:
@@ -61,12 +64,13 @@ class Container:
             placed["JAVA_HOME"] = str(java().parents[1])
         # A container finds its own address by itself; these all share one network card.
         placed["SPARK_LOCAL_IP"] = self.address
+        placed |= self.further
         return placed | {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self.place(word) for word in self.service["command"]],
+                [*self.within, *(self.place(word) for word in self.service["command"])],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -78,7 +82,7 @@ class Container:
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """`docker compose run` or `exec`."""
         return subprocess.run(
-            [self.place(word) for word in command],
+            [*self.within, *(self.place(word) for word in command)],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -122,6 +126,8 @@ class Stack:
 
     root: Path
     brokers: str
+    network: Network | None = None  # whose hosts the containers are, instead of addresses of 127/8
+    further: dict[str, str] = field(default_factory=dict)  # more of the environment, for all
     containers: dict[str, Container] = field(default_factory=dict)
     _services: dict[str, Any] = field(
         default_factory=lambda: composed(SPARK_AUTHENTICATE="true", SPARK_SECRET=SPARK_SECRET)[
@@ -142,6 +148,8 @@ class Stack:
         own = self.root / name
         own.mkdir()
         address = f"{self._net}.{len(self.containers) + 1}"
+        if self.network is not None:
+            address = self.network.address(name)
         master = self.containers.get("spark-master")
         added = self.containers[name] = Container(
             name,
@@ -155,6 +163,8 @@ class Stack:
                 "127.0.0.1": address,
                 **self._places(own),
             },
+            self.further,
+            [] if self.network is None else self.network.command(name),
         )
         return added
 
@@ -204,8 +214,10 @@ class Stack:
 
 
 @contextmanager
-def stack(root: Path, brokers: str) -> Iterator[Stack]:
-    running = Stack(root, brokers)
+def stack(
+    root: Path, brokers: str, network: Network | None = None, **further: str
+) -> Iterator[Stack]:
+    running = Stack(root, brokers, network, further)
     try:
         yield running
     finally:

@@ -14,17 +14,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import pytest
 
 from jobs.edge.process.broker import Broker
-from service.supervision import job_process
-from tests.deploy.containers import SPARK_SECRET, Stack, stack
+from tests.deploy.cluster_job import SECONDS, job_on_cluster
+from tests.deploy.containers import SPARK_SECRET, stack
 from tests.deploy.deployment import CHECKOUT
-from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.command.shop import Shop, spec_text
 from tests.support.jobs.running_job import consumed
 from tests.support.service.served import eventually
 from tests.support.spark_rpc import UNKNOWN_CLASS, answer_to_stranger
@@ -36,9 +34,6 @@ pytestmark = [
     pytest.mark.timeout(800),
     pytest.mark.skipif(sys.platform != "linux", reason="each container is an address of 127/8"),
 ]
-
-JOB = "/v1/jobs/items"
-SECONDS = 180.0  # some ten on an idle machine
 
 
 @pytest.fixture
@@ -52,70 +47,56 @@ def shop(broker: Broker) -> Iterator[Shop]:
 def test_a_job_on_the_cluster_is_exact_when_a_worker_dies(
     broker: Broker, shop: Shop, tmp_path: Path
 ) -> None:
-    with stack(tmp_path, broker.address) as running:
-        service = running.containers["service"]
-        # docker compose run service retally serve --data /data --new-token me=admin
-        made = service.run("retally", "serve", "--data", "/data", "--new-token", "me=admin")
-        assert made.returncode == 0, made.stderr
-        running.up()
-        with httpx.Client(
-            base_url=f"http://{service.address}:8080",
-            headers={"Authorization": f"Bearer {made.stdout.strip()}"},
-            timeout=30,
-            trust_env=False,
-        ) as client:
-            sink = f"items-{uuid.uuid4().hex[:8]}"
-            put = client.put(JOB, content=spec_text("items", shop.topic, sink))
-            assert put.status_code == 201, put.text
-            shop.feed(200)
-            assert client.post(f"{JOB}/start").status_code == 202
-            _until_exact(running, client, shop)
-            first = _cluster(running)
-            assert (first["aliveworkers"], first["coresused"]) == (2, 2)
-            assert len(_hosts_with_state(running)) > 0
-            writer = job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock")
-            assert writer is not None
+    with job_on_cluster(tmp_path, broker.address, shop) as job:
+        running = job.stack
+        shop.feed(200)
+        job.start()
+        job.until_exact()
+        first = job.cluster()
+        assert (first["aliveworkers"], first["coresused"]) == (2, 2)
+        assert len(job.hosts_with_state()) > 0
+        writer = job.writer
+        assert writer is not None
 
-            # A host is lost, with its executor and its hot state; the other one catches up.
-            lost = _hosts_with_state(running)[0]
-            running.containers[lost].kill()
-            shop.feed(200)
-            _until_exact(running, client, shop)
-            assert client.get(JOB).json()["actual"] == "RUNNING"
-            # The job itself went on: only its tasks were done again.
-            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+        # A host is lost, with its executor and its hot state; the other one catches up.
+        lost = job.hosts_with_state()[0]
+        running.containers[lost].kill()
+        shop.feed(200)
+        job.until_exact()
+        assert job.document()["actual"] == "RUNNING"
+        # The job itself went on: only its tasks were done again.
+        assert job.writer == writer
 
-            # It comes back, as `restart: unless-stopped` has it, and is one of the cluster again.
-            running.containers[lost].start()
-            running.containers[lost].until_healthy()
-            eventually(lambda: _cluster(running)["aliveworkers"] == 2, SECONDS)
-            shop.feed(100)
-            _until_exact(running, client, shop)
+        # It comes back, as `restart: unless-stopped` has it, and is one of the cluster again.
+        running.containers[lost].start()
+        running.containers[lost].until_healthy()
+        eventually(lambda: job.cluster()["aliveworkers"] == 2, SECONDS)
+        shop.feed(100)
+        job.until_exact()
 
-            # The master is lost while the job runs. It comes back and knows workers and jobs.
-            running.containers["spark-master"].kill()
-            shop.feed(100)
-            running.containers["spark-master"].start()
-            running.containers["spark-master"].until_healthy()
-            _until_exact(running, client, shop)
-            eventually(lambda: _cluster(running)["status"] == "ALIVE", SECONDS)
-            again = _cluster(running)
-            assert (again["aliveworkers"], again["coresused"]) == (2, 2)
-            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
+        # The master is lost while the job runs. It comes back and knows workers and jobs.
+        running.containers["spark-master"].kill()
+        shop.feed(100)
+        running.containers["spark-master"].start()
+        running.containers["spark-master"].until_healthy()
+        job.until_exact()
+        eventually(lambda: job.cluster()["status"] == "ALIVE", SECONDS)
+        again = job.cluster()
+        assert (again["aliveworkers"], again["coresused"]) == (2, 2)
+        assert job.writer == writer
 
-            # One more joins while the job runs, and takes over from one that is lost: it makes
-            # itself a hot state from the table.
-            joined = running.one_more_worker()
-            other = next(name for name in _hosts_with_state(running) if name != lost)
-            running.containers[other].kill()
-            running.containers[lost].kill()
+        # One more joins while the job runs, and takes over from one that is lost: it makes
+        # itself a hot state from the table.
+        joined = running.one_more_worker()
+        other = next(name for name in job.hosts_with_state() if name != lost)
+        running.containers[other].kill()
+        running.containers[lost].kill()
 
-            shop.feed(100)
-            _until_exact(running, client, shop)
-            assert joined.name in _hosts_with_state(running)
-            assert job_process.find_writer(tmp_path / "data" / "jobs" / "items" / "lock") == writer
-            client.post(f"{JOB}/stop")
-            eventually(lambda: client.get(JOB).json()["actual"] == "STOPPED", SECONDS)
+        shop.feed(100)
+        job.until_exact()
+        assert joined.name in job.hosts_with_state()
+        assert job.writer == writer
+        job.stop()
 
 
 def test_a_job_on_the_cluster_tells_what_it_tells_in_one_process(
@@ -201,36 +182,3 @@ def _run_here(*command: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     return subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, env=environment)
-
-
-def _until_exact(running: Stack, client: httpx.Client, shop: Shop) -> None:
-    try:
-        eventually(lambda: _rows(client) == shop.truth(), SECONDS)
-    except AssertionError:
-        log = running.root / "data" / "service" / "jobs" / "items" / "log"
-        told = log.read_text(errors="replace")[-6_000:] if log.exists() else "no log"
-        print(told, client.get(JOB).text, sep="\n")
-        raise
-
-
-def _rows(client: httpx.Client) -> list[dict[str, Any]]:
-    answer = client.get(f"{JOB}/results", params={"limit": 1_000})
-    return ordered(answer.json()["rows"]) if answer.status_code == 200 else []
-
-
-def _cluster(running: Stack) -> dict[str, Any]:
-    """What Spark's master says of itself."""
-    address = running.containers["spark-master"].address
-    told: dict[str, Any] = httpx.get(f"http://{address}:8080/json/", trust_env=False).json()
-    return told
-
-
-def _hosts_with_state(running: Stack) -> list[str]:
-    """The workers whose executors have folded: each has a hot state of its own."""
-    shared = running.root / "data" / "cache"
-    assert not list(shared.rglob("columns")), "a hot state lies where all hosts write"
-    return [
-        worker.name
-        for worker in running.workers
-        if list((worker.log.parent / "cache" / "state" / "items").rglob("columns"))
-    ]

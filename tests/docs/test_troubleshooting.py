@@ -49,7 +49,7 @@ def publisher_codes() -> set[str]:
 
 
 def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
-    passing = {failure.UNKNOWN: True, failure.DISK_REFUSED: True}
+    passing = dict.fromkeys((failure.UNKNOWN, failure.DISK_REFUSED, failure.NO_EXECUTORS), True)
     codes = {**passing, **dict.fromkeys(failure._PERMANENT.values(), False)}
     for word in publisher_codes():
         code, again = failure.classify(PublisherFailed(Fatal(word, "why")))
@@ -57,6 +57,7 @@ def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> Non
     of_supervisor = sources("service").partition("def _find_reason(")[2].partition("\ndef ")[0]
     for code, again in re.findall(r'return "([a-z-]+)", (True|False)', of_supervisor):
         codes[code] = again == "True"
+    codes["out-of-memory"] = True
     told = cells("## Why a job ended")
     assert set(told) == set(codes)
     assert {code: row[0] == "yes" for code, row in told.items()} == codes

@@ -33,9 +33,9 @@ _REQUESTS = "/-requests"
 class Storage:
     """The process, and the environment of its clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve())],
+            [sys.executable, str(Path(__file__).resolve()), host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -44,7 +44,7 @@ class Storage:
         assert self._process.stdout is not None
         port = self._process.stdout.readline().strip()
         assert port, "the storage did not start"
-        self.endpoint = f"http://127.0.0.1:{port}"
+        self.endpoint = f"http://{host}:{port}"
         self.ask(f"/{BUCKET}", "PUT")
 
     @property
@@ -149,7 +149,7 @@ def _serve() -> None:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application = _OneAtATime(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, application, threaded=True)
+    server = make_server(sys.argv[1], 0, application, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()

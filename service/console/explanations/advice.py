@@ -22,6 +22,16 @@ _BY_CODE = {
         "space or repair the disk. The service starts the job again automatically, and the job "
         "continues from its last epoch."
     ),
+    "no-executors": (
+        "The Spark cluster ran none of the job's tasks for two minutes. Check its master and its "
+        "workers, and that they have free cores and memory. The service starts the job again "
+        "automatically."
+    ),
+    "out-of-memory": (
+        "The kernel killed a process of the service's container, which has reached its memory "
+        "limit. Raise the limit (SERVICE_MEMORY_LIMIT), or run fewer jobs. The service starts the "
+        "job again automatically."
+    ),
     "spec-refused": (
         "This version of retally does not accept the spec. Correct the spec, and start the job "
         "again."

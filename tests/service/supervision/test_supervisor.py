@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from service.supervision import job_process
-from tests.support.service.served import CHECKOUT, SPEC, Served, eventually
+from tests.support.service.served import CHECKOUT, SPEC, Served, end_jobs, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,26 @@ def test_a_killed_service_leaves_its_jobs_and_the_next_one_finds_them(data: Path
         assert not (data / "jobs" / "items").exists()
     finally:
         assert second.stop() == 0
+
+
+def test_a_job_that_ended_with_its_service_starts_again_without_a_failure(data: Path) -> None:
+    """As in a container that is stopped: its processes end with it."""
+    first = Served.start(data)
+    started(first, "items")
+    pid = eventually(lambda: holder(data, "items"))
+    first.kill()
+    os.killpg(pid, signal.SIGKILL)
+    second = Served.start(data)
+    try:
+        eventually(lambda: holder(data, "items") not in (None, pid))
+        job = second.job("items")
+        assert (job["actual"] in ("STARTING", "RUNNING"), job["failures"]) == (True, 0)
+        with second.client() as client:
+            lines = client.get("/v1/jobs/items/logs").json()["lines"]
+        assert sum("revision 1 starts" in line["message"] for line in lines) == 2
+    finally:
+        second.stop()
+        end_jobs(data)
 
 
 def test_a_job_that_dies_starts_again_after_a_pause_and_says_why(data: Path) -> None:

@@ -1,0 +1,89 @@
+"""Report a job that its cluster gives no cores, and end it after a while.
+
+ExecutorWatch ──► 30 s: waiting.json, a line in the log ──► 120 s: NoExecutors, which is retryable
+              └─► cores again: the file is deleted
+
+It has a thread of its own: an epoch without executors never ends, and the driver waits for epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs.edge.spark.executors import ClusterStatus, ExecutorWatch, NoExecutors
+from jobs.edge.table.epoch_files import now_ms
+from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
+from schemas.table.waiting import Waiting, forget_waiting, write_waiting
+
+log = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 2.0
+_ADVICE = (
+    "check that the master and the workers are alive, and that they have free cores and memory "
+    "(JOB_CORES, JOB_MEMORY, JOBS_MAX)"
+)
+
+
+class Cores:
+    """The cores of one job. `on_missing` gets the NoExecutors that ends the job, in the thread."""
+
+    def __init__(
+        self,
+        read_status: Callable[[], ClusterStatus],
+        waiting: Path,
+        on_missing: Callable[[NoExecutors], None],
+    ) -> None:
+        self._watch = ExecutorWatch(read_status)
+        self._waiting = waiting
+        self._on_missing = on_missing
+        self._reported = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cores", daemon=True)
+
+    def start(self) -> Cores:
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop the thread, and delete the report."""
+        self._closed.set()
+        self._thread.join()
+        self._withdraw()
+
+    def check(self, now: float) -> None:
+        """Report missing cores; raise NoExecutors once they are missing for too long."""
+        seconds = self._watch.observe(now)
+        if self._watch.missing is None:
+            if self._reported:
+                log.info("the cluster runs the job's tasks again")
+                self._withdraw()
+        elif seconds >= EXECUTORS_MISSING_SECONDS_MAX:
+            raise NoExecutors(f"{self._watch.missing} for {seconds:.0f} s; {_ADVICE}")
+        elif seconds >= EXECUTORS_MISSING_REPORTED_SECONDS and not self._reported:
+            self._report(self._watch.missing, seconds)
+
+    def _run(self) -> None:
+        while not self._closed.wait(_CHECK_SECONDS):
+            try:
+                self.check(time.monotonic())
+            except NoExecutors as failure:
+                self._on_missing(failure)
+                return
+            except Exception as error:  # the session ends
+                log.debug("cannot read the cluster's status: %s", error)
+
+    def _report(self, missing: str, seconds: float) -> None:
+        self._reported = True
+        reason = f"{missing}; {_ADVICE}"
+        log.warning("%s", reason)
+        since = now_ms() - int(seconds * 1_000)
+        write_waiting(self._waiting, Waiting(reason=reason, pid=os.getpid(), since=since))
+
+    def _withdraw(self) -> None:
+        self._reported = False
+        forget_waiting(self._waiting)

@@ -1,0 +1,58 @@
+"""A job that its cluster gives no cores says so, and ends after a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.edge.spark.executors import ClusterStatus, NoExecutors
+from jobs.running.cores import Cores
+from jobs.running.failure import classify
+from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
+from schemas.table.waiting import read_waiting
+
+SOME, NONE, STUCK = ClusterStatus(2, 0), ClusterStatus(0, 0), ClusterStatus(2, 1)
+STEP = 5.0
+
+
+def checked(path: Path, statuses: list[ClusterStatus]) -> Cores:
+    """Check one status every STEP seconds."""
+    waiting = iter(statuses)
+    cores = Cores(lambda: next(waiting), path, lambda _: None)
+    for number in range(len(statuses)):
+        cores.check(1_000 + number * STEP)
+    return cores
+
+
+def steps(seconds: float) -> int:
+    return int(seconds / STEP) + 1
+
+
+@pytest.mark.parametrize("missing", [NONE, STUCK])
+def test_missing_cores_are_reported_after_a_while_and_until_they_come(
+    tmp_path: Path, missing: ClusterStatus
+) -> None:
+    path = tmp_path / "waiting.json"
+    reported = steps(EXECUTORS_MISSING_REPORTED_SECONDS)
+    checked(path, [SOME, *[missing] * (reported - 1)])
+    assert read_waiting(path) is None
+    checked(path, [SOME, *[missing] * reported])
+    waiting = read_waiting(path)
+    assert waiting is not None
+    assert waiting.reason.startswith(str(missing.missing))
+    checked(path, [SOME, *[missing] * reported, SOME])
+    assert read_waiting(path) is None
+
+
+def test_a_job_without_cores_fails_as_retryable_after_its_limit(tmp_path: Path) -> None:
+    most = steps(EXECUTORS_MISSING_SECONDS_MAX)
+    checked(tmp_path / "waiting.json", [NONE] * (most - 1))
+    with pytest.raises(NoExecutors, match="no executor for 120 s") as failure:
+        checked(tmp_path / "waiting.json", [NONE] * most)
+    assert classify(failure.value) == ("no-executors", True)
+
+
+def test_cores_that_come_back_start_the_time_anew(tmp_path: Path) -> None:
+    most = steps(EXECUTORS_MISSING_SECONDS_MAX)
+    checked(tmp_path / "waiting.json", [*[NONE] * (most - 1), SOME, *[STUCK] * (most - 1)])
