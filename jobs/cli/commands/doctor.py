@@ -119,14 +119,15 @@ def _check_jars() -> str:
 
 
 def _check_memory() -> str:
-    text = Path("/proc/meminfo").read_text()
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    available = int(found[1]) << 10 if found else 0
-    if available < MEMORY_MIN_BYTES:
-        raise _CheckFailed(
-            f"{_format_gib(available)} available; a job needs {_format_gib(MEMORY_MIN_BYTES)}"
-        )
-    return f"{_format_gib(available)} available, {os.cpu_count()} cores"
+    from jobs.edge.process.memory import read_memory
+
+    memory = read_memory()
+    limit = memory.limit
+    within = "" if limit is None else f" of the container's {_format_gib(limit)}"
+    available = f"{_format_gib(memory.available)} available{within}"
+    if memory.available < MEMORY_MIN_BYTES:
+        raise _CheckFailed(f"{available}; a job needs {_format_gib(MEMORY_MIN_BYTES)}")
+    return f"{available}, {os.cpu_count()} cores"
 
 
 def _check_shared_memory() -> str:
