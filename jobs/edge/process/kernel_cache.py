@@ -2,7 +2,8 @@
 
     jobs/core/kernels ─► fingerprint of the sources ─► .jars/kernels/<fingerprint>/
                                                        ~/.cache/retally/kernels/<fingerprint>/
-                                                       if the first place is read-only
+                                                       if the first place is read-only: then
+                                                       it begins as a copy of the first one
 
 `python -m jobs.edge.process.kernel_cache` compiles them.
 
@@ -13,7 +14,10 @@ sources has a directory of its own. Compiling takes some ten seconds, loading a 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,6 +34,8 @@ def use_kernel_cache() -> Path:
     """Tell numba where to keep compiled kernels; call this before a kernel is imported."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     found = Path(named) if named else _writable_directory() / _fingerprint()
+    if not named:
+        _copy_from_set_up(found)
     os.environ["NUMBA_CACHE_DIR"] = str(found)
     return found
 
@@ -54,6 +60,21 @@ def main() -> int:
         return 1
     (use_kernel_cache() / _COMPLETE).touch()
     return 0
+
+
+def _copy_from_set_up(target: Path) -> None:
+    """Begin with what the set-up compiled; numba compiles again if this processor is another one.
+
+    Several processes may do this at once, so the copy gets its name when it is complete.
+    """
+    compiled = jars.directory() / "kernels" / target.name
+    if target.exists() or not (compiled / _COMPLETE).exists():
+        return
+    with suppress(OSError):  # another process was faster, or there is no room: compile
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as partial:
+            copy = shutil.copytree(compiled, Path(partial) / target.name)
+            copy.rename(target)
 
 
 def _writable_directory() -> Path:

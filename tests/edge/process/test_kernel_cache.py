@@ -62,3 +62,31 @@ def test_without_a_home_the_cache_is_in_the_directory_for_temporary_files(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert kernel_cache.use_kernel_cache().is_relative_to(tmp_path)
+
+
+def test_a_read_only_installation_lends_its_kernels_to_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: so its first job does not compile them."""
+    monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "jars"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    installed = kernel_cache.use_kernel_cache()
+    assert installed.is_relative_to(tmp_path / "jars")
+    (installed / "code").mkdir(parents=True)
+    (installed / "code" / "kernel.nbc").write_text("machine code")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to a read-only directory
+
+    def find() -> Path:
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+        return kernel_cache.use_kernel_cache()
+
+    assert find().is_relative_to(tmp_path / "cache")
+    assert not find().exists(), "what is not complete is not lent"
+    (installed / "complete").touch()
+    assert (find() / "code" / "kernel.nbc").read_text() == "machine code"
+    assert kernel_cache.has_kernels()
+    (find() / "code" / "own.nbc").touch()
+    (installed / "code" / "kernel.nbc").write_text("newer")
+    assert (find() / "code" / "kernel.nbc").read_text() == "machine code", "it is copied once"
+    assert list((tmp_path / "cache" / "retally" / "kernels").iterdir()) == [find()]
