@@ -17,7 +17,9 @@ COPY service/ service/
 # Nothing can be compiled later, on a file system that is read only; and nothing is installed later.
 RUN setup/setup.sh --runtime \
     && .venv/bin/python -m compileall -q schemas jobs service \
-    && .venv/bin/python -m pip uninstall -q -y pip setuptools
+    && .venv/bin/python -m pip uninstall -q -y pip setuptools \
+    # Of our packages; nothing imports them.
+    && find .venv -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${BASE}
 
@@ -43,7 +45,7 @@ ENV PATH=/opt/retally/.venv/bin:/usr/local/bin:/usr/bin:/bin \
     # Masters and workers are started by Spark's own scripts, which look for Java here.
     JAVA_HOME=/opt/retally/.java \
     HOME=/tmp \
-    # Compiled kernels depend on the processor, so the first job of a container compiles them here.
+    # Kernels for a processor other than that of the build are compiled here.
     XDG_CACHE_HOME=/cache
 
 WORKDIR /data
@@ -53,5 +55,6 @@ USER 10001:10001
 # For the default command; docker-compose.yml says another for each of its services.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-m", "service.probe", "http://127.0.0.1:8080/readyz"]
-ENTRYPOINT ["/usr/bin/tini", "--"]
+# Nothing runs yet in a container that starts: its shuffle files are what a crash has left.
+ENTRYPOINT ["/usr/bin/tini", "--", "sh", "-c", "rm -rf /cache/spark/*; exec \"$@\"", "sh"]
 CMD ["retally", "serve", "--data", "/data", "--host", "0.0.0.0", "--port", "8080"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -93,9 +95,23 @@ def test_the_last_user_is_not_root() -> None:
 
 def test_signals_reach_the_program_and_its_health_is_checked() -> None:
     (entry,) = every("ENTRYPOINT", LAST)
-    assert entry.words[0].endswith("tini")
+    assert entry.words[:2] == ["/usr/bin/tini", "--"]
     assert every("CMD", LAST)[-1].text.startswith("[")
     assert len(every("HEALTHCHECK", LAST)) == 1
+
+
+def test_a_container_begins_without_the_shuffle_files_of_a_crash(tmp_path: Path) -> None:
+    (entry,) = every("ENTRYPOINT", LAST)
+    left = tmp_path / "spark" / "spark-0123"
+    left.mkdir(parents=True)
+    shell = [word.replace("/cache/spark", str(left.parent)) for word in entry.words[2:]]
+    for _ in range(2):  # the second time there is nothing to remove
+        done = subprocess.run([*shell, "echo", "a b", "c"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "a b c\n")
+        assert list(left.parent.iterdir()) == []
+    assert composed()["services"]["spark-worker"]["environment"]["SPARK_LOCAL_DIRS"] == (
+        "/cache/spark"
+    )
 
 
 def test_no_secret_is_asked_for() -> None:
