@@ -1,7 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser lock sbom wheel demo test test-all test-rest check pictures bench \
-    faults explore clean
+    faults explore compose-test clean
 export PYTHON
 
 RUN := .venv/bin/python
@@ -59,6 +59,9 @@ bench: setup ## throughput and latency, with Flink in the same run
 faults: setup ## kills, races, long histories, then explore; ARGS="--resume" goes on where it was
 	@$(RUN) -m pytest -m faults tests $(ARGS)
 	@$(if $(ARGS),,$(MAKE) explore)
+
+compose-test: setup ## docs/deploy.md on a Docker engine, with kills; ARGS="-k kill" picks some
+	@$(RUN) -m pytest -n 0 -s tests/compose $(ARGS)
 
 explore: setup ## the properties, with twenty times as many examples, new ones each time
 	@EXPLORE=1 EXAMPLES=20 $(PYTEST) -m hypothesis $(ARGS)
