@@ -1,0 +1,252 @@
+"""Hosts with a network between them: slow, lossy, and cut in two for a minute.
+
+    service (drivers) ─┬─ spark-master          each a network namespace;
+                       ├─ spark-worker 1, 2     10 ms for each packet, one in a hundred is lost
+                       ├─ kafka
+                       └─ storage
+
+The data directory is shared by all, as a file system that is never cut off; with object storage
+only small files are in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.edge.process.broker import Broker
+from jobs.table.version import newest_row
+from schemas.table.places import JobDirectory
+from tests.deploy.cluster_job import ClusterJob, job_on_cluster
+from tests.support.command.shop import Shop, ordered, spec_text
+from tests.support.faults.load import BACK_SECONDS_MAX, disordered, place
+from tests.support.faults.tally import FaultTally
+from tests.support.jobs.running_job import CHECKOUT, consumed
+from tests.support.network.hosts import Network, needs_namespaces
+from tests.support.object_storage import BUCKET, Storage
+from tests.support.service.served import eventually
+from tests.support.topics import committed_records
+
+pytestmark = [
+    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
+    needs_namespaces(),
+]  # fmt: skip
+
+DELAY_MS, LOSS = 10.0, 0.01
+PARTITION_SECONDS = 60.0
+MEASURED_CHANGES = 2_000
+ROUNDS = 3
+
+
+@dataclass(slots=True)
+class Hosts:
+    network: Network
+    broker: Broker
+    storage: Storage
+    shop: Shop
+
+    @property
+    def tables(self) -> dict[str, str]:
+        return {**self.storage.environment, "RETALLY_TABLES": f"s3://{BUCKET}/retally"}
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    names = ("spark-master", "spark-worker-1", "spark-worker-2", "service", "other", "kafka",
+             "storage")  # fmt: skip
+    with ExitStack() as closing:
+        network = closing.enter_context(Network(*names, delay_ms=DELAY_MS, loss=LOSS))
+        at = network.address
+        broker = Broker(tmp_path / "broker", host=at("kafka"))
+        closing.callback(broker.stop)
+        network.on_host("kafka", broker.start)
+        storage = network.on_host("storage", lambda: Storage(at("storage")))
+        closing.callback(storage.close)
+        shop = Shop(broker.address, f"shop-{uuid.uuid4().hex[:8]}", seed=12)
+        closing.callback(shop.close)
+        yield Hosts(network, broker, storage, shop)
+
+
+@pytest.mark.parametrize("tables", ["a directory", "object storage"])
+def test_a_minute_without_one_another_costs_nothing_but_time(
+    hosts: Hosts, tmp_path: Path, tables: str
+) -> None:
+    tally = FaultTally(f"hosts cut off for 60 s, 10 ms and 1 % loss, tables in {tables}")
+    cuts = [("service", "spark-worker-1"), ("service", "kafka")]
+    further = {}
+    if tables == "object storage":
+        cuts.append(("service", "storage"))
+        further = hosts.tables
+    network, shop = hosts.network, hosts.shop
+    with job_on_cluster(tmp_path, hosts.broker.address, shop, network, **further) as job:
+        shop.feed(200)
+        job.start()
+        job.until_exact()
+        tally.further |= measured(job, shop)
+        for pair in cuts:
+            tally.plan("-".join(pair))
+            with shop.feeding(20, every_seconds=1):
+                with network.partition(pair, seconds=PARTITION_SECONDS) as packets:
+                    pass
+                if packets() > 0:
+                    tally.fire("-".join(pair))
+            healed = time.monotonic()
+            job.until_exact()
+            tally.recoveries.append(time.monotonic() - healed)
+        tally.further["restarts"] = starts_of(job) - 1
+        job.stop()
+        assert network.count()["lost"] > 0
+        check_sink(hosts, job.sink, tally)
+
+
+def measured(job: ClusterJob, shop: Shop) -> dict[str, object]:
+    """Return the rate of catching up, and how long an epoch takes, without faults."""
+    before = len(epoch_seconds(job))
+    began = time.monotonic()
+    shop.feed(MEASURED_CHANGES)
+    job.until_exact()
+    seconds = time.monotonic() - began
+    epochs = epoch_seconds(job)[before:]
+    return {
+        "changes_per_second": round(MEASURED_CHANGES / seconds),
+        "epoch_p50_s": round(statistics.median(epochs), 2),
+    }
+
+
+def log_of(job: ClusterJob) -> str:
+    log = job.stack.root / "data" / "service" / "jobs" / "items" / "log"
+    return log.read_text(errors="replace")
+
+
+def epoch_seconds(job: ClusterJob) -> list[float]:
+    found = re.findall(r"epoch \d+: .* ([\d.]+) s$", log_of(job), re.MULTILINE)
+    return [float(seconds) for seconds in found]
+
+
+def starts_of(job: ClusterJob) -> int:
+    return log_of(job).count("==== revision")
+
+
+def check_sink(hosts: Hosts, sink: str, tally: FaultTally) -> None:
+    """Compare the changelog topic, folded, with the truth."""
+    records = consumed(hosts.broker.address, sink)
+    rows = folded_rows(records)
+    truth = hosts.shop.truth()
+    tally.inputs = len(list(committed_records(hosts.broker.address, hosts.shop.topic)))
+    tally.outputs = len(records)
+    tally.lost = sum(row not in rows for row in truth) + sum(row not in truth for row in rows)
+    tally.duplicates = len(records) - len({place(record["value"]) for record in records})
+    tally.out_of_order = disordered(records)
+    tally.close()
+
+
+# --- two drivers ----------------------------------------------------------------------------------
+
+
+class Driver:
+    """`retally run` on a host, with a data directory of its own, as hosts without a shared one."""
+
+    def __init__(self, hosts: Hosts, host: str, data: Path, spec: Path) -> None:
+        self.host, self.data = host, data
+        self.place = JobDirectory(data, "items")
+        command = [
+            *hosts.network.command(host), sys.executable, "-m", "jobs.cli.main", "run", str(spec),
+            "--data", str(data), "--brokers", hosts.broker.address, "--master", "local[1]",
+        ]  # fmt: skip
+        with (data / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=CHECKOUT, start_new_session=True,
+                env={**os.environ, **hosts.tables},
+            )  # fmt: skip
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def test_of_two_drivers_that_do_not_see_each_other_one_goes_on(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing passes between their hosts, and each has its own data directory and locks; both reach
+    Kafka and the storage, and the second one starts while the first one works."""
+    for name, value in hosts.storage.environment.items():
+        monkeypatch.setenv(name, value)
+    tally = FaultTally("two drivers that do not see each other, tables in object storage")
+    shop = hosts.shop
+    sink = f"{shop.topic}-changes"
+    spec = tmp_path / "items.yaml"
+    spec.write_text(spec_text("items", shop.topic, sink))
+    shop.feed(200)
+    hosts.network.cut("service", "other")
+    (tmp_path / "0").mkdir()
+    first = Driver(hosts, "service", tmp_path / "0", spec)
+    drivers = [first]
+    try:
+        eventually(lambda: newest_epoch(first) > 1, BACK_SECONDS_MAX)
+        for _ in range(ROUNDS):
+            tally.plan("overtaken")
+            first = overtake(hosts, tmp_path, drivers, spec, tally)
+            tally.fire("overtaken")
+        address = hosts.broker.address
+        eventually(lambda: folded_rows(consumed(address, sink)) == shop.truth(), BACK_SECONDS_MAX)
+        assert first.process.poll() is None
+    finally:
+        for driver in drivers:
+            driver.end()
+    check_sink(hosts, sink, tally)
+
+
+def overtake(
+    hosts: Hosts, root: Path, drivers: list[Driver], spec: Path, tally: FaultTally
+) -> Driver:
+    """Start another driver of the job beside the newest one, which is in the middle of its work."""
+    first = drivers[-1]
+    seen, began = newest_epoch(first), time.monotonic()
+    data = root / str(len(drivers))
+    shutil.copytree(first.data, data, ignore=shutil.ignore_patterns("lock", "cache", "log"))
+    second = Driver(hosts, "other" if first.host == "service" else "service", data, spec)
+    drivers.append(second)
+    with hosts.shop.feeding(20, every_seconds=0.5):
+        code = first.process.wait(BACK_SECONDS_MAX)
+        failure = json.loads(first.place.failure.read_text())
+        assert (code != 0, failure["code"]) == (True, "fenced"), failure
+        fenced_at = newest_epoch(second)
+        assert fenced_at > seen, "the first driver had no work"
+        eventually(lambda: newest_epoch(second) > fenced_at, BACK_SECONDS_MAX)
+        tally.recoveries.append(time.monotonic() - began)
+    assert second.process.poll() is None
+    return second
+
+
+def newest_epoch(driver: Driver) -> int:
+    with suppress(Exception):  # there is no table yet
+        row = newest_row(driver.place.table)
+        return 0 if row is None else row.epoch
+    return 0
+
+
+def folded_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    folded: dict[str, dict[str, Any]] = {}
+    for record in records:
+        change = record["value"]
+        if change["op"] in ("+I", "+U"):
+            folded[record["key"]] = change["row"]
+        elif change["op"] == "-D":
+            folded.pop(record["key"], None)
+    return ordered(list(folded.values()))
