@@ -13,7 +13,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -204,20 +205,13 @@ class Job:
                     pipeline.topics[publisher.topic] = publisher.identity()
                     pipeline.phases.take_published = publisher.take_published
                 maintenance = Maintenance(pipeline, place.home)
-                cores = self._watch_cores(spark, place)
                 mirror = self._start_mirror(spark, pipeline, place)
                 try:
-                    self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
-                    if mirror is not None and self.until_caught_up:
-                        mirror.refresh()
-                except Exception as failure:
-                    first = self._failure[0] if self._failure else failure
-                    if isinstance(first, NoExecutors) and first is not failure:
-                        raise first from failure  # which is only how the canceled epoch ended
-                    raise
+                    with self._watch_cores(spark, place):
+                        self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
+                        if mirror is not None and self.until_caught_up:
+                            mirror.refresh()
                 finally:
-                    if cores is not None:
-                        cores.close()
                     maintenance.close()
                     if mirror is not None:
                         mirror.close()
@@ -305,16 +299,27 @@ class Job:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
 
-    def _watch_cores(self, spark: SparkSession, place: JobDirectory) -> Cores | None:
+    @contextmanager
+    def _watch_cores(self, spark: SparkSession, place: JobDirectory) -> Iterator[None]:
         """Watch what a cluster gives the job; without cores, cancel the epoch, which has no end."""
         if self.master.startswith("local"):
-            return None
+            yield
+            return
 
         def fail(failure: NoExecutors) -> None:
             self._failure.append(failure)
             spark.sparkContext.cancelAllJobs()
 
-        return Cores(lambda: read_cluster_status(spark), place.waiting, fail).start()
+        cores = Cores(lambda: read_cluster_status(spark), place.waiting, fail).start()
+        try:
+            yield
+        except Exception as failure:
+            first = self._failure[0] if self._failure else failure
+            if isinstance(first, NoExecutors) and first is not failure:
+                raise first from failure  # which is only how the canceled epoch ended
+            raise
+        finally:
+            cores.close()
 
     def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
         align = self.spec.watermark.align
