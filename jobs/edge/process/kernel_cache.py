@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _copy_from_set_up(target: Path) -> None:
-    """Begin with what the set-up compiled; numba compiles again if this processor is another one.
+    """Begin with what the set-up compiled; numba compiles again for another processor.
 
     Several processes may do this at once, so the copy gets its name when it is complete.
     """
