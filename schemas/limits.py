@@ -484,12 +484,10 @@ SAMPLE_SECONDS_MAX = 5.0
 SAMPLE_PARTITIONS_MAX = 32
 TOPICS_SHOWN_MAX = 200  # of a connection, by name
 SAMPLE_KEPT_SECONDS = 30.0
-
 # Rows of results, epochs of a group's history, and how many of them show every detail.
 CONSOLE_RESULT_ROWS = 50
 CONSOLE_HISTORY_EPOCHS = 500
 CONSOLE_EPOCHS_DETAILED = 12
-
 # Entries of a multiset (from both ends), and bytes of a message, on one page.
 CONSOLE_ENTRIES = 24
 CONSOLE_RAW_BYTES = 64 * 1024
@@ -498,7 +496,6 @@ CONSOLE_AFFECTED_GROUPS = 20
 CONSOLE_QUARANTINE_ROWS = 50
 # The oldest epoch of a job's history is cached for this long: finding it may read the changelog.
 LOOKBACK_SECONDS = 30.0
-
 # Groups of one job whose history stays in memory, and changelog rows of a new live page.
 CONSOLE_STORIES_KEPT = 4
 CONSOLE_CHANGES_BEFORE = 200
