@@ -415,7 +415,6 @@ EXECUTORS_MISSING_REPORTED_SECONDS = 30.0
 EXECUTORS_MISSING_SECONDS_MAX = 120.0
 # A stopping job is killed after this: longer than the job gives its epoch and its publisher.
 JOB_STOP_SECONDS_MAX = 120.0
-
 # A job's log is rotated at this size; two files are kept. LINES is the limit of one answer.
 JOB_LOG_BYTES_MAX = 16 * 1024 * 1024
 LOG_LINES_MAX = 1_000

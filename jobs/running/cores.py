@@ -12,10 +12,18 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from jobs.edge.spark.executors import ClusterStatus, ExecutorWatch, NoExecutors
+from pyspark.sql import SparkSession
+
+from jobs.edge.spark.executors import (
+    ClusterStatus,
+    ExecutorWatch,
+    NoExecutors,
+    read_cluster_status,
+)
 from jobs.edge.table.epoch_files import now_ms
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
 from schemas.table.waiting import Waiting, forget_waiting, write_waiting
@@ -87,3 +95,28 @@ class Cores:
     def _withdraw(self) -> None:
         self._reported = False
         forget_waiting(self._waiting)
+
+
+@contextmanager
+def watch_cores(
+    spark: SparkSession, master: str, waiting: Path, failures: list[BaseException]
+) -> Iterator[None]:
+    """Watch what a cluster gives the job; without cores, cancel the epoch, which has no end."""
+    if master.startswith("local"):
+        yield
+        return
+
+    def fail(failure: NoExecutors) -> None:
+        failures.append(failure)
+        spark.sparkContext.cancelAllJobs()
+
+    cores = Cores(lambda: read_cluster_status(spark), waiting, fail).start()
+    try:
+        yield
+    except Exception as failure:
+        first = failures[0] if failures else failure
+        if isinstance(first, NoExecutors) and first is not failure:
+            raise first from failure  # which is only how the canceled epoch ended
+        raise
+    finally:
+        cores.close()

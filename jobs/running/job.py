@@ -13,8 +13,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -45,14 +44,13 @@ from jobs.edge.process.jars import spark_jars
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
-from jobs.edge.spark.executors import NoExecutors, read_cluster_status
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import AddedFile, TableLayout, now_ms
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
-from jobs.running.cores import Cores
+from jobs.running.cores import watch_cores
 from jobs.running.failure import SpecMisfit, name_disk, report_failure
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
@@ -207,7 +205,7 @@ class Job:
                 maintenance = Maintenance(pipeline, place.home)
                 mirror = self._start_mirror(spark, pipeline, place)
                 try:
-                    with self._watch_cores(spark, place):
+                    with watch_cores(spark, self.master, place.waiting, self._failure):
                         self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
                         if mirror is not None and self.until_caught_up:
                             mirror.refresh()
@@ -298,28 +296,6 @@ class Job:
         if self.spec.mirror_ms is None:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
-
-    @contextmanager
-    def _watch_cores(self, spark: SparkSession, place: JobDirectory) -> Iterator[None]:
-        """Watch what a cluster gives the job; without cores, cancel the epoch, which has no end."""
-        if self.master.startswith("local"):
-            yield
-            return
-
-        def fail(failure: NoExecutors) -> None:
-            self._failure.append(failure)
-            spark.sparkContext.cancelAllJobs()
-
-        cores = Cores(lambda: read_cluster_status(spark), place.waiting, fail).start()
-        try:
-            yield
-        except Exception as failure:
-            first = self._failure[0] if self._failure else failure
-            if isinstance(first, NoExecutors) and first is not failure:
-                raise first from failure  # which is only how the canceled epoch ended
-            raise
-        finally:
-            cores.close()
 
     def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
         align = self.spec.watermark.align
