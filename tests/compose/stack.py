@@ -135,6 +135,10 @@ class Stack:
         )
 
 
+def list_volumes(engine: Engine) -> set[str]:
+    return set(engine.docker("volume", "ls", "--quiet").split())
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -203,7 +207,10 @@ def prepared(engine: Engine, upstream: Path, clone: Path) -> Iterator[Stack]:
         engine, clone, Shell(clone, environment, service),
         f"localhost:{setting(clone, 'KAFKA_PORT')}",
     )  # fmt: skip
+    before = list_volumes(engine)
     try:
         yield stack
     finally:
         stack.compose("--profile", "demo", "down", "--volumes", "--remove-orphans", check=False)
+        for name in list_volumes(engine) - before:  # `down` of the page keeps those without a name
+            engine.docker("volume", "rm", name, check=False)
