@@ -33,9 +33,14 @@ class Engine:
     def run(self, *command: str, cwd: Path | None = None, check: bool = True) -> str:
         """Run a command with the engine's environment; return what it prints."""
         done = subprocess.run(
-            command, env=self.environment, cwd=cwd, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=BUILD_SECONDS_MAX,
-        )  # fmt: skip
+            command,
+            env=self.environment,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=BUILD_SECONDS_MAX,
+        )
         if check and done.returncode != 0:
             told = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
             raise EngineFailed(f"{' '.join(command)[:200]}: exit code {done.returncode}\n{told}")

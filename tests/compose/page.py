@@ -69,15 +69,21 @@ class Shell:
         kept = f"declare -p {_VARIABLES} 2>/dev/null >&9\nexit $status"
         read = subprocess.run(
             ["bash", "-c", f"exec 9>{self.cwd}/.state\n{script}{kept}"],
-            cwd=self.cwd, env=self.environment, capture_output=True, text=True,
+            cwd=self.cwd,
+            env=self.environment,
+            capture_output=True,
+            text=True,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         if read.returncode != 0:
             told = "\n".join((read.stdout + read.stderr).splitlines()[-40:])
             logs = subprocess.run(
                 ["docker", "compose", "logs", "--tail", "20"],
-                cwd=self.cwd, env=self.environment, capture_output=True, text=True,
-            ).stdout  # fmt: skip
+                cwd=self.cwd,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+            ).stdout
             raise CommandFailed(f"{placed}\nexit code {read.returncode}\n{told}\n{logs}")
         self._state = (self.cwd / ".state").read_text()
         return read.stdout

@@ -126,9 +126,21 @@ class Stack:
         before = self.inspect(name)
         pid = str(before["State"]["Pid"])
         self.engine.docker(
-            "run", "--rm", "--privileged", "--pid", "host", "--user", "0", "--network", "none",
-            "--entrypoint", "bash", before["Image"], "-c", f"kill -9 {pid}",
-        )  # fmt: skip
+            "run",
+            "--rm",
+            "--privileged",
+            "--pid",
+            "host",
+            "--user",
+            "0",
+            "--network",
+            "none",
+            "--entrypoint",
+            "bash",
+            before["Image"],
+            "-c",
+            f"kill -9 {pid}",
+        )
         self.until(
             lambda: self.inspect(name)["RestartCount"] > before["RestartCount"],
             f"the restart of {name}",
@@ -162,8 +174,18 @@ def publish_copy(upstream: Path, images: Images) -> None:
 
 
 def commit(repository: Path, subject: str) -> None:
-    _git(repository, "-c", "user.name=test", "-c", "user.email=test@localhost",
-         "commit", "--quiet", "--all", "--message", subject)  # fmt: skip
+    _git(
+        repository,
+        "-c",
+        "user.name=test",
+        "-c",
+        "user.email=test@localhost",
+        "commit",
+        "--quiet",
+        "--all",
+        "--message",
+        subject,
+    )
 
 
 def clone_of(upstream: Path, target: Path) -> Path:
@@ -204,9 +226,11 @@ def prepared(engine: Engine, upstream: Path, clone: Path) -> Iterator[Stack]:
     (clone / "items.yaml").write_text(document("First job", "yaml"))
     service = f"127.0.0.1:{setting(clone, 'SERVICE_PORT')}"
     stack = Stack(
-        engine, clone, Shell(clone, environment, service),
+        engine,
+        clone,
+        Shell(clone, environment, service),
         f"localhost:{setting(clone, 'KAFKA_PORT')}",
-    )  # fmt: skip
+    )
     before = list_volumes(engine)
     try:
         yield stack

@@ -25,16 +25,33 @@ PULL_SECONDS_MAX = 300
 KAFKA_FILES = Path(__file__).parent / "kafka"
 # What CPython's own modules link to.
 LIBRARIES = (
-    "netbase", "tzdata", "ca-certificates", "libsqlite3-0", "libssl3", "libffi8", "libncursesw6",
-    "libnsl2", "libtirpc3", "libuuid1", "libbz2-1.0", "liblzma5", "libreadline8", "zlib1g",
-    "libgdbm6", "libexpat1",
-)  # fmt: skip
+    "netbase",
+    "tzdata",
+    "ca-certificates",
+    "libsqlite3-0",
+    "libssl3",
+    "libffi8",
+    "libncursesw6",
+    "libnsl2",
+    "libtirpc3",
+    "libuuid1",
+    "libbz2-1.0",
+    "liblzma5",
+    "libreadline8",
+    "zlib1g",
+    "libgdbm6",
+    "libexpat1",
+)
 # How this machine reaches its mirrors, if it does not by the defaults.
 CLIENT_SETTINGS = (
-    "etc/apt/sources.list", "etc/apt/sources.list.d/*.sources", "etc/apt/sources.list.d/*.list",
-    "etc/apt/apt.conf.d/99*", "etc/pip.conf", "usr/local/share/ca-certificates/*.crt",
+    "etc/apt/sources.list",
+    "etc/apt/sources.list.d/*.sources",
+    "etc/apt/sources.list.d/*.list",
+    "etc/apt/apt.conf.d/99*",
+    "etc/pip.conf",
+    "usr/local/share/ca-certificates/*.crt",
     "etc/resolv.conf",
-)  # fmt: skip
+)
 NOT_IN_AN_IMAGE = ("site-packages", "test", "__pycache__", "tkinter", "idlelib", "turtledemo")
 
 
@@ -64,10 +81,15 @@ def _pulls(engine: Engine, image: str) -> bool:
     if engine.has_image(image):
         return True
     try:
-        return subprocess.run(
-            ["docker", "pull", "--quiet", image], env=engine.environment, capture_output=True,
-            timeout=PULL_SECONDS_MAX,
-        ).returncode == 0  # fmt: skip
+        return (
+            subprocess.run(
+                ["docker", "pull", "--quiet", image],
+                env=engine.environment,
+                capture_output=True,
+                timeout=PULL_SECONDS_MAX,
+            ).returncode
+            == 0
+        )
     except subprocess.TimeoutExpired:
         return False
 
@@ -129,8 +151,9 @@ def _make_kafka(engine: Engine, name: str, jars: Path) -> None:
         shutil.copytree(KAFKA_FILES, context, dirs_exist_ok=True)
         shutil.copytree(jars, context / "libs")
         base = f"BASE={BASE_STAND_IN}"
-        engine.run("docker", "compose", "--file", "image.yaml", "build", "--build-arg", base,
-                   cwd=context)  # fmt: skip
+        engine.run(
+            "docker", "compose", "--file", "image.yaml", "build", "--build-arg", base, cwd=context
+        )
         engine.docker("tag", KAFKA_STAND_IN, name)
         engine.docker("rmi", KAFKA_STAND_IN)
     assert engine.has_image(name)

@@ -43,9 +43,12 @@ from tests.support.service.served import eventually
 from tests.support.topics import committed_records
 
 pytestmark = [
-    pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(2_400),
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(2_400),
     needs_namespaces(),
-]  # fmt: skip
+]
 
 DELAY_MS, LOSS = 10.0, 0.01
 PARTITION_SECONDS = 60.0
@@ -67,8 +70,15 @@ class Hosts:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    names = ("spark-master", "spark-worker-1", "spark-worker-2", "service", "other", "kafka",
-             "storage")  # fmt: skip
+    names = (
+        "spark-master",
+        "spark-worker-1",
+        "spark-worker-2",
+        "service",
+        "other",
+        "kafka",
+        "storage",
+    )
     with ExitStack() as closing:
         network = closing.enter_context(Network(*names, delay_ms=DELAY_MS, loss=LOSS))
         at = network.address
@@ -165,14 +175,28 @@ class Driver:
         self.host, self.data = host, data
         self.place = JobDirectory(data, "items")
         command = [
-            *hosts.network.command(host), sys.executable, "-m", "jobs.cli.main", "run", str(spec),
-            "--data", str(data), "--brokers", hosts.broker.address, "--master", "local[1]",
-        ]  # fmt: skip
+            *hosts.network.command(host),
+            sys.executable,
+            "-m",
+            "jobs.cli.main",
+            "run",
+            str(spec),
+            "--data",
+            str(data),
+            "--brokers",
+            hosts.broker.address,
+            "--master",
+            "local[1]",
+        ]
         with (data / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=CHECKOUT, start_new_session=True,
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=CHECKOUT,
+                start_new_session=True,
                 env={**os.environ, **hosts.tables},
-            )  # fmt: skip
+            )
 
     def end(self) -> None:
         with suppress(ProcessLookupError):

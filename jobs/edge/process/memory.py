@@ -14,9 +14,13 @@ _ROOT = Path("/")
 # Directory of the controller, limit, use; version 2 and version 1.
 _CONTROLLERS = (
     ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-     "total_inactive_file"),
-)  # fmt: skip
+    (
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

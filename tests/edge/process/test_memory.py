@@ -10,8 +10,12 @@ from jobs.edge.process.memory import Memory, read_memory
 
 GIB = 1 << 30
 V2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
-V1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-      "total_inactive_file")  # fmt: skip
+V1 = (
+    "sys/fs/cgroup/memory",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+)
 
 
 @pytest.fixture

@@ -110,8 +110,10 @@ class Network:
             options = [str(self._delay), str(self._loss), str(NEAR), *named, f"{NEAR}="]
             self._router = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("router.py")), *options],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             assert self._router.stdout is not None
             assert self._router.stdout.readline() == "ready\n", "the router did not start"
             for name in self._numbers:
