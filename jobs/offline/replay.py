@@ -35,16 +35,17 @@ from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
 from jobs.core.values.json_values import Json, converter, renderer
-from jobs.offline.replay_time import ReplayTime
+from jobs.offline.replay_time import ReplayTime, has_strategy
 from jobs.offline.steps import Lines, Output, print_run, read_steps, read_whole, require_true
 from schemas.spec.file import Problem, SpecError, load_spec
 from schemas.spec.job import JobSpec
+from schemas.table.epoch import TopicPartition
 
 _KEYS = {  # the key of each kind of step -> its other keys
-    "message": {"key", "partition", "offset", "time"},
-    "op": {"row", "partition", "offset", "time"},
+    "message": {"key", "topic", "partition", "offset", "time"},
+    "op": {"row", "topic", "partition", "offset", "time"},
     "clock": set[str](),
-    "watermark": set[str](),
+    "watermark": {"topic"},
     "flush": set[str](),
 }
 _ROW = "__row"
@@ -58,7 +59,7 @@ class ReplayError(Exception):
 class Arrival:
     """A decoded message, or a decoded row."""
 
-    partition: int
+    place: TopicPartition
     offset: int
     decoded: Decoded  # rows of the plan's columns
     timed: Changes | None = None  # the same with the columns of times and marks
@@ -74,7 +75,10 @@ class PassedTime:
 
 @dataclass(frozen=True, slots=True)
 class InputWatermark:
+    """The job's watermark, or that of the job which writes a topic."""
+
     time: int
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class _Replay:
     def run(self, steps: Lines) -> Iterator[Output]:
         arrived: Iterable[Step] = StepReader(self.spec, self.plan).read(steps)
         time = None
-        if "watermark" in self.spec.model_fields_set:
+        if has_strategy(self.spec):
             arrived = list(arrived)
             time = self._time = _make_time(self.spec, self.plan, arrived)
         projection = plain_projection(self.rows.plan)
@@ -151,21 +155,30 @@ class _Replay:
                 why = self._find_reason(step, evaluated)
                 if why is None:
                     if self._time is not None and step.timed is not None:
-                        self._time.arrive(step.partition, step.timed, step.time)
-                    return job.take(step.partition, step.offset, _list_changes(step))
+                        self._time.arrive(step.place, step.timed, step.time)
+                    return job.take(step.place, step.offset, _list_changes(step))
                 if self.spec.on_error == "fail":
-                    place = f"partition {step.partition} offset {step.offset}"
                     raise ReplayError(
-                        f"{place}: {why.reason} at {why.path}. The job stops (on_error: fail)"
+                        f"{_name_place(step)}: {why.reason} at {why.path}. The job stops "
+                        "(on_error: fail)"
                     )
-                job.reject(step.partition, step.offset, why)
+                job.reject(step.place, step.offset, why)
                 return iter(())
             case PassedTime():
                 return job.pass_time(step.ms)
             case InputWatermark():
-                return job.observe_watermark(step.time)
+                if step.topic is None:
+                    return job.observe_watermark(step.time)
+                return self._follow(job, step.topic, step.time)
             case Flush():
                 return job.end_bundle()
+
+    def _follow(self, job: InMemoryJob, topic: str, watermark: int) -> Iterator[Event]:
+        """Take the watermark of the job that writes a topic, after the rows that it covers."""
+        yield from job.end_bundle()
+        assert self._time is not None
+        for time in self._time.follow(topic, watermark):
+            yield from job.observe_watermark(time)
 
     def _find_reason(self, step: Arrival, evaluated: RowEvaluation) -> Rejected | None:
         """Return why a message is rejected, or None. It is rejected or taken as a whole."""
@@ -185,12 +198,16 @@ class _Replay:
 
     def _stop_without(self, column: ColumnGone, step: Arrival) -> None:
         if self.spec.on_schema_change == "stop":
-            place = f"partition {step.partition} offset {step.offset}"
             raise ReplayError(
-                f"column {column.column}: {column.why} ({place}). The job stops (on_schema_change: "
-                "stop); correct the source or the columns of the job, or set "
+                f"column {column.column}: {column.why} ({_name_place(step)}). The job stops "
+                "(on_schema_change: stop); correct the source or the columns of the job, or set "
                 "on_schema_change: continue"
             )
+
+    def _locate(self, event: RejectedMessage | LateRowEvent) -> dict[str, Any]:
+        """Return where a message is; with its topic if the job reads several."""
+        topic = {"topic": event.place.topic} if len(self.spec.source.topics) > 1 else {}
+        return {**topic, "partition": event.place.partition, "offset": event.offset}
 
     def _convert(self, event: Event) -> Output:
         """Return an event as the JSON object of a line."""
@@ -201,25 +218,24 @@ class _Replay:
                 return {"flushed": event.rows}
             case RejectedMessage():
                 reason = {"reason": event.why.reason, "path": event.why.path}
-                return {"rejected": {**reason, **_locate(event)}}
+                return {"rejected": {**reason, **self._locate(event)}}
             case LateRowEvent():
                 named = zip(self._columns, event.row, strict=True)
                 row = {name: render(value) for (name, render), value in named}
-                return {"late": {"row": row, "weight": event.weight, **_locate(event)}}
+                return {"late": {"row": row, "weight": event.weight, **self._locate(event)}}
         op, key, result = event
         return {"op": str(op), "row": self._render(key, result)}
 
 
 def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | None:
     """Return the time of a replay; None if the steps themselves give the watermarks."""
-    if any(isinstance(step, InputWatermark) for step in steps):
+    if any(isinstance(step, InputWatermark) and step.topic is None for step in steps):
         return None
-    partitions = {step.partition for step in steps if isinstance(step, Arrival)}
-    return ReplayTime(spec, plan, partitions or {0})
+    return ReplayTime(spec, plan, {step.place for step in steps if isinstance(step, Arrival)})
 
 
-def _locate(event: RejectedMessage | LateRowEvent) -> dict[str, int]:
-    return {"partition": event.partition, "offset": event.offset}
+def _name_place(step: Arrival) -> str:
+    return f"partition {step.place.partition} offset {step.offset}"
 
 
 def _list_changes(step: Step) -> list[tuple[int, Row]]:
@@ -253,17 +269,10 @@ class StepReader:
     """Reads steps: checks keys and values, decodes messages and rows."""
 
     def __init__(self, spec: JobSpec, plan: Plan) -> None:
-        rules = MessageRules.of(spec)
         self._columns = len(plan.image)
-        row = (*plan.image, *TimeRules.of(spec, plan.columns).columns)
-        self._decoder = rules.decoder(plan.columns, row)
-        self._fields = RowFields(
-            plan.columns,
-            row,
-            lambda sql_type: converter(sql_type, spec.timestamp_format),
-            missing_is_null=rules.missing_is_null,
-        )
-        self._next_offsets: dict[int, int] = {}
+        self._source, self._strategies = spec.source, spec.strategies
+        self._topics = {topic: _TopicReader(spec, plan, topic) for topic in spec.source.topics}
+        self._next_offsets: dict[TopicPartition, int] = {}
 
     def read(self, steps: Lines) -> Iterator[Step]:
         return (step for _, step in read_steps(steps, _KEYS, self._read_step))
@@ -272,31 +281,69 @@ class StepReader:
         if kind == "clock":
             return PassedTime(read_whole(step, "clock", least=0))
         if kind == "watermark":
-            return InputWatermark(read_whole(step, "watermark", least=-(2**63)))
+            watermark = read_whole(step, "watermark", least=-(2**63))
+            return InputWatermark(watermark, self._read_followed(step))
         if kind == "flush":
             require_true(step, "flush")
             return Flush()
         time = step.get("time")
         if time is not None:
             time = read_whole(step, "time", least=-(2**63))
-        partition = read_whole(step, "partition", least=0, default=0)
-        offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
-        self._next_offsets[partition] = offset + 1
-        decoded = self._decode_message(step) if kind == "message" else self._decode_row(step)
+        topic = self._read_topic(step)
+        place = TopicPartition(topic, read_whole(step, "partition", least=0, default=0))
+        offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(place, 0))
+        self._next_offsets[place] = offset + 1
+        reader = self._topics[topic]
+        decoded = reader.decode_message(step) if kind == "message" else reader.decode_row(step)
         if not isinstance(decoded, Changes):
-            return Arrival(partition, offset, decoded)
+            return Arrival(place, offset, decoded)
         changes = [(sign, row[: self._columns]) for sign, row in decoded.changes]
         own = Changes(changes, decoded.es, decoded.ts)
-        return Arrival(partition, offset, own, decoded, time)
+        return Arrival(place, offset, own, decoded, time)
 
-    def _decode_message(self, step: Mapping[str, Any]) -> Decoded:
+    def _read_topic(self, step: Mapping[str, Any]) -> str:
+        """Return the topic of a step, the first one if it names none."""
+        topic = step.get("topic", self._source.topics[0])
+        if topic not in self._topics:
+            known = ", ".join(self._source.topics)
+            raise ValueError(f"topic is {topic!r:.80}, which the job does not read; use {known}")
+        return str(topic)
+
+    def _read_followed(self, step: Mapping[str, Any]) -> str | None:
+        """Return the topic whose job has the watermark of a step; None if it is the job's own."""
+        if "topic" not in step:
+            return None
+        topic = self._read_topic(step)
+        if self._strategies[topic].follows is None:
+            raise ValueError(
+                f"topic {topic} has a watermark of its own; remove the step's topic, or write "
+                "from: progress in its watermark section"
+            )
+        return topic
+
+
+class _TopicReader:
+    """Decodes the messages and rows of one topic, with the columns of their times and marks."""
+
+    def __init__(self, spec: JobSpec, plan: Plan, topic: str) -> None:
+        rules = MessageRules.of(spec)
+        row = (*plan.image, *TimeRules.of(spec, topic, plan.columns).columns)
+        self._decoder = rules.decoder(plan.columns, row)
+        self._fields = RowFields(
+            plan.columns,
+            row,
+            lambda sql_type: converter(sql_type, spec.timestamp_format),
+            missing_is_null=rules.missing_is_null,
+        )
+
+    def decode_message(self, step: Mapping[str, Any]) -> Decoded:
         value = _encode(step, "message", "the raw value of a record")
         key = _encode(step, "key", "the raw key of a record")
         if isinstance(self._decoder, KeyedDecoder):
             return self._decoder.decode_keyed(value, key)
         return self._decoder.decode(value)
 
-    def _decode_row(self, step: Mapping[str, Any]) -> Decoded:
+    def decode_row(self, step: Mapping[str, Any]) -> Decoded:
         """Convert the values of a row as the decoder of a message does."""
         try:
             weight = Op(step["op"]).weight

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
 from jobs.core.plan.tree import Plan
-from jobs.core.time.combine import Status
 from jobs.core.time.job_time import JobTime
 from jobs.core.time.watermark_generators import latest_of
 from jobs.core.values.change import Changes, Row
-from jobs.edge.process.generator_class import GeneratorRefused, load_maker, make_in_task
+from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from schemas.spec.file import Problem, SpecError
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import TopicPartition
@@ -43,54 +42,69 @@ class _Message:
     rows: list[Row] = field(default_factory=list)  # with the columns of times and marks
 
 
+class _Topic:
+    """How the times of a topic are read."""
+
+    def __init__(self, spec: JobSpec, plan: Plan, topic: str) -> None:
+        self.rules = TimeRules.of(spec, topic, plan.columns)
+        self.row = (*plan.image, *self.rules.columns)
+        self.row_time = self.rules.row_time(self.row)
+        self._message_time = self.rules.message_time(self.row)
+
+    def read_time(self, decoded: Changes, stamp: int | None) -> int | None:
+        """Return the time of a message; `stamp` is that of its record."""
+        if self.rules.source == "kafka":
+            return stamp
+        time = None if self._message_time is None else self._message_time(decoded, None)
+        return stamp if time is None and self.rules.source in ("es", "ts") else time
+
+
+def has_strategy(spec: JobSpec) -> bool:
+    """Return whether the user has written a watermark section."""
+    topics = spec.source.topics
+    own = any(spec.source.watermark_of(topic) is not None for topic in topics)
+    return own or "watermark" in spec.model_fields_set
+
+
 class ReplayTime:
     """Follows the rows of a replay; gives the watermarks of a running job."""
 
-    def __init__(self, spec: JobSpec, plan: Plan, partitions: Collection[int]) -> None:
-        """All partitions are known from the start, as they are in a running job."""
-        try:
-            make_custom = load_maker(spec.watermark)
-        except GeneratorRefused as refused:
-            problem = Problem("watermark.generator.class", str(refused))
-            raise SpecError("", [problem]) from refused
-        self.rules = TimeRules.of(spec, plan.columns)
-        self._row = (*plan.image, *self.rules.columns)
-        self._row_time = self.rules.row_time(self._row)
-        self._message_time = self.rules.message_time(self._row)
-        self._topic = spec.source.topics[0]
-        self._time = JobTime(spec.watermark, (self._topic,), make_custom=make_custom)
-        for partition in sorted(partitions):
-            self._time.add(self._topic, partition)
+    def __init__(self, spec: JobSpec, plan: Plan, partitions: Collection[TopicPartition]) -> None:
+        """All partitions are known from the start, as in a running job; each topic has one."""
+        for path, section in spec.sections.items():
+            try:
+                require_allowed(section)
+            except GeneratorRefused as refused:
+                problem = Problem(".".join((*path, "generator", "class")), str(refused))
+                raise SpecError("", [problem]) from refused
+        self._topics = {topic: _Topic(spec, plan, topic) for topic in spec.source.topics}
+        self._time = JobTime(spec.strategies, make=make_allowed)
+        silent = self._topics.keys() - {place.topic for place in partitions}
+        for place in sorted({*partitions, *(TopicPartition(topic, 0) for topic in silent)}):
+            self._time.add(*place)
         self._time.pass_time(0)
         self._read: dict[TopicPartition, _Read] = {}
-        self._message = _Message(TopicPartition(self._topic, 0), None)
+        self._message = _Message(TopicPartition("", 0), None)
 
-    def arrive(self, partition: int, decoded: Changes, stamp: int | None) -> None:
+    def arrive(self, place: TopicPartition, decoded: Changes, stamp: int | None) -> None:
         """Begin a message; `stamp` is the time of its step, of a record or where it has no own."""
-        place = TopicPartition(self._topic, partition)
-        read = self._message_time
-        if self.rules.source == "kafka":
-            time = stamp
-        else:
-            time = None if read is None else read(decoded, None)
-            if time is None and self.rules.source in ("es", "ts"):
-                time = stamp
+        time = self._topics[place.topic].read_time(decoded, stamp)
         self._message = _Message(place, time, [row for _, row in reversed(decoded.changes)])
         self._observe(place).messages += 1
 
     def take(self, sign: int, row: Row) -> int | None:
         """Take the next row of the message; return the watermark before it, if rows have one."""
         message = self._message
-        read = self._observe(message.place)
+        read, topic = self._observe(message.place), self._topics[message.place.topic]
         full = message.rows.pop()
-        time = message.time if self._row_time is None else self._row_time(full)
+        time = message.time if topic.row_time is None else topic.row_time(full)
         read.latest = latest_of(read.latest, time)
-        if not self.rules.in_order:
+        if not topic.rules.in_order:
             return None
         if read.in_order is None:
-            generator = make_in_task(self.rules.watermark)
+            generator = make_allowed(topic.rules.watermark)
             start = self._time.start_of(*message.place)
-            read.in_order = self.rules.in_row_order(self._row, generator, start, self._time.now)
+            read.in_order = topic.rules.in_row_order(topic.row, generator, start, self._time.now)
         return read.in_order.take(sign, full, message.time)
 
     def end_bundle(self, now_ms: int) -> Iterator[int]:
@@ -106,17 +120,27 @@ class ReplayTime:
             self._time.observe(*place, found.latest, found.messages, state)
         self._time.pass_time(now_ms)
         self._time.emit()
-        after = self._time.watermark
-        if after is not None and after != before:
-            yield after
+        yield from self._list_new(before)
 
     def pass_time(self, now_ms: int) -> Iterator[int]:
         """Yield the watermarks of the periodic emissions up to now."""
         while (wakes_at := self._time.wakes_at) is not None and wakes_at <= now_ms:
-            for signal in self._time.pass_time(wakes_at):
-                if not isinstance(signal, Status):
-                    yield signal
+            before = self._time.watermark
+            self._time.pass_time(wakes_at)
+            yield from self._list_new(before)
         self._time.advance(now_ms)
+
+    def follow(self, topic: str, watermark: int) -> Iterator[int]:
+        """Yield the watermarks that follow from that of the job which writes a topic."""
+        before = self._time.watermark
+        self._time.follow(topic, watermark, idle=False)
+        yield from self._list_new(before)
+
+    def _list_new(self, before: int | None) -> Iterator[int]:
+        """Yield the watermark if it has changed; readers of a job see no step in between."""
+        watermark = self._time.watermark
+        if watermark is not None and watermark != before:
+            yield watermark
 
     def _observe(self, place: TopicPartition) -> _Read:
         return self._read.setdefault(place, _Read())

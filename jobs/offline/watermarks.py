@@ -24,7 +24,7 @@ from jobs.core.time.job_time import JobTime
 from jobs.core.values.change import ColumnGone, Row
 from jobs.core.values.json_values import converter, renderer
 from jobs.core.values.rounding import EvaluationError
-from jobs.edge.process.generator_class import GeneratorRefused, load_maker
+from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from jobs.offline.steps import (
     Lines,
     Output,
@@ -106,13 +106,14 @@ class _Watermarks:
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        try:
-            make_custom = load_maker(spec.watermark)
-        except GeneratorRefused as refused:
-            problem = Problem("watermark.generator.class", str(refused))
-            raise SpecError("", [problem]) from refused
-        self.time = JobTime(spec.watermark, spec.source.topics, make_custom=make_custom)
-        self.marks = Marks(spec)
+        for path, section in spec.sections.items():
+            try:
+                require_allowed(section)
+            except GeneratorRefused as refused:
+                problem = Problem(".".join((*path, "generator", "class")), str(refused))
+                raise SpecError("", [problem]) from refused
+        self.time = JobTime(spec.strategies, make=make_allowed)
+        self.marks = {topic: Marks(spec, topic) for topic in spec.source.topics}
         self._emits_by_itself = False
         self._added = 0
         self._partitions: dict[Name, TopicPartition] = {}
@@ -154,8 +155,9 @@ class _Watermarks:
             case "periodic":
                 return self.time.emit()
             case "event":
-                marked, mark = self.marks.read_mark(step.row, step.number)
-                row = self.marks.show(step.row)
+                marks = self.marks[step.place.topic]
+                marked, mark = marks.read_mark(step.row, step.number)
+                row = marks.show(step.row)
                 return self.time.observe_row(*step.place, step.number, row, mark, marked=marked)
         return []
 
@@ -190,8 +192,9 @@ class _Watermarks:
             raise ValueError(f"event is {event!r:.80}; write [partition, time]")
         time = None if event[1] is None else check_whole("time", event[1], least=-(2**63))
         name = _read_name(event[0])
-        row = self.marks.read_row(step.get("row"))
-        return Step("event", self._find_partition(name), name, time, row)
+        place = self._find_partition(name)
+        row = self.marks[place.topic].read_row(step.get("row"))
+        return Step("event", place, name, time, row)
 
     def _find_partition(self, name: Name) -> TopicPartition:
         if name not in self._partitions:
@@ -210,14 +213,14 @@ class _Watermarks:
 
 
 class Marks:
-    """The marker of a punctuated watermark: which rows it marks.
+    """The marker of a topic with a punctuated watermark: which rows it marks.
 
     A running job takes a row on which the marker fails as unmarked; here that is an error.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, topic: str) -> None:
         declared = tuple(Column(name, kind) for name, kind in spec.columns.items())
-        rules = TimeRules.of(spec, declared)
+        rules = TimeRules.of(spec, topic, declared)
         parts = (rules.marker, rules.mark_time)
         read = (column for part in parts if part is not None for column in part.columns)
         self._used = rules.declared or tuple(dict.fromkeys(read))

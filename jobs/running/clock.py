@@ -17,15 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from jobs.core.time.followed import FollowedProgress, FollowedTopic
 from jobs.core.time.job_time import JobTime
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.watermark_generators import Generator, latest_of
+from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
 from jobs.edge.kafka.ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.tasks.range_reading import RangeReport
 from schemas.spec.job import JobSpec
+from schemas.spec.watermark import Watermark
 from schemas.table.epoch import EpochRow, Offsets, TopicPartition
 
 
@@ -58,16 +60,22 @@ class JobClock:
         newest: EpochRow,
         *,
         read_log_ends: Callable[[], Offsets],
-        group: AlignmentGroup | None = None,
-        make_custom: Callable[[], Generator] | None = None,
+        groups: Mapping[str, AlignmentGroup] = {},
+        make: Callable[[Watermark], Generator] = make_generator,
+        read_followed: Callable[[str], FollowedProgress | None] = lambda _: None,
     ) -> None:
-        self._spec = spec.watermark
+        """`read_followed` returns new progress of the job that writes a topic."""
+        self._strategies = {topic: spec.strategies[topic] for topic in partitions}
         self._latency_ms = spec.minibatch.latency_ms
         self._read_log_ends = read_log_ends
-        self._group = group
+        self._groups = groups
+        self._read_followed = read_followed
+        self._followed = {
+            topic: FollowedTopic() for topic, each in self._strategies.items() if each.follows
+        }
         # An administrator may set the machine's clock; the monotonic clock only moves forward.
         self._started_ms, self._started = now_ms(), time.monotonic()
-        self.time = JobTime(spec.watermark, tuple(partitions), self.now, make_custom=make_custom)
+        self.time = JobTime(self._strategies, self.now, make=make)
         if "topics" in newest.watermarks:
             self.time.restore(newest.watermarks, self.now)
         self._seen: dict[str, int] = dict(newest.time.event_time_max)
@@ -86,9 +94,10 @@ class JobClock:
         return self._started_ms + int((time.monotonic() - self._started) * 1_000)
 
     @property
-    def horizon(self) -> int:
-        """The latest time that a row may have; a later row goes to quarantine."""
-        return self.now + self._spec.future_skew_ms
+    def horizons(self) -> dict[str, int]:
+        """The latest time that a row of each topic may have; a later row goes to quarantine."""
+        now = self.now
+        return {topic: now + each.future_skew_ms for topic, each in self._strategies.items()}
 
     @property
     def due(self) -> bool:
@@ -104,8 +113,9 @@ class JobClock:
                 key = TopicPartition(report.topic, report.partition)
                 read[key] = read.get(key, _Read()).add(report)
         unread = self._unread()
-        for topic, partitions in self._ends.items():
-            for text in partitions:
+        # In a fixed order: a mark of one partition may pause it until the others have caught up.
+        for topic, partitions in sorted(self._ends.items()):
+            for text in sorted(partitions, key=int):
                 key = TopicPartition(topic, int(text))
                 found = read.get(key, _Read())
                 self._observe_latest(topic, text, found.latest)
@@ -114,11 +124,14 @@ class JobClock:
                 )
         self._pass_time(epoch=True)
 
-    def starts(self, ranges: Sequence[OffsetRange]) -> tuple[PartitionStart, ...]:
-        """Return the time of each range's partition before an epoch that judges rows in order."""
-        if not self._spec.in_order:
-            return ()
-        return tuple(self.time.start_of(each.topic, each.partition) for each in ranges)
+    def starts(self, ranges: Sequence[OffsetRange]) -> tuple[PartitionStart | None, ...]:
+        """Return the time before an epoch of each range whose rows are judged in order."""
+        return tuple(
+            self.time.start_of(each.topic, each.partition)
+            if self._strategies[each.topic].in_order
+            else None
+            for each in ranges
+        )
 
     def _observe_latest(self, topic: str, partition: str, latest: int | None) -> None:
         if latest is not None:
@@ -166,15 +179,31 @@ class JobClock:
         return self.time.list_partitions()
 
     def _pass_time(self, *, epoch: bool = False) -> None:
-        others = self._group.others(self.now) if self._group else ()
+        others = {name: group.others(self.now) for name, group in self._groups.items()}
         before = self._outcome
+        self._follow()
         self.time.pass_time(self.now, others)
         if epoch:  # its row has the newest watermark, however short ago the last emission was
             self.time.emit()
         self.changed = self.changed or before != self._outcome
         self.paused = self.time.paused
-        if self._group:
-            self._group.report(self.time.active_watermarks(), self.now)
+        for name, group in self._groups.items():
+            group.report(self.time.active_watermarks(name), self.now)
+
+    def _follow(self) -> None:
+        """Take the progress of the jobs that write topics, once its results are read here."""
+        for topic, followed in self._followed.items():
+            progress = self._read_followed(topic)
+            if progress is not None:
+                followed.observe(progress)
+            released = followed.release(self._ends.get(topic, {}))
+            if released is not None:
+                self.time.follow(topic, released.watermark, idle=released.idle)
+
+    @property
+    def follows(self) -> bool:
+        """Whether some topic has the watermark of the job that writes it."""
+        return bool(self._followed)
 
     @property
     def _outcome(self) -> tuple[object, ...]:
@@ -183,9 +212,8 @@ class JobClock:
 
     def _unread(self) -> set[TopicPartition]:
         """Return the partitions with unread records, if idleness or alignment needs them."""
-        if not self._spec.idle_after_ms and self._spec.align is None:
-            return set()
-        return self._find_unread()
+        needed = (each.idle_after_ms or each.align for each in self._strategies.values())
+        return self._find_unread() if any(needed) else set()
 
     def _find_unread(self) -> set[TopicPartition]:
         """Return the partitions with unread records at the broker."""

@@ -27,7 +27,9 @@ from jobs.core.job.job_plan import plan_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import refuse_other_windows
+from jobs.core.time.followed import FollowedProgress
 from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.kafka.progress import ProgressReader, open_followed
 from jobs.edge.kafka.source import (
     check_starts,
     find_topics,
@@ -36,10 +38,10 @@ from jobs.edge.kafka.source import (
     require_same_topics,
     sum_lag,
 )
-from jobs.edge.process.alignment_group import AlignmentGroup
+from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
-from jobs.edge.process.generator_class import GeneratorRefused, load_maker
+from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
 from jobs.edge.process.jars import spark_jars
 from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
@@ -108,8 +110,9 @@ class Job:
     _failure: list[BaseException] = field(default_factory=list)
     _sources: dict[str, TopicIdentity] = field(default_factory=dict)
     _watcher: KafkaAdmin | None = None
-    _group: AlignmentGroup | None = None
+    _groups: dict[str, AlignmentGroup] = field(default_factory=dict)
     _start: StartReport | None = None
+    _followed: dict[str, ProgressReader] = field(default_factory=dict)
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
@@ -298,23 +301,23 @@ class Job:
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
 
     def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
-        align = self.spec.watermark.align
-        if align is not None:
-            self._group = AlignmentGroup(
-                self.data.absolute(), align.group, self.spec.name, align.every_ms
-            )
-        partitions = {topic: identity.partitions for topic, identity in identities.items()}
+        spec = self.spec.with_idle_default(self.idle_after_ms)
         try:
-            make_custom = load_maker(self.spec.watermark)
+            for strategy in spec.strategies.values():
+                require_allowed(strategy)
         except GeneratorRefused as refused:
             raise SpecMisfit(f"watermark.generator: {refused}") from refused
+        self._groups = join_groups(self.data.absolute(), spec)
+        source = self.connections.lookup(spec.source.connection)
+        self._followed = open_followed(librdkafka_options(source), spec)
         return JobClock(
-            self.spec.with_idle_default(self.idle_after_ms),
-            partitions,
+            spec,
+            {topic: identity.partitions for topic, identity in identities.items()},
             newest,
             read_log_ends=self.read_log_ends,
-            group=self._group,
-            make_custom=make_custom,
+            groups=self._groups,
+            make=make_allowed,
+            read_followed=self._read_followed,
         )
 
     def _make_source_query(self, spark: SparkSession, pipeline: Pipeline) -> SourceQuery:
@@ -347,6 +350,15 @@ class Job:
         """Return the end offsets of the topics at the broker; hold the epoch lock."""
         admin = self._open_watcher()
         return {topic: _texts(admin.end_offsets(topic)) for topic in self._sources}
+
+    def _read_followed(self, topic: str) -> FollowedProgress | None:
+        """Return new progress of the job that writes a topic; hold the epoch lock."""
+        found = self._followed[topic].read()
+        if found is None:
+            return None
+        # Read after it, and with open transactions, so that they cover its results.
+        ends = self._open_watcher().end_offsets(topic, read_committed=False)
+        return FollowedProgress(found.watermark, found.status == "idle", _texts(ends))
 
     # --- running ------------------------------------------------------------------------------
 
@@ -389,8 +401,10 @@ class Job:
         finally:
             self._stop.set()
             source.close()
-            if self._group is not None:
-                self._group.leave()
+            for group in self._groups.values():
+                group.leave()
+            for reader in self._followed.values():
+                reader.close()
             if self._watcher is not None:
                 self._watcher.close()
 
@@ -411,11 +425,12 @@ class Job:
         With the event clock this watermark may end a bundle.
         """
         clock = pipeline.clock
-        if pipeline.due_work.withholds and clock.time.wakes_at is not None:
+        waits = pipeline.due_work.withholds or clock.follows
+        if waits and clock.time.wakes_at is not None:
             time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
         with pipeline.between_epochs():
             clock.tick()
-            if pipeline.due_work.withholds and clock.changed:
+            if waits and clock.changed:
                 pipeline.run_epoch(pipeline.newest.offsets)
             pipeline.pass_time()
 

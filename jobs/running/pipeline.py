@@ -209,8 +209,10 @@ class Pipeline:
 
     def _split(self, planned: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
         """Split long ranges, unless the rows of a partition must be read in order."""
-        in_order = self._rules.times.in_order
-        return planned if in_order else split_ranges(planned, self.cores)
+        times = self._rules.times
+        whole = [each for each in planned if times[each.topic].in_order]
+        parts = [each for each in planned if not times[each.topic].in_order]
+        return tuple(sorted((*whole, *split_ranges(tuple(parts), self.cores))))
 
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
@@ -225,12 +227,12 @@ class Pipeline:
         epoch, uuid = self.newest.epoch + 1, uuid4().hex
         outcome = Outcome()
         if ranges:
-            horizon = self.clock.horizon
-            outcome = self._compute(ranges, epoch, uuid, (), horizon)
+            horizons = self.clock.horizons
+            outcome = self._compute(ranges, epoch, uuid, (), horizons)
             if outcome.failing:  # rare: compute again, with those messages in quarantine
-                failing = self._find_failing(outcome, ranges, epoch, uuid, horizon)
+                failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
                 uuid = uuid4().hex
-                outcome = self._compute(ranges, epoch, uuid, failing, horizon)
+                outcome = self._compute(ranges, epoch, uuid, failing, horizons)
                 outcome.require_none_failing()
             self.check_source()
             outcome.check_reports(ranges)
@@ -295,7 +297,7 @@ class Pipeline:
         return outcome
 
     def _make_decode_task(
-        self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str, horizon_ms: int
+        self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str, horizons: Mapping[str, int]
     ) -> DecodeTask:
         return DecodeTask(
             self.plan,
@@ -306,7 +308,7 @@ class Pipeline:
             epoch,
             uuid,
             durable=self.spec.durable,
-            horizon_ms=horizon_ms,
+            horizons=horizons,
             starts=self.clock.starts(ranges),
             now_ms=self.clock.now,
         )
@@ -324,7 +326,7 @@ class Pipeline:
             rules=rules_of(self.spec.state, withhold=self.due_work.withholds, closing=self.closing),
             now_ms=now,
             watermark=self.due_work.watermark,
-            in_order=self._rules.times.in_order,
+            in_order=self._rules.in_order,
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )
@@ -335,12 +337,12 @@ class Pipeline:
         epoch: int,
         uuid: str,
         failing: tuple[tuple[int, str], ...],
-        horizon_ms: int,
+        horizons: Mapping[str, int],
     ) -> Outcome:
         """Run all stages over `ranges` in Spark; messages at `failing` go to quarantine."""
         fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))
         decode = replace(
-            self._make_decode_task(ranges, epoch, uuid, horizon_ms),
+            self._make_decode_task(ranges, epoch, uuid, horizons),
             deadline=fold.deadline,
             failing=failing,
             bytes_max=self.task_bytes_max,
@@ -416,7 +418,7 @@ class Pipeline:
         ranges: tuple[OffsetRange, ...],
         epoch: int,
         uuid: str,
-        horizon_ms: int,
+        horizons: Mapping[str, int],
     ) -> tuple[tuple[int, str], ...]:
         """Return the positions and reasons of all failing rows of an epoch.
 
@@ -425,7 +427,7 @@ class Pipeline:
         """
         if not self.plan.primary_key:
             return tuple(outcome.failing)
-        decode = replace(self._make_decode_task(ranges, epoch, uuid, horizon_ms), probing=True)
+        decode = replace(self._make_decode_task(ranges, epoch, uuid, horizons), probing=True)
         projected = project(self._decode(decode, _OWN_COLUMNS), self.plan, _OWN_COLUMNS)
         failing = projected.where(F.col(FAILURE).isNotNull()).select(POSITION, FAILURE)
         return tuple((position, reason) for position, reason in failing.collect())

@@ -11,4 +11,5 @@ from schemas.spec.job import JobSpec
 
 def make_source_rules(spec: JobSpec, plan: Plan) -> SourceRules:
     """Return the rules by which tasks read the messages of a job."""
-    return SourceRules(MessageRules.of(spec), TimeRules.of(spec, plan.columns))
+    times = {topic: TimeRules.of(spec, topic, plan.columns) for topic in spec.source.topics}
+    return SourceRules(MessageRules.of(spec), times)

@@ -32,7 +32,7 @@ from schemas.spec.unknown_names import (
     find_nearest,
     quote_key,
 )
-from schemas.spec.values import KEYS_TAG, WORD_TAG, MisplacedError
+from schemas.spec.values import KEYS_TAG, WORD_TAG, ElsewhereError, MisplacedError
 from schemas.spec.yaml_reasons import explain_yaml
 
 Keys = tuple[str, ...]
@@ -144,7 +144,7 @@ def _drop_echoes(raw: list[ErrorDetails], known_keys: _KnownKeys) -> list[ErrorD
     for each in raw:
         if each["type"] == "extra_forbidden":
             *above, key = map(str, each["loc"])
-            misspelled.add((*above, find_nearest(key, known_keys.known.get(tuple(above), ()))))
+            misspelled.add((*above, find_nearest(key, known_keys.find(tuple(above)))))
 
     def echoes(each: ErrorDetails) -> bool:
         keys = tuple(map(str, each["loc"]))
@@ -159,11 +159,13 @@ def _problem(details: ErrorDetails, known_keys: _KnownKeys, document: Document) 
     keys: Keys = ()
     for part in details["loc"]:
         if part not in (WORD_TAG, KEYS_TAG, _KEY_ITSELF):
-            keys = (*keys, known_keys.written.get((*keys, str(part)), str(part)))
+            keys = (*keys, known_keys.find_written(keys, str(part)))
     error = details.get("ctx", {}).get("error")
     if isinstance(error, MisplacedError):
         keys += error.below
-    reason = str(error) if error is not None else _reason(details, keys, known_keys.known)
+    elif isinstance(error, ElsewhereError):
+        keys = error.keys
+    reason = str(error) if error is not None else _reason(details, keys, known_keys)
     above = details["type"] == "extra_forbidden"  # the reason names the key itself
     return document.problem(keys, reason, path=keys[:-1] if above else keys)
 
@@ -185,17 +187,17 @@ _REASONS = {
 }
 
 
-def _reason(details: ErrorDetails, keys: Keys, known: Mapping[Keys, Keys]) -> str:
+def _reason(details: ErrorDetails, keys: Keys, known_keys: _KnownKeys) -> str:
     """Return pydantic's problem in our words. Only a word of a closed list quotes the input."""
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return describe_unknown_key(keys[-1], known.get(keys[:-1], ()))
+        return describe_unknown_key(keys[-1], known_keys.find(keys[:-1]))
     if kind == "literal_error":
         return describe_unknown_word(
-            details["input"], str(context["expected"]), known.get(keys, ())
+            details["input"], str(context["expected"]), known_keys.find(keys)
         )
     template = _REASONS.get(kind, details["msg"].replace("{", "{{").replace("}", "}}"))
-    return template.format(**context, keys=", ".join(known.get(keys, ())))
+    return template.format(**context, keys=", ".join(known_keys.find(keys)))
 
 
 def path_text(keys: Keys) -> str:
@@ -216,16 +218,24 @@ class _KnownKeys:
     def __init__(self, model: type[BaseModel]) -> None:
         self.known: dict[Keys, Keys] = {}  # path -> its keys, for suggestions
         # Pydantic names a missing key by its attribute; this leads back to the key.
-        self.written: dict[Keys, str] = {}
+        self._written: dict[Keys, str] = {}
         self.values: dict[Keys, Keys] = {}  # of keys whose values are a fixed choice
         self._visit(model, ())
+
+    def find(self, keys: Keys) -> Keys:
+        """Return the keys below a path."""
+        return self.known.get(_without_places(keys), ())
+
+    def find_written(self, keys: Keys, attribute: str) -> str:
+        """Return how a user writes an attribute below a path."""
+        return self._written.get((*_without_places(keys), attribute), attribute)
 
     def _visit(self, section: type[BaseModel], path: Keys) -> None:
         fields = section.model_fields.items()
         self.known[path] = tuple(info.alias or attribute for attribute, info in fields)
         for attribute, info in fields:
             key = info.alias or attribute
-            self.written[(*path, attribute)] = key
+            self._written[(*path, attribute)] = key
             if values := tuple(_choices(info.annotation)):
                 self.values[(*path, key)] = values
             for below in _sections(info.annotation):
@@ -241,11 +251,16 @@ def _choices(annotation: Any) -> Iterator[str]:
             yield from _choices(argument)
 
 
+def _without_places(keys: Keys) -> Keys:
+    """Return a path without the places of items in lists."""
+    return tuple(key for key in keys if not key.isdigit())
+
+
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that an annotation allows besides words and None."""
+    """Yield the models that an annotation allows, itself or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    elif get_origin(annotation) in (Annotated, Union, UnionType):
+    elif get_origin(annotation) in (Annotated, Union, UnionType, tuple):
         for argument in get_args(annotation):
             yield from _sections(argument)
 

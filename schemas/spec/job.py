@@ -29,6 +29,7 @@ from schemas.spec.values import (
     Count,
     Duration,
     DurationOrZero,
+    ElsewhereError,
     JobName,
     MisplacedError,
     Section,
@@ -41,6 +42,10 @@ from schemas.types.sql_types import SqlType
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
+_FOLLOWS_CHANGELOG = (
+    "needs source.format: changelog-json, whose job writes its progress beside the topic; remove "
+    "it, or read such a topic"
+)
 
 
 class MiniBatch(Section):
@@ -116,7 +121,7 @@ class JobSpec(Section):
     emit: Literal["changes", "final"] = "changes"
     allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     minibatch: MiniBatch = MiniBatch()
-    watermark: Watermark = Watermark()
+    watermark: Watermark = Field(default=Watermark(), validate_default=True)
     state: State = State()
     sink: Sink | None = None
     mirror_ms: Duration | None = Field(default=None, alias="mirror")
@@ -139,9 +144,26 @@ class JobSpec(Section):
         return self.model_copy(update={"columns": dict(other.columns)})
 
     def with_idle_default(self, idle_after_ms: int | None) -> JobSpec:
-        """Return this spec with the operator's `idle_after`, unless it has its own."""
+        """Return this spec with the operator's `idle_after` where a section has none."""
         watermark = self.watermark.with_idle_default(idle_after_ms)
-        return self.model_copy(update={"watermark": watermark})
+        source = self.source.with_idle_default(idle_after_ms)
+        return self.model_copy(update={"source": source, "watermark": watermark})
+
+    @property
+    def strategies(self) -> dict[str, Watermark]:
+        """The watermark section of each topic: its own, or the job's."""
+        source = self.source
+        return {topic: source.watermark_of(topic) or self.watermark for topic in source.topics}
+
+    @property
+    def sections(self) -> dict[tuple[str, ...], Watermark]:
+        """The watermark sections that some topic has, by their paths in the spec."""
+        found: dict[tuple[str, ...], Watermark] = {}
+        for place, topic in enumerate(self.source.topics):
+            own = self.source.watermark_of(topic)
+            path = ("watermark",) if own is None else section_path(place)
+            found[path] = own or self.watermark
+        return found
 
     @field_validator("source")
     @classmethod
@@ -216,9 +238,22 @@ class JobSpec(Section):
     @field_validator("watermark")
     @classmethod
     def _declared_time_column(cls, watermark: Watermark, info: ValidationInfo) -> Watermark:
-        columns = info.data.get("columns")
+        columns, source = info.data.get("columns"), info.data.get("source")
         if columns is not None:
             watermark.require_time_column(columns)
+        if source is None:
+            return watermark
+        if watermark.follows and source.format != "changelog-json":
+            raise MisplacedError(_FOLLOWS_CHANGELOG, "from")
+        for place, topic in enumerate(source.topics):
+            own = source.watermark_of(topic)
+            if own is not None and own.follows and source.format != "changelog-json":
+                raise ElsewhereError(_FOLLOWS_CHANGELOG, *section_path(place), "from")
+            try:
+                if own is not None and columns is not None:
+                    own.require_time_column(columns)
+            except MisplacedError as error:
+                raise ElsewhereError(str(error), *section_path(place), *error.below) from None
         return watermark
 
     @field_validator("sink")
@@ -243,6 +278,11 @@ class JobSpec(Section):
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
         return document
+
+
+def section_path(place: int) -> tuple[str, ...]:
+    """Return the path of the watermark section of the topic at a place in `source.topics`."""
+    return ("source", "topics", str(place), "watermark")
 
 
 def default_group(job: str) -> str:

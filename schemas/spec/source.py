@@ -32,6 +32,7 @@ from schemas.spec.values import (
     Topic,
     word_or_keys,
 )
+from schemas.spec.watermark import Watermark
 
 SourceFormat = Literal[
     "canal-json", "changelog-json", "csv", "debezium-json", "json", "maxwell-json", "upsert-json"
@@ -82,11 +83,30 @@ class Debezium(Section):
     ] = "adaptive_time_microseconds"
 
 
+class TopicSource(Section):
+    """A topic, and its own watermark section in place of the job's."""
+
+    topic: Topic
+    watermark: Watermark | None = None
+
+    def with_watermark(self, watermark: Watermark) -> TopicSource:
+        return self.model_copy(update={"watermark": watermark})
+
+
+# A topic: its name, or a mapping.
+Listed = Annotated[
+    Annotated[Topic, Tag(WORD_TAG)] | Annotated[TopicSource, Tag(KEYS_TAG)],
+    Discriminator(word_or_keys),
+]
+
+
 class Source(Section):
     """The changes that a job reads. `topics` has all topics, also if the user wrote `topic`."""
 
     topic: Topic | None = None
-    topics: tuple[Topic, ...] = Field(default=(), strict=False, validate_default=True)
+    listed: tuple[Listed, ...] = Field(
+        default=(), alias="topics", strict=False, validate_default=True
+    )
     connection: ConnectionName = "default"
     format: SourceFormat = "canal-json"
     debezium: Debezium | None = None
@@ -97,23 +117,44 @@ class Source(Section):
     start: Start = "earliest"
     group: GroupId | None = None
 
-    @field_validator("topics")
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics."""
+        return _names(self.listed)
+
+    def watermark_of(self, topic: str) -> Watermark | None:
+        """Return the watermark section of a topic; None if the job's section is its own."""
+        named = (each for each in self.listed if isinstance(each, TopicSource))
+        return next((each.watermark for each in named if each.topic == topic), None)
+
+    def with_idle_default(self, idle_after_ms: int | None) -> Source:
+        """Return this source with the operator's `idle_after` where a section has none."""
+        listed = tuple(
+            each
+            if isinstance(each, str) or each.watermark is None
+            else each.with_watermark(each.watermark.with_idle_default(idle_after_ms))
+            for each in self.listed
+        )
+        return self if listed == self.listed else self.model_copy(update={"listed": listed})
+
+    @field_validator("listed")
     @classmethod
-    def _one_or_several(cls, topics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _one_or_several(cls, listed: tuple[Listed, ...], info: ValidationInfo) -> Any:
         if "topic" not in info.data:  # it is invalid and has its own problem
-            return topics
+            return listed
         topic = info.data["topic"]
-        if topic is not None and topics and topics != (topic,):
+        if topic is not None and listed and listed != (topic,):
             raise ValueError("contradicts topic; keep one of them")
-        topics = topics or ((topic,) if topic is not None else ())
-        if not topics:
+        listed = listed or ((topic,) if topic is not None else ())
+        if not listed:
             raise ValueError("names no topic; add topic: NAME, or topics: [NAME, ...]")
-        if len(topics) > limits.TOPICS_MAX:
-            raise ValueError(f"names {len(topics)} topics; use at most {limits.TOPICS_MAX}")
+        if len(listed) > limits.TOPICS_MAX:
+            raise ValueError(f"names {len(listed)} topics; use at most {limits.TOPICS_MAX}")
+        topics = _names(listed)
         twice = next((name for name in topics if topics.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice!r} is named twice; keep one")
-        return topics
+        return listed
 
     @field_validator("debezium", "json_events", "csv_events")
     @classmethod
@@ -135,7 +176,7 @@ class Source(Section):
     @field_validator("start")
     @classmethod
     def _offsets_of_one_topic(cls, start: Any, info: ValidationInfo) -> Any:
-        several = len(info.data.get("topics", ())) > 1
+        several = len(info.data.get("listed", ())) > 1
         if isinstance(start, StartAt) and start.offsets is not None and several:
             raise MisplacedError(
                 "needs a single topic; use timestamp for several topics", "offsets"
@@ -148,5 +189,9 @@ class Source(Section):
         if self.topic is not None:
             document.pop("topics", None)
         elif "topics" in document:
-            document["topics"] = list(self.topics)
+            document["topics"] = list(document["topics"])
         return document
+
+
+def _names(listed: tuple[Listed, ...]) -> tuple[str, ...]:
+    return tuple(each if isinstance(each, str) else each.topic for each in listed)

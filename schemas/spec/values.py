@@ -39,6 +39,14 @@ class MisplacedError(ValueError):
         self.below = below
 
 
+class ElsewhereError(ValueError):
+    """A problem of a key whose validator had to wait for a later key; `keys` is its whole path."""
+
+    def __init__(self, reason: str, *keys: str) -> None:
+        super().__init__(reason)
+        self.keys = keys
+
+
 class Section(BaseModel):
     """A mapping of the spec.
 

@@ -88,7 +88,8 @@ Generator = Annotated[
 class Watermark(Section):
     """Where the time of a row comes from, and how the watermark follows it.
 
-    `automatic` follows the clock that stamps the rows; it is the default for ingestion time."""
+    `automatic` follows the clock that stamps the rows; it is the default for ingestion time. With
+    `follows` the watermark and the idleness are those of the job that publishes the topic."""
 
     time: Time = "es"
     generator: Generator = Field(default=None, validate_default=True)
@@ -100,10 +101,11 @@ class Watermark(Section):
     align: Alignment | None = None
     emit_every_ms: Duration = Field(default=200, alias="emit_every")
     future_skew_ms: Duration = Field(default=3_600_000, alias="future_skew")
+    follows: Literal["progress"] | None = Field(default=None, alias="from")
 
     def with_idle_default(self, idle_after_ms: int | None) -> Watermark:
         """Return this section with the operator's `idle_after`, unless it has its own."""
-        if self.idle_after_ms is not None or idle_after_ms is None:
+        if self.idle_after_ms is not None or idle_after_ms is None or self.follows:
             return self
         return self.model_copy(update={"idle_after_ms": idle_after_ms})
 
@@ -174,6 +176,23 @@ class Watermark(Section):
                 f"has no effect with generator: {generator}, which follows the clock; remove it"
             )
         return within_epoch
+
+    @field_validator("follows")
+    @classmethod
+    def _follows_alone(cls, follows: str | None, info: ValidationInfo) -> str | None:
+        given = {
+            "generator": info.data.get("generator", "bounded") != "bounded",
+            "exact": info.data.get("exact"),
+            "within_epoch": info.data.get("within_epoch"),
+            "idle_after": info.data.get("idle_after_ms") is not None,
+        }
+        for key, is_given in given.items():
+            if follows and is_given:
+                raise ValueError(
+                    f"takes the watermark and idleness from the job that writes the topic, so "
+                    f"{key} has no effect; remove it"
+                )
+        return follows
 
     @property
     def in_order(self) -> bool:

@@ -141,7 +141,7 @@ class JobView:
     @property
     def has_clock_time(self) -> bool:
         """Whether row times are near the wall clock; a column may have any time."""
-        return isinstance(self.spec.watermark.time, str)
+        return all(isinstance(each.time, str) for each in self.spec.strategies.values())
 
     @property
     def running(self) -> bool:

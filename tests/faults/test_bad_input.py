@@ -95,7 +95,7 @@ def decoded(
         root,
         1,
         "uuid",
-        horizon_ms=NOW_MS + 300_000,
+        horizons={"items": NOW_MS + 300_000},
     )
     groups: dict[str, tuple[int, int]] = {}
     report: RangeReport | None = None

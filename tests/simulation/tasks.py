@@ -7,7 +7,7 @@ folded on a view, remembered, files written and named); Arrow, Parquet and the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.core.fold.fold import FoldContext
@@ -87,7 +87,7 @@ class SimulatedPipeline(Pipeline):
         epoch: int,
         uuid: str,
         failing: tuple[tuple[int, str], ...],
-        horizon_ms: int,
+        horizons: Mapping[str, int],
     ) -> Outcome:
         world, outcome = self.world, Outcome()
         fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -78,7 +78,17 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
 
 def describe_topology(nodes: Sequence[PlanNode]) -> list[str]:
     """Return the operators, the last first, as Flink's EXPLAIN prints them."""
-    return [_indent(depth, _write_node(node)) for depth, node in enumerate(reversed(nodes))]
+    by_name = {node.id: node for node in nodes}
+    return list(_draw(nodes[-1], by_name, "", ""))
+
+
+def _draw(node: PlanNode, nodes: Mapping[str, PlanNode], before: str, below: str) -> Iterator[str]:
+    """Yield a node and those that it reads; a branch that is not the last is drawn as `:-`."""
+    yield before + _write_node(node)
+    for name in node.predecessors:
+        last = name == node.predecessors[-1]
+        branch, trunk = ("+- ", "   ") if last else (":- ", ":  ")
+        yield from _draw(nodes[name], nodes, below + branch, below + trunk)
 
 
 def _write_node(node: PlanNode) -> str:
@@ -106,10 +116,6 @@ def _describe_window(spec: JobSpec, plan: Plan) -> dict[str, Any] | None:
         "emit": spec.emit,
         "allowed_lateness": write_lateness(spec),
     }
-
-
-def _indent(depth: int, text: str) -> str:
-    return text if depth == 0 else "   " * (depth - 1) + "+- " + text
 
 
 def _list_costs(plan: Plan) -> list[dict[str, str]]:

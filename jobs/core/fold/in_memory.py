@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
+from typing import Any
 
 from jobs.core.fold.fold import FoldContext, FoldResult
 from jobs.core.fold.laws import repeats_the_last_row, well_formed
@@ -36,10 +37,13 @@ class Bundle:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._partitions: dict[int, list[tuple[int, tuple[int, Row]]]] = {}
+        self._partitions: dict[Any, list[tuple[int, tuple[int, Row]]]] = {}
 
-    def add(self, partition: int, offset: int, changes: Iterable[tuple[int, Row]]) -> None:
-        """Add the changes of one message, or the part of them that belongs to this bundle."""
+    def add(self, partition: Any, offset: int, changes: Iterable[tuple[int, Row]]) -> None:
+        """Add the changes of one message, or the part of them that belongs to this bundle.
+
+        All partitions are numbers, or all are TopicPartitions.
+        """
         rows = self._partitions.setdefault(partition, [])
         before = len(rows)
         rows.extend((offset, change) for change in changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.core.formats.scanned import is_scannable
 from jobs.core.plan.tree import Column
 from schemas.spec.job import JobSpec
-from schemas.spec.watermark import RowTime
+from schemas.spec.watermark import RowTime, Watermark
 
 
 def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
@@ -15,10 +15,14 @@ def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
         why = f"the format is {spec.source.format}"
     elif unknown:
         why = f"column {unknown[0].name} is {unknown[0].type}"
-    elif spec.watermark.in_order:
+    elif any(each.in_order for each in spec.strategies.values()):
         why = "the watermark follows the rows in their order"
-    elif isinstance(spec.watermark.time, RowTime) and spec.watermark.time.expression is not None:
+    elif any(map(_by_expression, spec.strategies.values())):
         why = "the time of a row is an expression"
     else:
         return "scanned, many messages at once"
     return f"message by message, because {why}"
+
+
+def _by_expression(watermark: Watermark) -> bool:
+    return isinstance(watermark.time, RowTime) and watermark.time.expression is not None

@@ -31,6 +31,7 @@ from jobs.core.time.bundle_clocks import WATERMARK_MAX, EventTimeAssigner, Proce
 from jobs.core.time.watermark_generators import latest_of
 from jobs.core.values.change import Rejected, Row
 from schemas.spec.job import JobSpec
+from schemas.table.epoch import TopicPartition
 
 Signed = tuple[int, Row]
 
@@ -44,7 +45,7 @@ class WatermarkEvent:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMessage:
-    partition: int
+    place: TopicPartition
     offset: int
     why: Rejected
 
@@ -53,7 +54,7 @@ class RejectedMessage:
 class LateRowEvent:
     """A row of used columns whose windows are all closed."""
 
-    partition: int
+    place: TopicPartition
     offset: int
     weight: int
     row: Row
@@ -167,7 +168,9 @@ class InMemoryJob:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def take(self, partition: int, offset: int, changes: Iterable[Signed]) -> Iterator[Event]:
+    def take(
+        self, place: TopicPartition, offset: int, changes: Iterable[Signed]
+    ) -> Iterator[Event]:
         """Add the rows of a message to the bundle; the bundle may end between two of them."""
         for weight, row, watermark in self._derive(changes):
             expanded = self._rows.expand(row)
@@ -176,16 +179,16 @@ class InMemoryJob:
             if self._closing is not None:
                 expanded = self._closing.still_open(expanded, watermark)
                 if not expanded:
-                    self._late.append(LateRowEvent(partition, offset, weight, row))
+                    self._late.append(LateRowEvent(place, offset, weight, row))
                     continue
-            self._bundle.add(partition, offset, [(weight, each) for each in expanded])
+            self._bundle.add(place, offset, [(weight, each) for each in expanded])
             self._row_count += 1
             if self._row_count == self._bundle_rows:
                 yield from self.end_bundle()
 
-    def reject(self, partition: int, offset: int, why: Rejected) -> None:
+    def reject(self, place: TopicPartition, offset: int, why: Rejected) -> None:
         """Record a rejected message; `end_bundle` reports it."""
-        self._rejected.append(RejectedMessage(partition, offset, why))
+        self._rejected.append(RejectedMessage(place, offset, why))
 
     def _derive(self, changes: Iterable[Signed]) -> Iterator[tuple[int, Row, int | None]]:
         """Yield the rows to fold, each with the watermark before it."""
@@ -202,8 +205,8 @@ class InMemoryJob:
         row_count, self._row_count = self._row_count, 0
         rejected, self._rejected = self._rejected, []
         late, self._late = self._late, []
-        yield from sorted(rejected, key=_place)
-        yield from sorted(late, key=_place)
+        yield from sorted(rejected, key=_position)
+        yield from sorted(late, key=_position)
         if row_count:
             yield from self._memory_fold.fold(
                 bundle.consolidate(), self._now_ms, self._watermark
@@ -275,5 +278,5 @@ def list_evaluated_rows(plan: Plan, changes: Iterable[Signed]) -> Iterator[Row]:
             yield row[: len(plan.used)]
 
 
-def _place(event: RejectedMessage | LateRowEvent) -> tuple[int, int]:
-    return event.partition, event.offset
+def _position(event: RejectedMessage | LateRowEvent) -> tuple[TopicPartition, int]:
+    return event.place, event.offset

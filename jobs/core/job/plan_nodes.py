@@ -43,10 +43,12 @@ class PlanNode(msgspec.Struct, frozen=True):
 
 def list_nodes(spec: JobSpec, plan: Plan) -> list[PlanNode]:
     """Return the operators of a job in the order of the data flow."""
-    nodes: list[PlanNode] = []
+    source = PlanNode("source", "TableSourceScan", [], _describe_source(spec, plan))
+    nodes = [source, *_list_watermarks(spec)]
+    before = [node.id for node in nodes[1:]]
     for name, kind, attributes in _list_operators(spec, plan):
-        before = [nodes[-1].id] if nodes else []
         nodes.append(PlanNode(name, kind, before, attributes))
+        before = [name]
     return nodes
 
 
@@ -61,10 +63,8 @@ def write_lateness(spec: JobSpec) -> str | None:
 
 
 def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attributes]]:
-    """Return the id, type and attributes of each operator."""
+    """Return the id, type and attributes of each operator after the watermark."""
     buckets = spec.state.buckets
-    yield "source", "TableSourceScan", _describe_source(spec, plan)
-    yield "watermark", "WatermarkAssigner", _describe_watermark(spec.watermark)
     yield "minibatch", "MiniBatchAssigner", _describe_minibatch(spec)
     image = [column.name for column in plan.image]
     if plan.primary_key:  # as Flink calls it
@@ -116,6 +116,21 @@ def _list_operators(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str, Attri
         )
 
 
+def _list_watermarks(spec: JobSpec) -> Iterator[PlanNode]:
+    """Yield one node for each strategy; with several, each names its topics."""
+    topics: dict[Watermark, list[str]] = {}
+    for topic, strategy in spec.strategies.items():
+        topics.setdefault(strategy, []).append(topic)
+    for strategy, names in topics.items():
+        several = len(topics) > 1
+        yield PlanNode(
+            f"watermark-{names[0]}" if several else "watermark",
+            "WatermarkAssigner",
+            ["source"],
+            {"topics": names if several else None, **_describe_watermark(strategy)},
+        )
+
+
 def _describe_source(spec: JobSpec, plan: Plan) -> Attributes:
     source = spec.source
     start = spec.document()["source"]["start"]
@@ -155,6 +170,8 @@ def _write_strategy(watermark: Watermark) -> str:
     """Return the watermark of a partition as an expression over the times of its rows."""
     greatest = f"MAX({_write_time(watermark)})"
     delay = f" - {duration_text(watermark.delay_ms)}" if watermark.delay_ms else ""
+    if watermark.follows:
+        return f"the watermark of the job that writes the topic{delay}"
     match watermark.generator:
         case GeneratorClass(path=path):
             return path

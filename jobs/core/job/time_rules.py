@@ -1,4 +1,4 @@
-"""How a job reads the time of messages, rows and marks, by its `watermark` section.
+"""How a job reads the time of messages, rows and marks, by a topic's `watermark` section.
 
 es, ts, kafka, ingestion    of the message: all of its rows have it
 a column, an expression     of each row; an expression that fails gives no time
@@ -7,7 +7,7 @@ a marker                    which rows are marks, and the time that a mark carri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ Columns = tuple[Column, ...]
 
 @dataclass(frozen=True, slots=True)
 class TimeRules:
-    """The rules of a spec for the time of its rows; a value that can be sent to tasks."""
+    """The rules of a topic for the time of its rows; a value that can be sent to tasks."""
 
     watermark: Watermark
     column: Column | None = None  # the column that has the time
@@ -46,9 +46,9 @@ class TimeRules:
     declared: Columns = ()  # columns that a generator class sees
 
     @classmethod
-    def of(cls, spec: JobSpec, columns: Columns) -> TimeRules:
-        """Return the rules of a spec; raise QueryError if an expression is not valid."""
-        section, declared = spec.watermark, spec.columns
+    def of(cls, spec: JobSpec, topic: str, columns: Columns) -> TimeRules:
+        """Return the rules of a topic; raise QueryError if an expression is not valid."""
+        section, declared = spec.strategies[topic], spec.columns
         expression, mark_time = None, None
         if isinstance(section.time, RowTime) and section.time.expression is not None:
             expression = RowExpression.of_time(section.time.expression, declared)
@@ -153,22 +153,29 @@ class MessagesInOrder:
 
 
 def time_problems(spec: JobSpec) -> list[tuple[tuple[str, ...], QueryError]]:
-    """Return what is wrong with the SQL of the `watermark` section, with its keys."""
-    section, found = spec.watermark, []
-    texts: list[tuple[tuple[str, ...], Callable[..., object], str]] = []
-    if isinstance(section.time, RowTime) and section.time.expression is not None:
-        texts.append((("time", "expression"), RowExpression.of_time, section.time.expression))
-    if isinstance(section.marker, Mark):
-        texts.append((("marker", "when"), Marker.of, section.marker.when))
-        texts.append((("marker", "time"), RowExpression.of_time, section.marker.time))
-    elif section.marker is not None:
-        texts.append((("marker",), Marker.of, section.marker))
-    for keys, parse, text in texts:
-        try:
-            parse(text, spec.columns)
-        except QueryError as error:
-            found.append((("watermark", *keys), error))
+    """Return what is wrong with the SQL of the `watermark` sections, with its keys."""
+    found = []
+    sections = {("watermark",): spec.watermark} | spec.sections
+    for path, section in sections.items():
+        for keys, parse, text in _list_texts(section):
+            try:
+                parse(text, spec.columns)
+            except QueryError as error:
+                found.append(((*path, *keys), error))
     return found
+
+
+def _list_texts(
+    section: Watermark,
+) -> Iterator[tuple[tuple[str, ...], Callable[..., object], str]]:
+    """Yield the SQL of a section with its keys and the function that parses it."""
+    if isinstance(section.time, RowTime) and section.time.expression is not None:
+        yield ("time", "expression"), RowExpression.of_time, section.time.expression
+    if isinstance(section.marker, Mark):
+        yield ("marker", "when"), Marker.of, section.marker.when
+        yield ("marker", "time"), RowExpression.of_time, section.marker.time
+    elif section.marker is not None:
+        yield ("marker",), Marker.of, section.marker
 
 
 def _expression_reader(expression: RowExpression, row: Columns) -> RowReader:

@@ -11,6 +11,7 @@ from jobs.core.fold.window_closing import Closing
 from jobs.core.plan.tree import Plan, Window, WindowBound
 from jobs.core.plan.walk import walk
 from schemas.spec.job import JobSpec
+from schemas.spec.watermark import Watermark
 
 NEVER_IDLE = (
     "windows wait for every partition, so one that is empty or silent holds all of them; add "
@@ -25,7 +26,9 @@ def window_problems(spec: JobSpec, plan: Plan) -> dict[tuple[str, ...], str]:
     if window is None:
         used = {("emit",): spec.emit == "final", ("allowed_lateness",): lateness is not None}
         return {key: f"{_ONLY_WITH_WINDOWS}; remove it" for key, is_used in used.items() if is_used}
-    problems = _time_problems(spec, window)
+    problems: dict[tuple[str, ...], str] = {}
+    for path, section in spec.sections.items():
+        problems |= _time_problems(path, section, window)
     if spec.dedupe is not None and closes(spec):
         problems["dedupe",] = (
             "windows that close must know which changes are late, and changes that dedupe derives "
@@ -69,9 +72,7 @@ def _computes_with_bounds(plan: Plan) -> bool:
 
 def window_notes(spec: JobSpec) -> dict[tuple[str, ...], str]:
     """Return the keys of a valid spec that may surprise, with the reasons."""
-    watermark = spec.watermark
-    without_rows = watermark.generator in ("lag", "automatic")  # it moves on by the clock
-    if spec.emit != "final" or watermark.idle_after_ms is not None or without_rows:
+    if spec.emit != "final" or all(map(_moves_on, spec.strategies.values())):
         return {}
     return {("emit",): NEVER_IDLE}
 
@@ -89,16 +90,26 @@ def closing_of(spec: JobSpec, plan: Plan) -> Closing | None:
     return Closing.of(plan, final=spec.emit == "final", lateness_ms=lateness_ms)
 
 
-def _time_problems(spec: JobSpec, window: Window) -> dict[tuple[str, ...], str]:
-    time, name = spec.watermark.time, window.time.name
+def _moves_on(watermark: Watermark) -> bool:
+    """Return whether a watermark has a rule for partitions without rows."""
+    by_clock = watermark.generator in ("lag", "automatic")
+    return by_clock or watermark.idle_after_ms is not None or watermark.follows is not None
+
+
+def _time_problems(
+    path: tuple[str, ...], section: Watermark, window: Window
+) -> dict[tuple[str, ...], str]:
+    if section.follows:
+        return {}
+    time, name = section.time, window.time.name
     hint = f"the windows of the query are over `{name}`: write time: {{column: {name}}}"
     if isinstance(time, str):
         reason = (
             f"{time} is the time of a message, and a retraction comes in another message than the "
             f"row that it retracts, so it could fall into another window; {hint}"
         )
-        return {("watermark", "time"): reason}
+        return {(*path, "time"): reason}
     if time.column is not None and time.column != name:
         reason = f"a watermark of `{time.column}` does not show when a window is complete; {hint}"
-        return {("watermark", "time", "column"): reason}
+        return {(*path, "time", "column"): reason}
     return {}

@@ -55,15 +55,15 @@ class Alignment(Generic[Name]):
         """
         return self._set_paused(self._find_ahead(watermarks, self.allowed))
 
-    def extend_paused(self, watermarks: Mapping[Name, int]) -> bool:
+    def extend_paused(self, watermarks: Mapping[Name, int], group: Iterable[int] = ()) -> bool:
         """Pause further partitions between two maxima; return whether the set changed.
 
         Paused partitions stay paused. A partition joins them if it is ahead of the maximum and too
-        far ahead of the slowest partition now.
+        far ahead of the slowest partition now; `group` has the partitions of other topics too.
         """
         if self.allowed is None or not watermarks:
             return False
-        limit = max(self.allowed, min(watermarks.values()) + self._drift)
+        limit = max(self.allowed, min((*watermarks.values(), *group)) + self._drift)
         return self._set_paused(self.paused | self._find_ahead(watermarks, limit))
 
     def remove(self, name: Name) -> bool:

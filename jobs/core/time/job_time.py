@@ -5,6 +5,8 @@
     partition: ...                        ┘     │                          └─► watermark, status
                                                 └─► Alignment: paused partitions
 
+Each topic has a strategy of its own: times, generator, idleness, alignment, how often it emits.
+
 For each epoch the driver reports what each range has read (`observe`) and then lets time pass
 (`pass_time`). Both return the signals of the epoch; `paused` has the partitions not to read next.
 The caller passes `now`, in epoch milliseconds. The epoch row stores `snapshot`, and a restarted
@@ -13,41 +15,19 @@ driver continues from it: time while no driver runs makes no partition idle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from jobs.core.time.alignment import Alignment
-from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
+from jobs.core.time.combine import Signal, Status, StatusWatermarkValve
 from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.rows_in_order import AFTER_ALL, BEFORE_ALL, PartitionStart
 from jobs.core.time.time_view import PartitionTime
-from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
+from jobs.core.time.topic_time import Partition, Source
+from jobs.core.time.watermark_generators import Followed, Generator, latest_of, make_generator
 from schemas.spec.watermark import Watermark
 from schemas.table.epoch import TopicPartition
 
-
-class Partition:
-    """The time state of one partition."""
-
-    __slots__ = ("fresh", "generator", "last_record_at", "stopped", "timer", "unread")
-
-    def __init__(self, generator: Generator, timer: IdlenessTimer | None) -> None:
-        self.generator = generator
-        self.timer = timer
-        self.last_record_at: int | None = None  # processing time of its last record
-        self.fresh = False  # had records since the last pass_time
-        self.unread = False
-        self.stopped = False  # paused by the operator, not by alignment
-
-
-class Source:
-    """One topic: its partitions, and their combined watermark."""
-
-    __slots__ = ("combined", "partitions")
-
-    def __init__(self) -> None:
-        self.combined: Multiplexer[int] = Multiplexer()
-        self.partitions: dict[int, Partition] = {}
+NO_OTHERS: Mapping[str, Iterable[int]] = {}
 
 
 class JobTime:
@@ -55,23 +35,16 @@ class JobTime:
 
     def __init__(
         self,
-        spec: Watermark,
-        topics: Sequence[str],
+        strategies: Mapping[str, Watermark],  # of each topic
         now: int = 0,
         *,
-        make_custom: Callable[[], Generator] | None = None,
+        make: Callable[[Watermark], Generator] = make_generator,
     ) -> None:
-        """`make_custom` makes the generator of a partition if the spec names a class."""
+        """`make` makes the generator of a partition; the default makes those of the product."""
         self.now = now
-        self._spec = spec
-        self._make_generator = make_custom or (lambda: make_generator(spec))
-        self._sources = {topic: Source() for topic in topics}
-        self._valve: StatusWatermarkValve[str] = StatusWatermarkValve(topics)
-        self._emitted_at: int | None = None
-        align = spec.align
-        self._alignment: Alignment[TopicPartition] | None = (
-            Alignment(align.max_drift_ms, align.every_ms, now) if align else None
-        )
+        self._make = make
+        self._sources = {topic: Source(each, now) for topic, each in strategies.items()}
+        self._valve: StatusWatermarkValve[str] = StatusWatermarkValve(strategies)
 
     # --- the present state ------------------------------------------------------------------------
 
@@ -86,7 +59,12 @@ class JobTime:
     @property
     def paused_by_alignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ahead of their alignment group."""
-        return self._alignment.paused if self._alignment else frozenset()
+        return frozenset(
+            TopicPartition(topic, number)
+            for topic, source in self._sources.items()
+            if source.alignment
+            for number in source.alignment.paused
+        )
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
@@ -97,17 +75,19 @@ class JobTime:
     @property
     def wakes_at(self) -> int | None:
         """The next time at which `pass_time` has work; None: at its first call."""
-        if self._emitted_at is None:
-            return None
-        emission = self._emitted_at + self._spec.emit_every_ms
-        return min(emission, self._alignment.next_update_at) if self._alignment else emission
+        times: list[int] = []
+        for source in self._sources.values():
+            if source.emitted_at is None:
+                return None
+            times.append(source.emitted_at + source.strategy.emit_every_ms)
+            if source.alignment:
+                times.append(source.alignment.next_update_at)
+        return min(times, default=None)
 
-    def active_watermarks(self) -> list[int]:
-        """Return the watermarks of the active sources, which the alignment group compares."""
-        combined = (source.combined for source in self._sources.values())
-        return [
-            each.last for each in combined if each.last is not None and each.status is Status.ACTIVE
-        ]
+    def active_watermarks(self, group: str | None) -> list[int]:
+        """Return the watermarks of the active topics of an alignment group."""
+        found = (each.active_watermark for each in self._sources.values() if each.group == group)
+        return [watermark for watermark in found if watermark is not None]
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -116,19 +96,21 @@ class JobTime:
         source = self._sources[topic]
         if partition in source.partitions:
             return []
-        after = self._spec.idle_after_ms
-        timer = IdlenessTimer(after) if after else None
-        source.partitions[partition] = Partition(self._make_generator(), timer)
+        source.partitions[partition] = self._make_partition(source)
         source.combined.register(partition)
         return self._valve.apply(topic, source.combined.combine())
+
+    def _make_partition(self, source: Source) -> Partition:
+        after = source.strategy.idle_after_ms
+        return Partition(self._make(source.strategy), IdlenessTimer(after) if after else None)
 
     def remove(self, topic: str, partition: int) -> None:
         """Remove a partition; the watermark can rise without it at the next emission."""
         source = self._sources[topic]
         del source.partitions[partition]
         source.combined.unregister(partition)
-        if self._alignment:
-            self._alignment.remove(TopicPartition(topic, partition))
+        if source.alignment:
+            source.alignment.remove(partition)
 
     def observe(
         self,
@@ -172,11 +154,30 @@ class JobTime:
             at_once = generator.on_event(time, row, self.now)
             if marked:
                 at_once = latest_of(at_once, generator.on_mark(mark, row, self.now))
-            if self._spec.within_epoch:
+            if self._sources[topic].strategy.within_epoch:
                 at_once = latest_of(at_once, generator.emit(self.now))
             return at_once
 
         return self._observe(topic, partition, 1, advance)
+
+    def follow(self, topic: str, watermark: int | None, *, idle: bool) -> list[Signal]:
+        """Observe the watermark and the status of the job that writes a topic.
+
+        Call it when every record that this watermark covers has been observed.
+        """
+        source = self._sources[topic]
+        for number, partition in source.partitions.items():
+            generator = partition.generator
+            assert isinstance(generator, Followed)
+            source.combined.mark_active(number)
+            raised = None if watermark is None else generator.follow(watermark)
+            if raised is not None:
+                source.combined.advance(number, raised)
+            if idle:
+                source.combined.mark_idle(number)
+        signals = self._valve.apply(topic, source.combined.combine())
+        self._extend_alignment()
+        return signals
 
     def start_of(self, topic: str, partition: int) -> PartitionStart:
         """Return the time of a partition before an epoch, for a task that sees its rows."""
@@ -207,7 +208,7 @@ class JobTime:
         found.unread = unread
         if records == 0 and not unread:
             return signals
-        if source.combined.members[partition].idle:
+        if source.strategy.follows is None and source.combined.members[partition].idle:
             source.combined.mark_active(partition)
             signals += self._valve.apply(topic, source.combined.combine())
         if records == 0:
@@ -229,36 +230,45 @@ class JobTime:
         self._sources[topic].partitions[partition].stopped = False
         self._pause_timers()
 
-    def pass_time(self, now: int, others: Iterable[int] = ()) -> list[Signal]:
+    def pass_time(self, now: int, others: Mapping[str, Iterable[int]] = NO_OTHERS) -> list[Signal]:
         """Advance to `now`, at the end of an epoch or in between; return the periodic signals.
 
-        `others` are the watermarks that the other jobs of the alignment group report.
+        `others` are the watermarks that other jobs report to the alignment groups.
         """
         self.now = max(self.now, now)
         for _, partition in self._all_partitions():
             if partition.fresh:
                 partition.last_record_at, partition.fresh = self.now, False
-        signals: list[Signal] = []
-        every, before = self._spec.emit_every_ms, self._emitted_at
-        if before is None or self.now - before >= every:
-            self._emitted_at = self.now - (0 if before is None else (self.now - before) % every)
-            signals = self.emit()
+        due = [topic for topic, each in self._sources.items() if each.begin_emission(self.now)]
+        signals = self._emit(due) if due else []
         self.advance(self.now, others)
         return signals
 
-    def advance(self, now: int, others: Iterable[int] = ()) -> None:
-        """Advance the clock, and update the alignment maximum if that is due."""
+    def advance(self, now: int, others: Mapping[str, Iterable[int]] = NO_OTHERS) -> None:
+        """Advance the clock, and update the alignment maxima that are due."""
         self.now = max(self.now, now)
-        if self._alignment and self._alignment.next_update_at <= self.now:
-            self._alignment.update_allowed([*self.active_watermarks(), *others], self.now)
-            self._alignment.reset_paused(self._aligned_watermarks())
+        updated = False
+        for source in self._sources.values():
+            alignment, group = source.alignment, source.group
+            if alignment and group and alignment.next_update_at <= self.now:
+                reported = [*self.active_watermarks(group), *others.get(group, ())]
+                alignment.update_allowed(reported, self.now)
+                alignment.reset_paused(source.aligned_watermarks)
+                updated = True
+        if updated:
             self._pause_timers()
 
     def emit(self) -> list[Signal]:
         """Emit the periodic watermarks: probe each partition for idleness, call its generator."""
+        return self._emit(self._sources)
+
+    def _emit(self, topics: Iterable[str]) -> list[Signal]:
         signals: list[Signal] = []
         paused = self.paused
-        for topic, source in self._sources.items():
+        for topic in topics:
+            source = self._sources[topic]
+            if source.strategy.follows:
+                continue
             for number, partition in source.partitions.items():
                 was_idle = source.combined.members[number].idle
                 may_be_idle = was_idle or TopicPartition(topic, number) not in paused
@@ -279,18 +289,18 @@ class JobTime:
         return partition.timer.probe(self.now)
 
     def _extend_alignment(self) -> None:
-        if self._alignment and self._alignment.extend_paused(self._aligned_watermarks()):
+        extended = False
+        for source in self._sources.values():
+            if source.alignment:
+                group = (
+                    at
+                    for each in self._sources.values()
+                    if each.group == source.group
+                    for at in each.aligned_watermarks.values()
+                )
+                extended |= source.alignment.extend_paused(source.aligned_watermarks, group)
+        if extended:
             self._pause_timers()
-
-    def _aligned_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the watermarks of the partitions that take part in alignment."""
-        return {
-            TopicPartition(topic, number): member.watermark
-            for topic, source in self._sources.items()
-            if source.combined.last is not None
-            for number, member in source.combined.members.items()
-            if member.watermark is not None and not member.idle
-        }
 
     def _pause_timers(self) -> None:
         paused = self.paused_by_alignment
@@ -337,6 +347,7 @@ class JobTime:
             silent_ms=None if time.last_record_at is None else self.now - time.last_record_at,
             idle_in_ms=time.timer.time_to_idle(self.now) if time.timer and to_idle else None,
             holds=holds,
+            follows=self._sources[topic].strategy.follows is not None,
         )
 
     def _find_holding(self) -> set[TopicPartition]:
@@ -352,13 +363,9 @@ class JobTime:
     def snapshot(self) -> dict[str, Any]:
         """Return the whole state as JSON values, without values that equal their defaults."""
         state: dict[str, Any] = {"now": self.now}
-        if self._emitted_at is not None:
-            state["emitted"] = self._emitted_at
         if self.watermark is not None:
             state["combined"] = self.watermark
         state["status"] = str(self.status)
-        if self._alignment:
-            state["alignment"] = self._alignment.snapshot(self.now)
         state["topics"] = {
             topic: self._source_snapshot(topic, source) for topic, source in self._sources.items()
         }
@@ -366,6 +373,10 @@ class JobTime:
 
     def _source_snapshot(self, topic: str, source: Source) -> dict[str, Any]:
         state = source.combined.snapshot()
+        if source.emitted_at is not None:
+            state["emitted"] = source.emitted_at
+        if source.alignment:
+            state["alignment"] = source.alignment.snapshot(self.now)
         if not self._valve.members[topic].counts:
             state["behind"] = True
         state["partitions"] = {
@@ -395,35 +406,32 @@ class JobTime:
         Topics that the job does not read are ignored.
         """
         self.now = state["now"] if now is None else max(now, state["now"])
-        emitted = state.get("emitted")
-        self._emitted_at = None if emitted is None else emitted + self.now - state["now"]
         self._valve.last = state.get("combined")
         self._valve.status = Status(state["status"])
-        ahead: list[TopicPartition] = []
+        # Older tables have both of these once, for all topics.
+        shared = {name: state[name] for name in ("emitted", "alignment") if name in state}
         for topic in self._sources.keys() & state["topics"].keys():
-            ahead += self._restore_source(topic, state["topics"][topic])
-        if self._alignment and "alignment" in state:
-            self._alignment.restore(state["alignment"], ahead, self.now)
+            self._restore_source(topic, shared | state["topics"][topic], self.now - state["now"])
         self._pause_timers()
 
-    def _restore_source(self, topic: str, state: Mapping[str, Any]) -> list[TopicPartition]:
+    def _restore_source(self, topic: str, state: Mapping[str, Any], passed: int) -> None:
         source, member = self._sources[topic], self._valve.members[topic]
         source.combined.restore(state)
+        source.emitted_at = state["emitted"] + passed if "emitted" in state else None
         member.watermark = source.combined.last
         member.idle = source.combined.status is Status.IDLE
         member.counts = not (member.idle or state.get("behind"))
         for text, kept in state["partitions"].items():
             self._restore_partition(source, int(text), kept)
-        numbers = (int(text) for text, kept in state["partitions"].items() if kept.get("ahead"))
-        return [TopicPartition(topic, number) for number in numbers]
+        if source.alignment and "alignment" in state:
+            ahead = (int(text) for text, kept in state["partitions"].items() if kept.get("ahead"))
+            source.alignment.restore(state["alignment"], ahead, self.now)
 
     def _restore_partition(self, source: Source, number: int, state: Mapping[str, Any]) -> None:
-        after = self._spec.idle_after_ms
-        timer = IdlenessTimer(after) if after else None
-        partition = Partition(self._make_generator(), timer)
+        partition = self._make_partition(source)
         partition.generator.restore(state)
-        if timer:
-            timer.restore(state, self.now)
+        if partition.timer:
+            partition.timer.restore(state, self.now)
         heard = state.get("heard_ms")
         partition.last_record_at = None if heard is None else self.now - heard
         partition.stopped, partition.unread = "stopped" in state, "unread" in state

@@ -19,9 +19,12 @@ class PartitionTime:
     idle_in_ms: int | None  # if no record comes; None: never
     holds: bool  # the job's watermark waits for this partition
     empty: bool = False  # the broker has no record that the job could read
+    follows: bool = False  # the job that writes the topic, not its records
 
     def __str__(self) -> str:
-        if self.silent_ms is None:
+        if self.follows:
+            parts = ["follows the progress of the job that writes it"]
+        elif self.silent_ms is None:
             parts = ["empty" if self.empty else "no record yet"]
         else:
             parts = [f"silent for {_seconds(self.silent_ms)}"]
@@ -31,6 +34,8 @@ class PartitionTime:
             parts.append("paused")
         elif self.unread:
             parts.append("with unread records")
+        elif self.follows:
+            pass
         elif self.idle_in_ms is None:
             parts.append("never idle (there is no idle_after)")
         else:

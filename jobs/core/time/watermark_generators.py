@@ -181,8 +181,24 @@ class CustomGenerator(Generator):
         self._custom.restore(state.get("own", {}))
 
 
+class Followed(Generator):
+    """Emits the watermarks of the job that writes the topic - `delay`; its rows move nothing."""
+
+    __slots__ = ("_delay",)
+
+    def __init__(self, delay: int) -> None:
+        super().__init__()
+        self._delay = delay
+
+    def follow(self, watermark: int) -> int | None:
+        """Observe the other job's watermark; return the partition's own if it is higher."""
+        return self._raise_to(watermark - self._delay)
+
+
 def make_generator(watermark: Watermark) -> Generator:
     """Return a new generator of the kind that a spec names, for one partition."""
+    if watermark.follows:
+        return Followed(watermark.delay_ms)
     match watermark.generator:
         case "bounded":
             return Bounded(watermark.delay_ms, exact=watermark.exact)
@@ -196,7 +212,7 @@ def make_generator(watermark: Watermark) -> Generator:
         case "automatic":
             return Automatic(watermark.emit_every_ms)
         case GeneratorClass(path=path):
-            raise ValueError(f"{path} is a custom generator; pass make_custom to JobTime")
+            raise ValueError(f"{path} is a custom generator; give JobTime a function that makes it")
 
 
 def latest_of(one: int | None, other: int | None) -> int | None:

@@ -39,7 +39,7 @@ _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "log_level": 0,  # reads return the errors that matter
 }
 _POLL_SECONDS = 0.02
-_TEMPORARY = (
+TEMPORARY = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -111,7 +111,7 @@ def timestamp_ms(record: Message) -> int | None:
 
 def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
     """Return an error after which reads may succeed again; raise RangeUnreadable for others."""
-    if error.code() in _TEMPORARY:
+    if error.code() in TEMPORARY:
         return error
     if error.code() in _RECORDS_GONE:
         raise RangeUnreadable(

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from schemas.limits import ALIGNMENT_SILENCE_MS_MIN, ALIGNMENT_SILENCE_ROUNDS
+from schemas.spec.job import JobSpec
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -62,3 +63,13 @@ class AlignmentGroup:
     def leave(self) -> None:
         """Remove the job's report, so that the others no longer wait for it."""
         self._own.unlink(missing_ok=True)
+
+
+def join_groups(data: Path, spec: JobSpec) -> dict[str, AlignmentGroup]:
+    """Return the alignment groups of a job's topics, by name."""
+    aligned = [each.align for each in spec.strategies.values() if each.align is not None]
+    every = {
+        name: min(each.every_ms for each in aligned if each.group == name)
+        for name in {each.group for each in aligned}
+    }
+    return {name: AlignmentGroup(data, name, spec.name, each) for name, each in every.items()}

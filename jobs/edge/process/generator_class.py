@@ -11,7 +11,6 @@ nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from importlib import import_module
 
 from jobs.core.time.watermark_generators import CustomGenerator, Generator, make_generator
@@ -24,10 +23,10 @@ class GeneratorRefused(Exception):
     """The class is not allowed, cannot be loaded, or is not a generator."""
 
 
-def load_maker(watermark: Watermark) -> Callable[[], Generator] | None:
-    """Return a function that makes a partition's generator; None if the spec names no class."""
+def require_allowed(watermark: Watermark) -> None:
+    """Raise GeneratorRefused if a section names a class that the operator does not allow."""
     if not isinstance(watermark.generator, GeneratorClass):
-        return None
+        return
     path = watermark.generator.path
     allowed = [each.strip() for each in os.environ.get(ALLOWED, "").split(",") if each.strip()]
     if path not in allowed:
@@ -35,12 +34,11 @@ def load_maker(watermark: Watermark) -> Callable[[], Generator] | None:
             f"{path} is not among the generators that this machine's operator allows "
             f"({ALLOWED}={','.join(allowed)}); add it there, or use a built-in generator"
         )
-    loaded = _load(path)
-    return lambda: CustomGenerator(loaded.of(watermark))
+    _load(path)
 
 
-def make_in_task(watermark: Watermark) -> Generator:
-    """Return a new generator in a task; the driver has checked that the operator allows it."""
+def make_allowed(watermark: Watermark) -> Generator:
+    """Return a new generator of a section that `require_allowed` took, in a task too."""
     if not isinstance(watermark.generator, GeneratorClass):
         return make_generator(watermark)
     return CustomGenerator(_load(watermark.generator.path).of(watermark))

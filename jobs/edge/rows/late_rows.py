@@ -54,17 +54,17 @@ class Deadline:
 
     closing: Closing
     watermark: int
-    in_order: bool = False  # each row has a watermark of its own
+    in_order: bool = False  # rows may have a watermark of their own
 
     def late(self, plan: Plan, columns: Sequence[pa.Array], watermarks: Sequence[int] = ()) -> Late:
         """Return which rows are late; a row without a time is not, because it has no window.
 
-        `watermarks` has the watermark before each row, in a job that judges rows in order."""
+        `watermarks` has the watermark before each row, if the topic's rows are judged in order."""
         time = columns[plan.used.index(self.closing.window.time)]
         present = ~time.is_null().to_numpy(zero_copy_only=False)
         values = time.view(pa.int64()).fill_null(0).to_numpy()
         times = values // self.closing.window.unit
-        before = np.array(watermarks, np.int64) if self.in_order else self.watermark
+        before = np.array(watermarks, np.int64) if watermarks else self.watermark
         late = self.closing.late(times, before)
         return Late(late.whole & present, late.partly & present)
 
@@ -77,7 +77,7 @@ class Deadline:
             payloads = rows[LATE].take(pa.array(late)).to_pylist()
             for row, payload in zip(late.tolist(), payloads, strict=True):
                 before = read_late(payload).watermark
-                assert before is not None
+                before = self.watermark if before is None else before
                 taken[row] = ends[row] >= self.closing.open_end(before)
         return taken
 

@@ -65,14 +65,15 @@ class DecodeTask:
     epoch: int
     uuid: str
     durable: bool = False
-    horizon_ms: int | None = None  # a row with a later time is quarantined
+    # By topic: a row with a later time is quarantined.
+    horizons: Mapping[str, int] = field(default_factory=dict)
     deadline: Deadline | None = None  # for jobs whose windows close
     # Positions of rows whose expressions failed in the first run, with reasons.
     failing: tuple[tuple[int, str], ...] = ()
     bytes_max: int = TASK_BYTES_MAX
     probing: bool = False  # with dedupe: emit every row for evaluation, not only the last ones
     parcelling: Parcelling | None = None  # for rows without expressions to evaluate
-    starts: tuple[PartitionStart, ...] = ()  # of each range, if rows are judged in order
+    starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are judged in order
     now_ms: int = 0  # the driver's clock
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +116,7 @@ class DecodeTask:
             if late is None or not late.partly.any():
                 yield from self._consolidate(run, columns, signs)
             else:
-                alone = late.partly if self.rules.times.in_order else late.whole
+                alone = late.partly if self.rules.in_order else late.whole
                 yield from self._consolidate(run, columns, signs, np.flatnonzero(~alone))
                 yield self._late_batch(run, columns, signs, late)
         yield self._report_batch(run.report)

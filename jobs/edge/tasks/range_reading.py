@@ -10,7 +10,7 @@ decoded column by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -43,7 +43,7 @@ from jobs.core.values.change import (
 )
 from jobs.edge.kafka.range import timestamp_ms
 from jobs.edge.kafka.ranges import OffsetRange
-from jobs.edge.process.generator_class import make_in_task
+from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
@@ -63,8 +63,8 @@ NEVER, FOR_EVER = -(1 << 63) - 1, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRules:
-    """The rules of the job spec for reading the records of a source."""
+class TopicRules:
+    """The rules for reading the records of one topic."""
 
     messages: MessageRules
     times: TimeRules
@@ -72,6 +72,22 @@ class SourceRules:
     def row(self, used: tuple[Column, ...]) -> tuple[Column, ...]:
         """Return the columns of a row: the used ones, then those of marks and of the time."""
         return (*used, *self.times.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """The rules of the job spec for reading the records of a source."""
+
+    messages: MessageRules
+    times: Mapping[str, TimeRules]  # of each topic
+
+    def of(self, topic: str) -> TopicRules:
+        return TopicRules(self.messages, self.times[topic])
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows of some topic are judged one by one."""
+        return any(each.in_order for each in self.times.values())
 
 
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
@@ -112,7 +128,7 @@ class RangeTask(EpochTask, Protocol):
     def ranges(self) -> tuple[OffsetRange, ...]: ...
 
     @property
-    def horizon_ms(self) -> int | None: ...
+    def horizons(self) -> Mapping[str, int]: ...
 
     @property
     def deadline(self) -> Deadline | None: ...
@@ -124,7 +140,7 @@ class RangeTask(EpochTask, Protocol):
     def bytes_max(self) -> int: ...
 
     @property
-    def starts(self) -> tuple[PartitionStart, ...]: ...
+    def starts(self) -> tuple[PartitionStart | None, ...]: ...
 
     @property
     def now_ms(self) -> int: ...
@@ -141,6 +157,7 @@ class RangeReader:
     task: RangeTask
     number: int
     writer: str
+    rules: TopicRules = field(init=False)
     report: RangeReport = field(init=False)
     signed_rows: SignedRows = field(init=False)
     rejects: RejectWriter = field(init=False)
@@ -156,8 +173,10 @@ class RangeReader:
         self.report = RangeReport(task=self.number, start=planned.start)
         self.rejects = RejectWriter(self.task, self.writer)
         self.signed_rows = SignedRows(self.task.plan.image)
-        if self.task.starts:
-            self.in_order = _in_order(self.task, self.number)
+        self.rules = self.task.rules.of(planned.topic)
+        start = self.task.starts[self.number] if self.task.starts else None
+        if start is not None:
+            self.in_order = _in_order(self.task, self.rules, start)
 
     @property
     def range(self) -> OffsetRange:
@@ -172,11 +191,11 @@ class RangeReader:
             self.report.appended_ms = timestamp_ms(records[0])
         self.report.topic, self.report.partition = self.range.topic, self.range.partition
         self.report.read += len(records)
-        decoder = _decoder(self.task.rules, self.task.plan.columns, self.task.plan.image)
+        decoder = _decoder(self.rules, self.task.plan.columns, self.task.plan.image)
         together = decoder if self._decodes_batches else None
         scanner = None
         if self._scans:
-            scanner = _scanner(self.task.rules, self.task.plan.columns, self.task.plan.image)
+            scanner = _scanner(self.rules, self.task.plan.columns, self.task.plan.image)
         for start in range(0, len(records), CANAL_BATCH_MESSAGES):
             piece = records[start : start + CANAL_BATCH_MESSAGES]
             if scanner is not None:
@@ -191,14 +210,19 @@ class RangeReader:
                 raise RangeTooLarge
 
     @property
+    def horizon(self) -> int | None:
+        """The latest time that a row of this topic may have."""
+        return self.task.horizons.get(self.range.topic)
+
+    @property
     def _scans(self) -> bool:
         """Whether the task needs no message by itself."""
-        return self.task.rules.times.scannable and not self.task.failing
+        return self.rules.times.scannable and not self.task.failing
 
     @property
     def _decodes_batches(self) -> bool:
         """Whether the task needs only rows and times of messages, so batches can be decoded."""
-        task, rules = self.task, self.task.rules
+        task, rules = self.task, self.rules
         plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
         return plain_time and task.deadline is None and not task.failing
 
@@ -209,10 +233,10 @@ class RangeReader:
         values = [record.value() for record in records]
         large = sum(len(value) for value in values if value) > SCAN_BYTES_MAX
         scanned = None if large else scanner.scan(values)
-        times = None if scanned is None else _times_of(scanned, records, self.task.rules)
+        times = None if scanned is None else _times_of(scanned, records, self.rules)
         odd = [] if scanned is None else scanned.outcomes == ODD
-        if times is not None and self.task.horizon_ms is not None:
-            odd = odd | (times > self.task.horizon_ms)
+        if times is not None and self.horizon is not None:
+            odd = odd | (times > self.horizon)
         if scanned is None or np.count_nonzero(odd) > len(records) * SCAN_ODD_PART_MAX:
             self._take_each(_decode_each(decoder, records))
             return
@@ -276,11 +300,11 @@ class RangeReader:
 
     def _take_times(self, plain: CanalBatch) -> bool:
         """Take the times of the messages; return False if one is beyond the horizon."""
-        times = {"es": plain.es, "ts": plain.ts}.get(self.task.rules.times.source, [])
+        times = {"es": plain.es, "ts": plain.ts}.get(self.rules.times.source, [])
         known = [time for time in times if time is not None]
         latest = max(known, default=None)
         if latest is not None:
-            if self.task.horizon_ms is not None and latest > self.task.horizon_ms:
+            if self.horizon is not None and latest > self.horizon:
                 return False
             self._see_time(latest)
         self.report.event_times_missing += plain.count - len(known)
@@ -296,9 +320,9 @@ class RangeReader:
         changes: list[tuple[int, Row]] = []
         take = changes.extend
         latest = NEVER if report.event_time_max is None else report.event_time_max
-        horizon = FOR_EVER if task.horizon_ms is None else task.horizon_ms
-        time_of = _time_of(task.rules, task.plan.image)
-        by_es = task.rules.times.source == "es"
+        horizon = FOR_EVER if self.horizon is None else self.horizon
+        time_of = _time_of(self.rules, task.plan.image)
+        by_es = self.rules.times.source == "es"
         closes = task.deadline is not None
         for decoded, record in messages:
             if type(decoded) is Changes:
@@ -355,7 +379,7 @@ class RangeReader:
 
     def _is_beyond_horizon(self, changes: Changes, record: Message) -> bool:
         """Return whether a message's time is beyond the horizon."""
-        time_of, horizon = _time_of(self.task.rules, self.task.plan.image), self.task.horizon_ms
+        time_of, horizon = _time_of(self.rules, self.task.plan.image), self.horizon
         time = None if time_of is None else time_of(changes, record)
         return time is not None and horizon is not None and time > horizon
 
@@ -396,7 +420,7 @@ class RangeReader:
 
 @lru_cache(maxsize=8)
 def _time_of(
-    rules: SourceRules, used: tuple[Column, ...]
+    rules: TopicRules, used: tuple[Column, ...]
 ) -> TimeReader | Callable[[Changes, Message], int | None] | None:
     """Return the function that reads a message's time; None if messages have none."""
     times = rules.times
@@ -405,15 +429,14 @@ def _time_of(
     return times.message_time(rules.row(used))
 
 
-def _in_order(task: RangeTask, number: int) -> MessagesInOrder:
+def _in_order(task: RangeTask, rules: TopicRules, start: PartitionStart) -> MessagesInOrder:
     """Return what gives the rows of a range to the generator of its partition."""
-    times = task.rules.times
-    generator = make_in_task(times.watermark)
-    row = task.rules.row(task.plan.image)
-    return times.in_row_order(row, generator, task.starts[number], task.now_ms)
+    generator = make_allowed(rules.times.watermark)
+    row = rules.row(task.plan.image)
+    return rules.times.in_row_order(row, generator, start, task.now_ms)
 
 
-def _times_of(scanned: Scanned, records: list[Message], rules: SourceRules) -> Array | None:
+def _times_of(scanned: Scanned, records: list[Message], rules: TopicRules) -> Array | None:
     """Return the times of scanned messages, NO_TIME where one has none; None if no message has."""
     if rules.times.column is not None:
         column, unit = scanned.columns[-1], _MICROS_A_MILLISECOND
@@ -433,14 +456,14 @@ def _reject_future(time: int) -> Rejected:
 
 @lru_cache(maxsize=8)
 def _decoder(
-    rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> MessageDecoder:
     return rules.messages.decoder(columns, rules.row(used))
 
 
 @lru_cache(maxsize=8)
 def _scanner(
-    rules: SourceRules, columns: tuple[Column, ...], used: tuple[Column, ...]
+    rules: TopicRules, columns: tuple[Column, ...], used: tuple[Column, ...]
 ) -> Scanner | None:
     """Return the scanner of the source; None for a format or a type that it does not know."""
     decoder = _decoder(rules, columns, used)

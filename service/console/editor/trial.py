@@ -28,6 +28,7 @@ from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Op, 
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
 from schemas.spec.job import JobSpec
+from schemas.table.epoch import TopicPartition
 from service.answers.samples import Sample
 from service.table.row_shape import RowShape
 
@@ -135,13 +136,12 @@ def _fold(
     if not any(isinstance(found, Changes) and found.changes for _, found in decoded):
         raise _NoChangelog("None of these messages has rows for this job.")
     job = InMemoryJob(spec, plan, RowExpander(plan), RowEvaluation(_make_projection(plan)))
-    numbers: dict[tuple[str, int], int] = {}
     events: list[Event] = []
     try:
         for sample, found in decoded:
             if isinstance(found, Changes):
-                number = numbers.setdefault((sample.topic, sample.partition), len(numbers))
-                events += job.take(number, sample.offset, found.changes)
+                place = TopicPartition(sample.topic, sample.partition)
+                events += job.take(place, sample.offset, found.changes)
         events += job.end_bundle()
     except EvaluationError as error:
         raise _NoChangelog(f"An expression fails on one of the rows: {error}") from None

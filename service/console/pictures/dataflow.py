@@ -11,6 +11,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from string import Formatter
 from typing import Any
 
@@ -46,6 +47,7 @@ _BOXES = {
         "work",
         "Watermark",
         (
+            "{topics}",
             "{strategy}",
             "a partition is idle after {idle_after}",
             "aligned in group {align_group}, up to {max_drift} apart",
@@ -124,8 +126,10 @@ def draw_dataflow(spec: JobSpec, plan: Plan, counters: Mapping[str, Any]) -> Dat
     """Draw the dataflow of a job; `counters` are those of its newest epoch."""
     drawn: list[Node] = []
     y = 0
-    for node in list_nodes(spec, plan):
-        lines = _list_lines(node)
+    # Nodes that read the same ones, the strategies of several topics, share a box.
+    for _, group in groupby(list_nodes(spec, plan), key=lambda each: each.predecessors):
+        node, *others = group
+        lines = [line for each in (node, *others) for line in _list_lines(each)]
         cut = _cut_lines(lines)
         height = _HEAD + _LINE * len(cut) + (_FOOT if cut else 0)
         texts = tuple(TextLine(y + _HEAD + _LINE * (i + 1) - 5, text) for i, text in enumerate(cut))
@@ -167,5 +171,6 @@ def _list_lines(node: PlanNode) -> list[str]:
 
 def _label_flow(node: PlanNode, counters: Mapping[str, Any]) -> str:
     """Return the label of the arrow to a node: how many messages or rows passed it."""
-    counter, one = _FLOWS.get(node.id, ("", ""))
+    name = "watermark" if node.type == "WatermarkAssigner" else node.id
+    counter, one = _FLOWS.get(name, ("", ""))
     return count_of(int(counters[counter]), one) if counter in counters else ""

@@ -152,3 +152,24 @@ def test_grouping_sets_expand_rows_and_having_filters_results() -> None:
     assert nodes["expand"].attributes == {"sets": ["{name, cnt}", "{name}", "{}"]}
     assert nodes["result"].attributes["where"] == "COUNT(*) > 1"
     assert nodes["result"].predecessors == ["aggregate"]
+
+
+def test_topics_with_a_strategy_of_their_own_have_a_node_each() -> None:
+    own = {"topic": "shop.new", "watermark": {"time": {"column": "at"}, "delay": "5s"}}
+    nodes = nodes_of(source={"topics": ["shop.old", own]})
+    first, second = nodes["watermark-shop.old"], nodes["watermark-shop.new"]
+    assert first.predecessors == second.predecessors == ["source"]
+    assert (first.attributes["topics"], first.attributes["strategy"]) == (
+        ["shop.old"],
+        "MAX(es) - 1ms",
+    )
+    assert second.attributes["strategy"] == "MAX(at) - 5s - 1ms"
+    assert nodes["minibatch"].predecessors == [first.id, second.id]
+    assert nodes["source"].attributes["topics"] == ["shop.old", "shop.new"]
+
+
+def test_a_watermark_that_follows_another_job_says_so() -> None:
+    source = {"topic": "items-changes", "format": "changelog-json"}
+    nodes = nodes_of(source=source, watermark={"from": "progress", "delay": "1m"}, sink=None)
+    strategy = nodes["watermark"].attributes["strategy"]
+    assert strategy == "the watermark of the job that writes the topic - 1m"

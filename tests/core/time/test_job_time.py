@@ -19,7 +19,7 @@ ACTIVE, IDLE = Status.ACTIVE, Status.IDLE
 
 
 def job_time(*partitions: int, topics: Sequence[str] = ("t",), **section: Any) -> JobTime:
-    time = JobTime(Watermark.model_validate(section), topics)
+    time = JobTime(dict.fromkeys(topics, Watermark.model_validate(section)))
     for topic in topics:
         for partition in partitions:
             time.add(topic, partition)
@@ -164,8 +164,8 @@ def test_who_is_ahead_is_not_read_until_the_others_have_caught_up() -> None:
 def test_other_jobs_of_the_group_limit_this_one() -> None:
     time = job_time(0, align=ALIGN)
     time.observe("t", 0, 10_000, 1)
-    time.pass_time(1_000, others=[42])
-    assert time.active_watermarks() == [9_999]
+    time.pass_time(1_000, others={"g": [42]})
+    assert time.active_watermarks("g") == [9_999]
     assert time.paused == {("t", 0)}
     time.pass_time(2_000)  # nobody else is there any more
     assert time.paused == frozenset()
@@ -239,14 +239,14 @@ def test_a_snapshot_says_what_the_job_said() -> None:
     time.pass_time(7)
     assert time.snapshot() == {
         "now": 7,
-        "emitted": 7,
         "status": "active",
         "topics": {
             "t": {
+                "emitted": 7,
                 "partitions": {
                     "0": {"seen": 10, "watermark": 9, "heard_ms": 0},
                     "1": {"silent_ms": 0},
-                }
+                },
             }
         },
     }
@@ -299,7 +299,7 @@ def test_a_restart_after_any_step_changes_nothing(
     for action in history:
         assert act(steady, action) == act(restarted, action)
         state = json.loads(json.dumps(restarted.snapshot()))
-        restarted = JobTime(Watermark.model_validate(section), ("a", "b"))
+        restarted = JobTime(dict.fromkeys("ab", Watermark.model_validate(section)))
         restarted.restore(state)
         assert restarted.list_partitions() == steady.list_partitions()
         assert (restarted.snapshot(), restarted.wakes_at) == (steady.snapshot(), steady.wakes_at)
@@ -391,8 +391,133 @@ def test_a_generator_of_ones_own_takes_part() -> None:
             return None if self.seen is None else self.seen // 10 * 10
 
     spec = Watermark.model_validate({"generator": {"class": "my.marks:EveryTenth"}})
-    time = JobTime(spec, ["t"], make_custom=EveryTenth)
+    time = JobTime({"t": spec}, make=EveryTenth.of)
     time.observe("t", 0, 57, 1)
     assert time.pass_time(0) == [50]
     with pytest.raises(ValueError, match=r"my\.marks:EveryTenth"):
-        JobTime(spec, ["t"]).add("t", 0)
+        JobTime({"t": spec}).add("t", 0)
+
+
+def two_strategies(**other: Any) -> JobTime:
+    """Return the time of a job whose topics a and b have strategies of their own."""
+    first = Watermark.model_validate({"delay": "1ms", "exact": True})
+    time = JobTime({"a": first, "b": Watermark.model_validate(other)})
+    time.add("a", 0)
+    time.add("b", 0)
+    return time
+
+
+def test_each_topic_has_its_generator_and_the_job_their_minimum() -> None:
+    marker = {"generator": "punctuated", "marker": "TRUE", "delay": "5ms"}
+    time = two_strategies(**marker)
+    time.observe("a", 0, 100, 1)
+    assert time.emit() == []  # b has no mark yet
+    assert time.observe_row("b", 0, 80, {}, 80, marked=True) == [75]
+    assert time.observe_row("b", 0, 120, {}, 120, marked=True) == [99]
+
+
+def test_only_the_topic_with_idleness_becomes_idle() -> None:
+    time = two_strategies(idle_after="1s")
+    time.observe("a", 0, 100, 1)
+    time.observe("b", 0, 10, 1)
+    assert pass_all(time, 0, 200, 1_000) == [9]
+    assert pass_all(time, 1_400) == [99]  # a would wait for ever
+    assert [(each.topic, each.idle) for each in time.list_partitions()] == [
+        ("a", False),
+        ("b", True),
+    ]
+
+
+def test_each_topic_emits_as_often_as_its_section_says() -> None:
+    time = two_strategies(emit_every="1s", exact=True)
+    time.observe("a", 0, 10, 1)
+    time.observe("b", 0, 10, 1)
+    assert (time.pass_time(0), time.wakes_at) == ([9], 200)
+    time.observe("a", 0, 90, 1)
+    time.observe("b", 0, 90, 1)
+    assert (time.pass_time(200), time.wakes_at) == ([10], 400)  # b has emitted 10 only
+    assert pass_all(time, 400, 600, 800, 1_000) == [89]
+
+
+def test_each_topic_may_be_ahead_of_its_group_by_a_drift_of_its_own() -> None:
+    near, far = ({"group": "g", "max_drift": ms, "every": "1s"} for ms in ("10ms", "1m"))
+    sections = {"a": {"align": near}, "b": {"align": far}, "c": {"align": near}, "d": {}}
+    time = JobTime({topic: Watermark.model_validate(each) for topic, each in sections.items()})
+    for topic, latest in {"a": 100, "b": 100, "c": 10, "d": 5_000}.items():
+        time.observe(topic, 0, latest, 1)
+    pass_all(time, 0, 1_000)
+    assert time.paused == {("a", 0)}
+    time.observe("c", 0, 95, 1)
+    pass_all(time, 2_000, 3_000)
+    assert time.paused == frozenset()
+
+
+def test_topics_of_different_groups_do_not_wait_for_each_other() -> None:
+    sections = {
+        topic: Watermark.model_validate(
+            {"align": {"group": topic, "max_drift": "10ms", "every": "1s"}}
+        )
+        for topic in "ab"
+    }
+    time = JobTime(sections)
+    time.observe("a", 0, 5_000, 1)
+    time.observe("b", 0, 10, 1)
+    time.pass_time(1_000)
+    assert time.paused == frozenset()
+    time.pass_time(2_000, others={"a": [100]})
+    assert time.paused == {("a", 0)}
+
+
+def test_a_row_of_an_older_table_has_emission_and_alignment_once_for_all_topics() -> None:
+    time = job_time(0, 1, align=ALIGN)
+    time.observe("t", 0, 10_000, 1)
+    time.observe("t", 1, 1_000, 1)
+    pass_all(time, 900, 1_000)
+    new = json.loads(json.dumps(time.snapshot()))
+    older = {**new, "topics": {"t": {**new["topics"]["t"]}}}
+    for name in ("emitted", "alignment"):
+        older[name] = older["topics"]["t"].pop(name)
+    restored = job_time(align=ALIGN)
+    restored.restore(older)
+    assert restored.snapshot() == new
+    assert restored.paused == {("t", 0)}
+
+
+# --- the progress of another job ------------------------------------------------------------------
+
+
+def test_a_topic_follows_the_job_that_writes_it_and_not_its_rows() -> None:
+    time = two_strategies(**{"from": "progress", "delay": "5ms"})
+    time.observe("a", 0, 100, 1)
+    time.observe("b", 0, 1_000, 1)
+    assert time.emit() == []
+    assert time.follow("b", 60, idle=False) == [55]
+    assert time.follow("b", 50, idle=False) == []  # the other job was rewound
+    assert time.follow("b", 200, idle=False) == [99]
+
+
+def test_a_followed_topic_is_idle_while_its_job_is_and_records_do_not_wake_it() -> None:
+    time = two_strategies(**{"from": "progress"})
+    time.observe("a", 0, 100, 1)
+    time.emit()
+    assert time.follow("b", 60, idle=True) == [60, 99]
+    time.observe("b", 0, 70, 1)
+    time.observe("a", 0, 200, 1)
+    assert time.emit() == [199], "its job says that it is idle"
+    assert time.follow("b", 70, idle=False) == []
+    time.observe("a", 0, 300, 1)
+    assert time.emit() == [299], "it counts again when it has caught up"
+    time.follow("b", 310, idle=False)
+    time.observe("a", 0, 400, 1)
+    assert time.emit() == [310]
+
+
+def test_a_followed_topic_goes_on_after_a_restart() -> None:
+    time = two_strategies(**{"from": "progress"})
+    time.observe("a", 0, 100, 1)
+    time.follow("b", 60, idle=True)
+    time.emit()
+    restarted = two_strategies(**{"from": "progress"})
+    restarted.restore(json.loads(json.dumps(time.snapshot())))
+    assert restarted.list_partitions() == time.list_partitions()
+    assert restarted.follow("b", 60, idle=True) == []

@@ -66,7 +66,7 @@ def read(root: Path, records: list[Message], spec: dict[str, Any]) -> tuple[Any,
         root,
         1,
         "uuid",
-        horizon_ms=HORIZON_MS,
+        horizons={loaded.source.topics[0]: HORIZON_MS},
     )
     reader = RangeReader(task, 0, "m0-0")
     for start in range(0, len(records), AT_ONCE):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jobs.cli.main import main
 from jobs.cli.spec_reading import load_job
@@ -125,6 +126,25 @@ def test_plan_shows_types_operators_state_and_code(retally: Retally, spec: Path)
     assert "acc_sum_cnt" in out
     assert "decoding: scanned, many messages at once" in out
     assert "folding: in arrays, many groups at once" in out
+
+
+def test_plan_draws_a_branch_for_each_strategy_of_a_topic(
+    retally: Retally, spec: Path, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(spec.read_text())
+    own = {"topic": "b", "watermark": {"delay": "5s"}}
+    document["source"] = {"topics": ["a", own]}
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(document))
+    code, out, _ = retally("plan", str(path), "--json")
+    assert code == 0
+    lines = json.loads(out)["topology"][-4:]
+    assert [line.split("(")[0].strip() for line in lines] == [
+        ":- WatermarkAssigner",
+        ":  +- TableSourceScan",
+        "+- WatermarkAssigner",
+        "+- TableSourceScan",
+    ]
 
 
 def test_plan_speaks_json(retally: Retally, spec: Path) -> None:

@@ -35,13 +35,15 @@ class Lived:
         self.topics = topics
         self.offsets: Offsets = {t: {str(p): 0 for p in range(n)} for t, n in topics.items()}
         self.log: Offsets = {t: dict(at) for t, at in self.offsets.items()}
+        self.group_name = str(group.get("group"))
         self.group = AlignmentGroup(every_ms=EVERY_MS, **group) if group else None
         self.row = self._row({})
         self.clock = self._begun()
 
     def _begun(self) -> JobClock:
+        groups = {self.group_name: self.group} if self.group else {}
         return JobClock(
-            self.spec, self.topics, self.row, read_log_ends=lambda: self.log, group=self.group
+            self.spec, self.topics, self.row, read_log_ends=lambda: self.log, groups=groups
         )
 
     def _row(self, watermarks: dict[str, Any]) -> EpochRow:

@@ -616,3 +616,60 @@ def test_the_order_of_columns_is_kept_where_it_counts_the_fields_of_a_line() -> 
     first = load_spec(events("csv", csv=fields))
     second = load_spec({**events("csv", csv=fields), "columns": columns}).with_column_order(first)
     assert list(second.columns) == list(first.columns)
+
+
+TWO_STRATEGIES = """
+name: items
+source:
+  topics:
+    - shop.old
+    - {topic: shop.new, watermark: {time: {column: at}, delay: 5s, idle_after: 1m}}
+columns: {id: BIGINT, at: BIGINT}
+query: SELECT COUNT(*) FROM t
+watermark: {delay: 1s}
+"""
+
+
+def test_a_topic_may_have_a_watermark_section_in_place_of_that_of_the_job() -> None:
+    spec = load_spec(TWO_STRATEGIES)
+    assert spec.source.topics == ("shop.old", "shop.new")
+    old, new = spec.strategies["shop.old"], spec.strategies["shop.new"]
+    assert (old, old.delay_ms) == (spec.watermark, 1_000)
+    assert (new.time, new.delay_ms) == (RowTime(column="at"), 5_000)
+    assert load_spec(spec.document()) == spec
+    assert load_spec(spec_text(spec)) == spec
+    listed = spec.document()["source"]["topics"]
+    assert (listed[0], listed[1]["topic"]) == ("shop.old", "shop.new")
+
+
+def test_the_operators_idleness_is_for_each_topic_that_has_none() -> None:
+    strategies = load_spec(TWO_STRATEGIES).with_idle_default(7_000).strategies
+    found = {topic: strategy.idle_after_ms for topic, strategy in strategies.items()}
+    assert found == {"shop.old": 7_000, "shop.new": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "reason"),
+    [
+        ("{dely: 1s}", "", "unknown key 'dely'; did you mean 'delay'?"),
+        ("{align: {group: g}}", ".align.max_drift", "is required; add it"),
+        ("{time: {column: att}}", ".time.column", "'att' is not one of columns (id, at)"),
+        ("{generator: lagg}", ".generator", "must be one of bounded"),
+        ("{from: progress}", ".from", "needs source.format: changelog-json"),
+        ("{from: progress, exact: true}", ".from", "exact has no effect; remove it"),
+    ],
+)
+def test_a_problem_of_a_topics_section_has_its_place(section: str, path: str, reason: str) -> None:
+    text = TWO_STRATEGIES.replace("{time: {column: at}, delay: 5s, idle_after: 1m}", section)
+    with pytest.raises(SpecError) as caught:
+        load_spec(text)
+    (problem,) = caught.value.problems
+    assert problem.path == f"source.topics.1.watermark{path}"
+    assert reason in problem.reason
+    assert problem.line == 6
+
+
+def test_a_topic_named_twice_is_refused_however_it_is_written() -> None:
+    listed = ["a", {"topic": "a", "watermark": {"delay": "1s"}}]
+    problems = problems_of({**SMALLEST, "source": {"topics": listed}})
+    assert problems == {"source.topics": "'a' is named twice; keep one"}

@@ -138,6 +138,21 @@ def test_the_dataflow_shows_what_time_does() -> None:
     assert drawn.nodes[2].text == f"RowTime, {ends}"
 
 
+def test_strategies_of_several_topics_share_a_box() -> None:
+    topics = "topics: [old, {topic: new, watermark: {delay: 5s, idle_after: 30s}}]"
+    spec = load_spec(SPEC.replace("topic: shop.product", topics))
+    drawn = draw_dataflow(spec, plan_of(spec), {"read": 2})
+    assert [node.title for node in drawn.nodes][:3] == ["Topic", "Watermark", "Mini-batch"]
+    assert [line.text for line in drawn.nodes[1].lines] == [
+        "old",
+        "MAX(es) - 1ms",
+        "new",
+        "MAX(es) - 5s - 1ms",
+        "a partition is idle after 30s",
+    ]
+    assert drawn.nodes[1].flow == "2 messages"
+
+
 def test_boxes_stand_below_each_other_and_long_texts_are_cut() -> None:
     long = " OR ".join(f"name = 'a rather long value number {n}'" for n in range(50))
     spec = load_spec(SPEC.replace("cnt > 0", long))

@@ -1,0 +1,69 @@
+"""The time of one topic: its strategy, its partitions, and their combined watermark."""
+
+from __future__ import annotations
+
+from jobs.core.time.alignment import Alignment
+from jobs.core.time.combine import Multiplexer, Status
+from jobs.core.time.idleness import IdlenessTimer
+from jobs.core.time.watermark_generators import Generator
+from schemas.spec.watermark import Watermark
+
+
+class Partition:
+    """The time state of one partition."""
+
+    __slots__ = ("fresh", "generator", "last_record_at", "stopped", "timer", "unread")
+
+    def __init__(self, generator: Generator, timer: IdlenessTimer | None) -> None:
+        self.generator = generator
+        self.timer = timer
+        self.last_record_at: int | None = None  # processing time of its last record
+        self.fresh = False  # had records since the last pass_time
+        self.unread = False
+        self.stopped = False  # paused by the operator, not by alignment
+
+
+class Source:
+    """One topic: its strategy, its partitions, and their combined watermark."""
+
+    __slots__ = ("alignment", "combined", "emitted_at", "partitions", "strategy")
+
+    def __init__(self, strategy: Watermark, now: int) -> None:
+        self.strategy = strategy
+        self.combined: Multiplexer[int] = Multiplexer()
+        self.partitions: dict[int, Partition] = {}
+        self.emitted_at: int | None = None
+        align = strategy.align
+        self.alignment: Alignment[int] | None = (
+            Alignment(align.max_drift_ms, align.every_ms, now) if align else None
+        )
+
+    @property
+    def group(self) -> str | None:
+        """The alignment group of the topic."""
+        align = self.strategy.align
+        return None if align is None else align.group
+
+    @property
+    def active_watermark(self) -> int | None:
+        """The watermark that the alignment group compares; None if the topic is idle."""
+        return self.combined.last if self.combined.status is Status.ACTIVE else None
+
+    @property
+    def aligned_watermarks(self) -> dict[int, int]:
+        """The watermarks of the partitions that take part in alignment."""
+        if self.combined.last is None:
+            return {}
+        return {
+            number: member.watermark
+            for number, member in self.combined.members.items()
+            if member.watermark is not None and not member.idle
+        }
+
+    def begin_emission(self, now: int) -> bool:
+        """Return whether a periodic emission is due, and count it as done."""
+        every, before = self.strategy.emit_every_ms, self.emitted_at
+        if before is not None and now - before < every:
+            return False
+        self.emitted_at = now - (0 if before is None else (now - before) % every)
+        return True
