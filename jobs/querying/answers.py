@@ -22,8 +22,9 @@ from jobs.querying.statement import StatementRefused, read_statement
 from jobs.querying.tables import read_job
 from jobs.table.json_columns import safe_renderer
 from schemas import limits
+from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow
-from schemas.types.sql_types import Kind, SqlType, timestamp
+from schemas.types.sql_types import Kind, SqlType, array_of, timestamp
 
 _PRECISION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -119,12 +120,7 @@ def _render(column: pa.ChunkedArray) -> list[Json]:
     kind = _sql_type(column.type)
     if kind is None:
         return [None if value is None else str(value) for value in column.to_pylist()]
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_unsigned_integer(column.type) or pa.types.is_large_string(column.type):
-        column = column.cast(pa.string() if kind.kind is Kind.STRING else pa.int64())
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz))
+    column = column.cast(arrow_type(kind))
     write = safe_renderer(kind)
     return [None if value is None else write(value) for value in from_arrow(column, kind)]
 
@@ -155,4 +151,7 @@ def _sql_type(arrow: pa.DataType) -> SqlType | None:
         return SqlType(Kind.DATE)
     if types.is_timestamp(arrow) and arrow.unit != "ns":
         return timestamp(_PRECISION[arrow.unit], local_zone=arrow.tz is not None)
+    if types.is_list(arrow):
+        item = _sql_type(arrow.value_type)
+        return None if item is None else array_of(item)
     return None

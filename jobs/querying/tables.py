@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -72,6 +73,8 @@ def _find_epoch(table: TableReader, time_us: int) -> int:
 
 def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:
     """Return values as DuckDB reads them: instants in the unit of their precision, or as text."""
+    if kind.kind is Kind.ARRAY:
+        return _make_array_column(values, kind.items[0])
     if kind.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
         return to_arrow(values, kind)
     if kind.textual_time:
@@ -80,3 +83,12 @@ def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:
     zone = "UTC" if kind.kind is Kind.TIMESTAMP_LTZ else None
     unit = "us" if precision > 3 or zone else "ms" if precision else "s"
     return to_arrow(values, kind).cast(pa.timestamp(unit, zone))
+
+
+def _make_array_column(values: Sequence[Value], item: SqlType) -> pa.Array:
+    arrays: list[Any] = list(values)
+    lengths = [0 if array is None else len(array) for array in arrays]
+    items = make_column([value for array in arrays for value in array or ()], item)
+    absent = pa.array([array is None for array in arrays], pa.bool_())
+    offsets = pa.array([0, *accumulate(lengths)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, items, mask=absent)

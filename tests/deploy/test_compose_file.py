@@ -239,7 +239,7 @@ def test_the_broker_takes_the_messages_that_jobs_may_send() -> None:
 
 
 def test_kafka_is_the_version_that_is_tested() -> None:
-    jars = (COMPOSE.parent / "setup" / "ivy.xml").read_text()
+    jars = (COMPOSE.parent / "jobs" / "setup" / "ivy.xml").read_text()
     tested = re.search(r'name="kafka_2\.13" rev="([\d.]+)"', jars)
     assert tested is not None
     image, _, digest = SERVICES["kafka"]["image"].partition("@")

@@ -90,6 +90,8 @@ def old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine with only Java 8, and with its own directory of jars."""
     program(tmp_path / "bin", "java", """echo 'openjdk version "1.8.0_392"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    # Set here, so that it is restored: a test may set it, and later JVMs would be this program.
+    monkeypatch.setenv("RETALLY_JAVA_COMMAND", "")
     monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "here" / ".jars"))
     java.cache_clear()
     yield tmp_path

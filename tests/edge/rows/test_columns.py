@@ -37,11 +37,11 @@ from schemas.types.sql_types import (
 from tests.support.examples import examples
 from tests.support.values import LTZ, VALUES, units, whole
 
-VALUES |= {
+COLUMNS = VALUES | {
     array_of(kind): st.lists(st.none() | VALUES[kind], max_size=4).map(tuple)
     for kind in (decimal(38, 0), FLOAT, STRING, DATE)
 }
-VALUES[row_of(BIGINT, LTZ, BINARY)] = st.tuples(
+COLUMNS[row_of(BIGINT, LTZ, BINARY)] = st.tuples(
     *(st.none() | VALUES[kind] for kind in (BIGINT, LTZ, BINARY))
 )
 CELLS: dict[Cell, st.SearchStrategy[int]] = {
@@ -50,7 +50,7 @@ CELLS: dict[Cell, st.SearchStrategy[int]] = {
     Cell("d", Storage.DECIMAL, 38): units(38),
     Cell("t", Storage.TEXT): st.integers() | st.sampled_from([1 << 2161, -(1 << 2161), 0]),
 }
-by_type = pytest.mark.parametrize("sql_type", VALUES, ids=str)
+by_type = pytest.mark.parametrize("sql_type", COLUMNS, ids=str)
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
@@ -62,7 +62,7 @@ def same(left: list[Any], right: list[Any]) -> bool:
 @examples(40)
 @given(data=st.data())
 def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
-    values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=20))
+    values = data.draw(st.lists(st.none() | COLUMNS[sql_type], max_size=20))
     array = to_arrow(values, sql_type)
     array.validate(full=True)
     assert array.type == arrow_type(sql_type)
@@ -81,7 +81,7 @@ def test_values_come_back_from_arrow_as_they_were(sql_type: SqlType, data: st.Da
 @examples(40)
 @given(data=st.data())
 def test_values_come_back_from_parquet_as_they_were(sql_type: SqlType, data: st.DataObject) -> None:
-    values = data.draw(st.lists(st.none() | VALUES[sql_type], max_size=8))
+    values = data.draw(st.lists(st.none() | COLUMNS[sql_type], max_size=8))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": to_arrow(values, sql_type)}), sink, compression="zstd")
     table = pq.read_table(pa.BufferReader(sink.getvalue()))
@@ -134,7 +134,7 @@ def test_floats_made_by_others_get_one_nan_and_no_negative_zero() -> None:
 
 
 def test_an_all_null_column_has_only_nulls() -> None:
-    for sql_type in VALUES:
+    for sql_type in COLUMNS:
         column = pa.nulls(3, arrow_type(sql_type))
         assert from_arrow(column, sql_type) == [None, None, None]
 

@@ -17,7 +17,7 @@ from jobs.querying.engine import answer
 from jobs.querying.statement import StatementRefused
 from jobs.querying.tables import make_column
 from jobs.table.json_columns import safe_renderer
-from schemas.types.sql_types import SqlType
+from schemas.types.sql_types import SqlType, array_of
 from service.table.row_shape import RowShape
 from tests.support.examples import examples
 from tests.support.tables.written_table import WrittenTable, write_random_history
@@ -128,12 +128,19 @@ def test_a_join_of_a_job_with_its_past_has_all_columns_of_both(written: WrittenT
     assert pa.ipc.open_stream(found.write_arrow()).schema.names == names
 
 
+RESULTS = VALUES | {
+    array_of(kind): st.lists(st.none() | items, max_size=3).map(tuple)
+    for kind, items in VALUES.items()
+}
+
+
 @examples(40)
 @given(data=st.data())
 def test_random_results_of_all_types_are_those_of_rest(data: st.DataObject) -> None:
     """Rows through Arrow, DuckDB and back are the rows that the service shows."""
-    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6))
-    rows = data.draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in kinds)), max_size=6))
+    kinds = data.draw(st.lists(st.sampled_from(list(RESULTS)), min_size=1, max_size=6))
+    cells = (st.none() | RESULTS[kind] for kind in kinds)
+    rows = data.draw(st.lists(st.tuples(*cells), max_size=6))
     names = [f"c{index}" for index in range(len(kinds))]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
     arrays = [make_column(values, kind) for values, kind in zip(columns, kinds, strict=True)]
