@@ -8,6 +8,9 @@ import argparse
 def run(options: argparse.Namespace) -> int:
     from jobs.edge.process import broker
     from jobs.edge.process.data_directory import require_writable
+    from jobs.edge.process.jars import broker_classpath
+    from jobs.edge.process.java import java
 
+    java(), broker_classpath()  # or else the command offers to fetch them
     require_writable(options.data)
     return broker.main(options.host, options.port, options.data)
