@@ -67,11 +67,21 @@ def read_reason(log: Path) -> str | None:
     return None
 
 
+def read_problem(log: Path, spec: Path) -> str | None:
+    """Return the last problem of its spec that the last process printed."""
+    for text in read_lines_backwards(log):
+        if text.startswith(f"{spec}:"):  # FILE:LINE:COL: key: reason; lines of the file follow
+            return ("spec" + text.removeprefix(str(spec)))[:_REASON_CHARACTERS]
+        if _MARK in text:
+            return None
+    return None
+
+
 def read_last_run(log: Path, limit: int) -> str:
     """Return the last lines of the last process."""
     found: list[str] = []
     for text in read_lines_backwards(log):
-        if text.startswith("====") or len(found) == limit:
+        if _MARK in text or len(found) == limit:
             break
         found.append(text)
     return "\n".join(found[::-1])

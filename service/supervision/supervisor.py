@@ -366,9 +366,8 @@ class Supervisor:
         if failure is not None and failure.pid == pid:
             return failure.code, failure.retryable, printed or failure.reason
         if code == BAD_SPEC:
-            lines = job_log.read_tail(paths.log, 1)
-            if lines:  # FILE:LINE:COL: key: reason, of the service's file
-                printed = lines[0]["message"].replace(str(paths.run_spec), "spec")
+            problem = job_log.read_problem(paths.log, paths.run_spec)
+            printed = problem or printed
             return "spec-refused", False, printed or _describe_exit(code)
         return "died", True, printed or _describe_exit(code)
 
