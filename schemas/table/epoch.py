@@ -44,6 +44,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int = 0  # messages that the compiled scanner took; the others were decoded one by one
     rows: int = 0  # decoded rows; an UPDATE has two
     shipped: int = 0  # rows that were folded
+    groups_touched: int = 0  # groups that the epoch's rows or timers are of
+    groups_in_arrays: int = 0  # of these, folded in arrays; the others were folded one by one
     changelog_rows: int = 0
     expired_silently: int = 0
     unmatched_retractions: int = 0
@@ -73,6 +75,16 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     fold_seconds: float | None = None  # the longest fold task
     phases_ms: dict[str, float] = {}
     dropped_keys: dict[str, int] = {}
+
+    @property
+    def messages_one_by_one(self) -> int:
+        """The messages that took the slow way."""
+        return self.read - self.scanned
+
+    @property
+    def groups_one_by_one(self) -> int:
+        """The groups that took the slow way."""
+        return self.groups_touched - self.groups_in_arrays
 
 
 class PartitionSnapshot(msgspec.Struct, frozen=True, kw_only=True):

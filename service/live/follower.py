@@ -45,6 +45,8 @@ _RATE_SECONDS = 10.0
 _TOTALS = (
     "read",
     "scanned",
+    "groups_touched",
+    "groups_in_arrays",
     "quarantined",
     "skipped",
     "filtered",

@@ -88,7 +88,7 @@ class MemoryFold:
         self, ranges: Iterable[Consolidation], now_ms: int = 0, watermark: int | None = None
     ) -> FoldResult:
         """Fold one bundle and apply its changes to the state."""
-        deltas = self.program.gather(*self._collect_weighted(ranges))
+        deltas = self.program.gather(*self.weigh(ranges))
         return self._apply(
             fold_of(self.program)(
                 self.program, self.state, deltas, self._context(now_ms, watermark)
@@ -123,7 +123,7 @@ class MemoryFold:
         self.state.apply(folded.upserts)
         return folded
 
-    def _collect_weighted(self, ranges: Iterable[Consolidation]) -> list[Sequence[object]]:
+    def weigh(self, ranges: Iterable[Consolidation]) -> list[Sequence[object]]:
         """Return the keys, arguments, positions and weights of the projected rows, as columns."""
         keys: list[Key] = []
         arguments: list[Row] = []

@@ -131,6 +131,7 @@ class ColumnarFold:
         totals = self.report.counters
         counted = {
             "groups_touched": folded.touched,
+            "groups_in_arrays": folded.touched,
             "dropped_retractions": sum(count for _, count in folded.dropped),
             "unmatched_retractions": folded.unmatched,
         }

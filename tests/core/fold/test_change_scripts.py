@@ -11,51 +11,27 @@ import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.fold import FoldResult
-from jobs.core.fold.in_memory import Bundle, MemoryFold, Projection, plain_projection
-from jobs.core.fold.rules import Rules, rules_of
+from jobs.core.fold.in_memory import MemoryFold, Projection, plain_projection
 from jobs.core.fold.state import Key, Upserts
 from jobs.core.plan.tree import Plan
-from jobs.core.sql.grouping_sets import set_number_projection, with_set_numbers
-from jobs.core.sql.select import parse_query
+from jobs.core.sql.grouping_sets import with_set_numbers
 from jobs.core.values.change import Changes, Op, Row
 from jobs.core.values.json_values import render
 from jobs.offline.replay import Arrival, StepReader, evaluate_with_spark
 from schemas.spec.file import load_spec
 from tests.support.histories.change_scripts import Script, ScriptedBundle, scripts, shown
+from tests.support.histories.scripted_bundles import (
+    bundles_of,
+    plan_of,
+    rows_of,
+    rules_of_script,
+)
 
 SCRIPTS = scripts()
 
 
-def plan_of(script: Script) -> Plan:
-    spec = load_spec(script.spec())
-    return parse_query(spec.query, spec.columns)
-
-
 PLAIN = [script for script in SCRIPTS if plain_projection(plan_of(script)) is not None]
 EVALUATED = [script for script in SCRIPTS if script not in PLAIN]
-
-
-def bundles_of(script: Script, plan: Plan) -> list[Bundle]:
-    """The script's bundles; offsets run on through all of them, as in a topic."""
-    reader = StepReader(load_spec(script.spec()), plan)
-    return [_bundle(reader, script, scripted, plan) for scripted in script.bundles]
-
-
-def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle, plan: Plan) -> Bundle:
-    bundle = Bundle()
-    for step in reader.read(script.steps(scripted)):
-        assert isinstance(step, Arrival)
-        assert isinstance(step.decoded, Changes), step.decoded
-        changes = [
-            (sign, each) for sign, row in step.decoded.changes for each in rows_of(plan, row)
-        ]
-        bundle.add(step.place, step.offset, changes)
-    return bundle
-
-
-def rows_of(plan: Plan, row: Row) -> list[Row]:
-    """A row once for each grouping set."""
-    return [row] if plan.grouping_sets == 1 else set_number_projection(plan)(row)
 
 
 def lines_of(plan: Plan, folded: FoldResult) -> list[str]:
@@ -78,10 +54,6 @@ def _values(plan: Plan, key: Key, row: Row) -> list[object]:
     return [shown_by_name[name] for name in plan.output]
 
 
-def rules(script: Script) -> Rules:
-    return rules_of(load_spec(script.spec()).state, withhold=script.event_clock)
-
-
 class Run:
     """A script on its way, with the time that has passed."""
 
@@ -98,7 +70,7 @@ class Run:
 
 
 def check(script: Script, plan: Plan, projection: Projection, *, rewrite: bool) -> None:
-    memory_fold = MemoryFold(plan, projection, rules=rules(script))
+    memory_fold = MemoryFold(plan, projection, rules=rules_of_script(script))
     table: dict[Key, Row] = {}
     outcomes = []
     run = Run(script)
@@ -159,7 +131,7 @@ def test_the_script_holds_with_a_state_rebuilt_after_every_bundle(
     history: list[Upserts] = []
     run = Run(script)
     for scripted in script.bundles:
-        memory_fold = MemoryFold(plan, projection, rules=rules(script))
+        memory_fold = MemoryFold(plan, projection, rules=rules_of_script(script))
         for upserts in history:
             memory_fold.state.apply(upserts)
         folded = run.fold(memory_fold, scripted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 from jobs.core.fold.columnar.query import why_not_columnar
 from jobs.core.fold.fold import FoldResult, fold
+from jobs.core.fold.in_memory import MemoryFold, plain_projection
 from jobs.core.fold.rules import DEFAULT_RULES, Rules
 from jobs.core.kernels.apply_records import apply_records, copy_living
 from jobs.core.kernels.fold_rows import gather_rows, merge_groups
@@ -35,6 +37,8 @@ from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, STATE
 from schemas.types.sql_types import SqlType
+from tests.support.histories.change_scripts import Script, scripts
+from tests.support.histories.scripted_bundles import bundles_of, plan_of, rules_of_script
 from tests.support.tables.folded_table import BUCKETS, FoldedTable, a_plan
 
 COLUMNS = {
@@ -207,6 +211,8 @@ def test_both_folds_write_the_same_files(
             wanted = run(made, line, tmp_path / "lmdb", batch, f"{uuid}-general")
         for part in (CHANGELOG, ACCUMULATORS, MULTISETS):
             assert written(made, found, part) == written(made, wanted, part), (number, part)
+        in_arrays = found.counters.pop("groups_in_arrays")
+        assert in_arrays == found.counters["groups_touched"]
         assert found.counters == wanted.counters
         assert sorted(found.dropped_keys) == sorted(wanted.dropped_keys)
         assert found.groups_delta == wanted.groups_delta
@@ -214,6 +220,41 @@ def test_both_folds_write_the_same_files(
         changed += found.changelog_rows
         line.append(made.epoch(rows, uuid=uuid))
     assert changed > 0
+
+
+def _folds_in_arrays(script: Script) -> bool:
+    plan = plan_of(script)
+    plain = plain_projection(plan) is not None
+    return plain and why_not_columnar(plan, rules_of_script(script)) is None
+
+
+@pytest.mark.parametrize(
+    "script", list(filter(_folds_in_arrays, scripts())), ids=lambda each: each.name
+)
+def test_both_folds_write_the_same_files_for_each_script(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, rules = plan_of(script), rules_of_script(script)
+    projection = plain_projection(plan)
+    assert projection is not None
+    memory = MemoryFold(plan, projection)
+    made = HeadedTable(tmp_path / "epochs", plan, rules=rules)
+    line = [made.newest]
+    for number, bundle in enumerate(bundles_of(script, plan)):
+        groups, *arguments, positions, weights = memory.weigh(bundle.consolidate())
+        of_rows = zip(*arguments, strict=True) if arguments else repeat(())
+        rows: list[Any] = list(zip(groups, of_rows, weights, positions, strict=False))
+        if not rows:
+            continue
+        batch = as_arrow(plan, rows)
+        found = run(made, line, tmp_path / "arrays", batch, f"epoch-{number}")
+        with monkeypatch.context() as patch:
+            patch.setattr(columnar_fold, "has_kernels", lambda: False)
+            wanted = run(made, line, tmp_path / "lmdb", batch, f"general-{number}")
+        for part in (CHANGELOG, ACCUMULATORS, MULTISETS):
+            assert written(made, found, part) == written(made, wanted, part), (number, part)
+        line.append(made.epoch(rows, uuid=f"epoch-{number}"))
+    assert len(line) > 1
 
 
 def test_results_that_an_earlier_spec_withheld_are_released_before(

@@ -177,6 +177,17 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
     assert "watermark waits for" in line(emits="changes", timers={"event": 5})
 
 
+def test_the_line_of_a_job_counts_what_took_the_slow_way() -> None:
+    row = EpochRow(
+        epoch=3, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets={},
+        counters={"read": 9_000, "scanned": 7_000, "groups_touched": 50, "groups_in_arrays": 50},
+    )  # fmt: skip
+    counts = row.counts
+    progress = Progress(row, counts.read, 0, counts.messages_one_by_one, counts.groups_one_by_one)
+    assert ", 2,000 messages and 0 groups one by one" in describe_progress("items", progress, None)
+    assert "one by one" not in describe_progress("items", Progress(newest=row), None)
+
+
 def test_sessions_are_emitted_as_they_change_or_once(path: Path) -> None:
     session = ", SESSION(at, INTERVAL '1' MINUTE)"
     event_clock = "minibatch: {clock: event, interval: 10s}\n"
