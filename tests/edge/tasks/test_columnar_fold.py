@@ -229,7 +229,7 @@ def _folds_in_arrays(script: Script) -> bool:
 
 
 @pytest.mark.parametrize(
-    "script", list(filter(_folds_in_arrays, scripts())), ids=lambda each: each.name
+    "script", [each for each in scripts() if _folds_in_arrays(each)], ids=lambda each: each.name
 )
 def test_both_folds_write_the_same_files_for_each_script(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
