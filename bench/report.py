@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.table import Table
 
 from bench.flink import peer
-from bench.frame import Bench
+from bench.frame import Bench, Figure
 from bench.machine import machine, versions
 from bench.picture import draw_figures
 
@@ -18,22 +19,34 @@ SMALL = 100
 
 
 def show(bench: Bench) -> None:
+    """Print all figures, and then the goals among them."""
     table = Table(title="retally bench")
     for column in ("workload", "engine", "what"):
         table.add_column(column)
     table.add_column("figure", justify="right")
-    table.add_column("bound")
     for figure in bench.figures:
-        number = f"{figure.value:,.2f}" if figure.value < SMALL else f"{figure.value:,.0f}"
-        verdict = {None: "", True: "[green]holds[/green]", False: "[red]missed[/red]"}
-        table.add_row(
-            figure.workload,
-            figure.engine,
-            figure.what,
-            f"{number} {figure.unit}",
-            f"{figure.bound} {verdict[figure.holds]}".strip(),
-        )
+        table.add_row(figure.workload, figure.engine, figure.what, _number(figure))
     bench.console.print(table)
+    bench.console.print(goals(bench.figures))
+
+
+def goals(figures: Iterable[Figure]) -> Table:
+    """Return a table of the figures that have a goal, and whether each holds."""
+    table = Table(title="goals")
+    for column in ("workload", "what", "goal"):
+        table.add_column(column)
+    table.add_column("figure", justify="right")
+    table.add_column("")
+    for figure in figures:
+        if figure.holds is not None:
+            verdict = "[green]holds[/green]" if figure.holds else "[red]missed[/red]"
+            table.add_row(figure.workload, figure.what, figure.bound, _number(figure), verdict)
+    return table
+
+
+def _number(figure: Figure) -> str:
+    number = f"{figure.value:,.2f}" if figure.value < SMALL else f"{figure.value:,.0f}"
+    return f"{number} {figure.unit}".strip()
 
 
 def write(bench: Bench, path: Path, seconds: float) -> None:

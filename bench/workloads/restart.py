@@ -20,7 +20,7 @@ from bench.workloads.epoch import EPOCH_CHANGES
 
 TITLE = "restart"
 GROUPS = 1_000_000
-BACK_SECONDS_MAX = {"kept": 12.0, "lost": 20.0}
+BACK_SECONDS_MAX = {"kept": 9.0, "lost": 20.0}
 WAIT_SECONDS_MAX = 120.0
 _SPARK_ALONE = (
     "from jobs.edge.spark.session import session\n"
