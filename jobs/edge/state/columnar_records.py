@@ -7,8 +7,6 @@ files of the table           ──read_part───►     │        ◄─de
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pyarrow as pa
 
@@ -23,8 +21,7 @@ from schemas.types.arrow_values import to_list
 
 ENTRY_WORDS = 4
 _WORD = 8
-_HEADER_WORDS = 7
-_MAGIC = 0x7265636F726473
+_SIZES = 4
 
 
 def records_of(folded: Folded, keys: PackedKeys) -> RecordArrays:
@@ -84,26 +81,22 @@ def _read_entries(layout: TableLayout, rows: pa.Table, groups: Array) -> Array:
 
 
 def encode_records(records: RecordArrays) -> bytes:
-    """Return records as bytes with a checksum."""
-    body = b"".join(array.tobytes() for array in records)
-    sizes = [len(records.keys), len(records.ends), *records.values.shape, len(records.entries)]
-    data = np.array([_MAGIC, *sizes], np.int64).tobytes() + body
-    return zlib.crc32(data).to_bytes(_WORD, "little") + data
+    """Return records as bytes: sizes, numbers, and the bytes of keys."""
+    sizes = [len(records.ends), *records.values.shape, len(records.entries)]
+    arrays = np.array(sizes, np.int64), *records[1:], records.keys
+    return b"".join(array.tobytes() for array in arrays)
 
 
-def decode_records(data: bytes) -> RecordArrays | None:
-    """Return the records that `encode_records` wrote; None if these bytes are not all of them."""
-    head = _HEADER_WORDS * _WORD
-    if len(data) < head or zlib.crc32(data[_WORD:]) != int.from_bytes(data[:_WORD], "little"):
-        return None
-    _, magic, keys, ends, groups, words, entries = np.frombuffer(data[:head], np.int64).tolist()
-    if magic != _MAGIC:
-        return None
-    body = np.frombuffer(bytearray(data[head:]), np.uint8)
-    numbers = body[keys:].view(np.int64) if keys % 8 == 0 else body[keys:].copy().view(np.int64)
+def decode_records(data: bytes) -> RecordArrays:
+    """Return the records that `encode_records` wrote."""
+    ends, groups, words, entries = np.frombuffer(data, np.int64, _SIZES).tolist()
     values = ends + groups * words
+    count = values + entries * ENTRY_WORDS
+    # The kernels are compiled for arrays that can be written.
+    body = np.frombuffer(bytearray(data), np.uint8)[_SIZES * _WORD :]
+    numbers = body[: count * _WORD].view(np.int64)
     return RecordArrays(
-        body[:keys],
+        body[count * _WORD :],
         numbers[:ends],
         numbers[ends:values].reshape(groups, words),
         numbers[values:].reshape(entries, ENTRY_WORDS),

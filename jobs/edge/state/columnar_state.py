@@ -3,7 +3,7 @@
     columns       one page: stamp, room, counts, whether it is whole, a checksum
                   groups │ index │ entries │ index │ bytes of keys   (jobs.core.kernels.group_table)
     bucket.lock   an OS lock: a fold holds it while it reads, and a change while it writes
-    redo-...      the changes of an epoch that may be committed
+    redo          the changes of an epoch that may be committed
 
 It is a cache of the table and holds committed epochs only. Changes are written in place: the page
 says first that the file is not whole, and last the new stamp. A process that is killed in between
@@ -196,12 +196,11 @@ class ColumnarState:
             inode = self._path.stat().st_ino
             if self._table is not None and inode == self._inode:
                 return
-            # Between the two another process may delete the file.
-            self._header, self._table = _map_file(self._path, self.query)
+            # Between the two another process may delete the file, or put another one there.
+            self._inode, self._header, self._table = _map_file(self._path, self.query)
         except FileNotFoundError:
             self._table = None
             return
-        self._inode = inode
         if (self._header[_IDENTITY : _IDENTITY + 4] != self._identity).any():
             self._table = None
 
@@ -247,18 +246,19 @@ def _create(path: Path, query: ColumnarQuery, room: Room, identity: Array) -> tu
     return header, table
 
 
-def _map_file(path: Path, query: ColumnarQuery) -> tuple[Array, Table | None]:
-    """Map a file; None if its size is not what its first page says."""
+def _map_file(path: Path, query: ColumnarQuery) -> tuple[int, Array, Table | None]:
+    """Map a file and return its inode; no table if its size is not what its first page says."""
     with path.open("r+b") as file:
-        size = os.fstat(file.fileno()).st_size
+        status = os.fstat(file.fileno())
+        inode, size = status.st_ino, status.st_size
         if size < _PAGE:
-            return np.zeros(_HEADER_WORDS, np.int64), None
+            return inode, np.zeros(_HEADER_WORDS, np.int64), None
         memory = mmap.mmap(file.fileno(), size)
     header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
     room = Room(*header[_ROOM : _ROOM + 3].tolist())
     if header[_CHECK] != _check(header) or _size(query, room) != size:
-        return header, None
-    return header, _tables(memory, query, room)
+        return inode, header, None
+    return inode, header, _tables(memory, query, room)
 
 
 def _size(query: ColumnarQuery, room: Room) -> int:

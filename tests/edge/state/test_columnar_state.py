@@ -29,7 +29,6 @@ from jobs.core.kernels.fold_rows import Rows
 from jobs.core.kernels.group_table import CHECK, GROUPS, KEY_PAD, check_of
 from jobs.edge.state import columnar_state
 from jobs.edge.state.catch_up import ZombieTask, catch_up
-from jobs.edge.state.columnar_records import decode_records, encode_records
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
 from jobs.edge.state.errors import BucketLocked, HotStateDamaged, StampMoved
 from tests.support.tables.folded_table import a_plan
@@ -244,16 +243,31 @@ def test_changes_are_recalled_by_their_stamp_only(tmp_path: Path) -> None:
     assert state.recall(stamp(2)) is None, "one epoch's changes are enough"
 
 
-def test_changes_that_are_cut_off_or_damaged_are_none() -> None:
-    data = encode_records(records_at(2, 5))
+def test_changes_that_are_cut_off_or_damaged_are_none(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    state.remember(2, "a2", records_at(2, 5))
+    redo = state.directory / "redo"
+    data = redo.read_bytes()
     chance = random.Random(7)
-    assert decode_records(data) is not None
+    assert state.recall(stamp(2)) is not None
     for size in (0, 8, 55, 56, len(data) - 1):
-        assert decode_records(data[:size]) is None
+        redo.write_bytes(data[:size])
+        assert state.recall(stamp(2)) is None
     for _ in range(200):
         damaged = bytearray(data)
         damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        assert decode_records(bytes(damaged)) is None
+        redo.write_bytes(damaged)
+        assert state.recall(stamp(2)) is None
+
+
+def test_fewer_changes_than_those_of_the_epoch_before_are_recalled(tmp_path: Path) -> None:
+    state = built(tmp_path)
+    state.remember(2, "a2", records_at(2, 50))
+    state.remember(3, "a3", records_at(3, 1))
+    found = state.recall(stamp(3))
+    assert found is not None
+    for one, other in zip(found, records_at(3, 1), strict=True):
+        assert (one == other).all()
 
 
 # Damage

@@ -490,7 +490,7 @@ def test_whatever_happens_to_the_hot_state_the_changelog_is_the_same(
         away.rename(shaken.cache)
 
     def forget_redo() -> None:
-        redo = list(shaken.cache.glob("bucket-*/redo-*"))
+        redo = list(shaken.cache.glob("bucket-*/redo"))
         assert redo
         for path in redo:
             path.unlink()
