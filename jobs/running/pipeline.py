@@ -5,7 +5,8 @@
        ├─ DecodeTask: read records, decode, consolidate ─► weighted rows, one report per range
        │    (with dedupe: last changes ─ shuffle by primary key ─► DedupeTask ─► signed rows)
        ├─ project: casts, WHERE, group and argument expressions, as Spark Columns
-       │    (if they are plain columns of the source: DecodeTask packs one parcel per fold task)
+       │    (if they are plain columns of the source: DecodeTask packs one parcel per fold task;
+       │    a small epoch needs one fold task, and its EpochTask does everything, in one stage)
        ▼ shuffle by bucket
        ├─ FoldTask: per bucket, fold the rows into the hot state ─► changelog and state files
        ▼ driver
@@ -70,6 +71,7 @@ from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import AddedFile, by_part, file_name, now_ms
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
+from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.running.clock import JobClock
@@ -348,14 +350,10 @@ class Pipeline:
             bytes_max=self.task_bytes_max,
             parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._count_tasks(ranges)),
         )
-        parcelling = decode.parcelling
-        if parcelling:
-            shuffled = self._shuffle_parcels(decode, parcelling.targets)
-        else:
-            shuffled = self._shuffle_rows(decode)
+        planned = self._plan_stages(decode, fold)
         outcome = Outcome()
         self.phases.lap("plan")
-        for kind, payload in collect_rows(shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)):
+        for kind, payload in collect_rows(planned):
             if kind == "report":
                 outcome.add_report(payload)
             else:
@@ -368,6 +366,17 @@ class Pipeline:
                 f"({self.task_bytes_max}); remove it from the topic or raise TASK_BYTES_MAX"
             )
         return outcome
+
+    def _plan_stages(self, decode: DecodeTask, fold: FoldTask) -> DataFrame:
+        """Return the frame of the epoch's reports: of one stage if one task can do all of it."""
+        parcelling = decode.parcelling
+        if parcelling is None:
+            return self._shuffle_rows(decode).mapInArrow(fold, _OUTPUT_SCHEMA)
+        if parcelling.targets == 1:
+            ranges = self.spark.range(0, len(decode.ranges), 1, 1)
+            return ranges.mapInArrow(EpochTask(decode, fold), _OUTPUT_SCHEMA)
+        shuffled = self._shuffle_parcels(decode, parcelling.targets)
+        return shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)
 
     def _shuffle_parcels(self, decode: DecodeTask, targets: int) -> DataFrame:
         """Send the rows of each fold task as parcels, which Spark does not evaluate."""

@@ -78,9 +78,10 @@ class DecodeTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
-            yield from self._decode(batches)
+            yield from self.decode_ranges(batches)
 
-    def _decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode_ranges(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows and the report of each range; `batches` have the ranges' numbers."""
         failpoint("decode_task")
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
