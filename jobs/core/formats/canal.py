@@ -26,6 +26,7 @@ from jobs.core.formats.row_fields import (
     rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
+from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Row, Skipped
 from jobs.core.values.json_text import describe
@@ -33,7 +34,7 @@ from jobs.core.values.json_values import TimestampFormat, converter
 from schemas import limits
 
 if TYPE_CHECKING:
-    from jobs.core.formats.canal_scanner import CanalScanner
+    from jobs.core.formats.message_scanner import MessageScanner
 
 CONTROL = Skipped("transaction or heartbeat")
 
@@ -78,21 +79,10 @@ class CanalDecoder(DecoderFrame):
                 self._fields, self._tables, read_envelope, WEIGHTS, bytes_max
             )
 
-    def make_scanner(self) -> CanalScanner | None:
+    def make_scanner(self) -> MessageScanner | None:
         """Return a scanner with the same rules; None if it does not know a column's type."""
-        # Only who scans loads numba: a quarter of a second and 45 MB in each process.
-        from jobs.core.formats.canal_scanner import CanalScanner, can_scan
-
-        fields = self._fields
-        if not (fields.nameable and can_scan(fields.columns)):
-            return None
-        return CanalScanner(
-            fields.columns,
-            fields.used_indexes,
-            self._tables,
-            self._timestamp_format,
-            missing_is_null=fields.missing_is_null,
-            bytes_max=self._bytes_max,
+        return self._make_scanner(
+            codes.CANAL, self._fields, timestamp_format=self._timestamp_format
         )
 
     def decode_batch(self, values: Sequence[bytes | None]) -> CanalBatch | None:

@@ -14,7 +14,7 @@ the last image of each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -40,11 +40,15 @@ from jobs.core.formats.row_fields import (
     rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
+from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Rejected, Row, Skipped
 from jobs.core.values.json_text import describe, read_json
 from schemas import limits
 from schemas.types.sql_types import Kind
+
+if TYPE_CHECKING:
+    from jobs.core.formats.message_scanner import MessageScanner
 
 MESSAGE = Skipped("message of the database")
 INSERTS = ("c", "r")
@@ -97,6 +101,16 @@ class DebeziumDecoder(DecoderFrame):
 
     def _encodings(self, schema: object) -> tuple[Encoding, ...]:
         return schema_encodings(schema, self._columns, self._modes) or self._defaults
+
+    def make_scanner(self) -> MessageScanner | None:
+        """Return a scanner of messages without a schema; None if it does not know a type."""
+        return self._make_scanner(
+            codes.DEBEZIUM,
+            self._fields(self._defaults),
+            names=(_KEYS["database"], _KEYS["table"]),
+            encodings=self._defaults,
+            last_images=self._last_images,
+        )
 
     # --- the exact path ---------------------------------------------------------------------
 

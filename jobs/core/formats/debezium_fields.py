@@ -82,6 +82,7 @@ _DAYS_LOW = (date.min - _EPOCH.date()) // _DAY
 _DAYS_HIGH = (date.max - _EPOCH.date()) // _DAY
 _MICROS_LOW = (datetime.min - _EPOCH) // _MICROSECOND
 _MICROS_HIGH = (datetime.max - _EPOCH) // _MICROSECOND
+DAYS, MICROSECONDS = (_DAYS_LOW, _DAYS_HIGH), (_MICROS_LOW, _MICROS_HIGH)  # since 1970
 _NANOSECONDS_A_DAY = 86_400_000_000_000
 
 _PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?")

@@ -10,7 +10,7 @@ messages that start and end a bootstrap are skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import UNSET
@@ -25,11 +25,15 @@ from jobs.core.formats.row_fields import (
     rejection,
 )
 from jobs.core.formats.table_filter import TableFilter
+from jobs.core.kernels import codes
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Decoded, Skipped
 from jobs.core.values.json_text import describe
 from jobs.core.values.json_values import TimestampFormat, converter
 from schemas import limits
+
+if TYPE_CHECKING:
+    from jobs.core.formats.message_scanner import MessageScanner
 
 WEIGHTS = {"insert": 1, "bootstrap-insert": 1, "delete": -1}
 MARKS = frozenset(["bootstrap-start", "bootstrap-complete"])
@@ -60,6 +64,7 @@ class MaxwellDecoder(DecoderFrame):
         bytes_max: int = limits.MESSAGE_BYTES_MAX,
     ) -> None:
         super().__init__(TableFilter(database, table), bytes_max)
+        self._timestamp_format = timestamp_format
         self._fields = NumberFields(
             columns,
             used,
@@ -67,6 +72,12 @@ class MaxwellDecoder(DecoderFrame):
             missing_is_null=missing_is_null,
         )
         self.decode: Decode = self._fast_decode() if self._fields.nameable else self.explain
+
+    def make_scanner(self) -> MessageScanner | None:
+        """Return a scanner with the same rules; None if it does not know a column's type."""
+        return self._make_scanner(
+            codes.MAXWELL, self._fields, timestamp_format=self._timestamp_format
+        )
 
     def _decode_json(self, root: object) -> Decoded:
         message, fields = self._require_object(root), self._fields

@@ -16,6 +16,12 @@ from schemas.types.sql_types import Kind, SqlType
 Array = np.ndarray[Any, Any]
 
 
+SCANNED_FORMATS = {
+    "canal-json": codes.CANAL,
+    "maxwell-json": codes.MAXWELL,
+    "debezium-json": codes.DEBEZIUM,
+}
+
 # The column kinds of the kernel; whole numbers of every size are codes.INTEGER.
 KINDS = {
     Kind.DECIMAL: codes.DECIMAL,
@@ -29,8 +35,10 @@ KINDS = {
 }
 
 
-def is_scannable(sql_type: SqlType) -> bool:
-    """Return whether the scanner reads columns of this type."""
+def is_scannable(sql_type: SqlType, format: int | None) -> bool:
+    """Return whether the scanner reads columns of this type in this format."""
+    if format == codes.DEBEZIUM and sql_type.kind is Kind.TIME:  # a number, which is not the text
+        return False
     # Of times that are text, a TIME is text in its messages too; a TIMESTAMP(9) is made longer.
     textual = sql_type.textual_time and sql_type.kind is not Kind.TIME
     return sql_type.integer or (sql_type.kind in KINDS and not textual)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.core.formats.scanned import is_scannable
+from jobs.core.formats.scanned import SCANNED_FORMATS, is_scannable
 from jobs.core.plan.tree import Column
 from schemas.spec.job import JobSpec
 from schemas.spec.watermark import RowTime, Watermark
@@ -10,8 +10,9 @@ from schemas.spec.watermark import RowTime, Watermark
 
 def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
     """Return which way the messages of a job take, and why if it is the slow one."""
-    unknown = [column for column in columns if not is_scannable(column.type)]
-    if spec.source.format != "canal-json":
+    format = SCANNED_FORMATS.get(spec.source.format)
+    unknown = [column for column in columns if not is_scannable(column.type, format)]
+    if format is None:
         why = f"the format is {spec.source.format}"
     elif unknown:
         why = f"column {unknown[0].name} is {unknown[0].type}"

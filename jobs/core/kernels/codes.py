@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Formats of messages.
+CANAL, MAXWELL, DEBEZIUM = range(3)
+
 # Kinds of columns.
 INTEGER, DECIMAL, TEXT, BOOLEAN, DATE, TIMESTAMP, TIME, DOUBLE = range(8)
 
@@ -9,6 +12,9 @@ INTEGER, DECIMAL, TEXT, BOOLEAN, DATE, TIMESTAMP, TIME, DOUBLE = range(8)
 ODD, GOOD, FILTERED = range(3)
 
 NO_TIME = -(1 << 63)
+
+# How a DECIMAL is written as text: as a number, as the bytes of its digits in base64, or as either.
+AS_NUMBER, AS_BASE64, AS_EITHER = range(3)
 
 # What a cell of a group is: the first two follow rows, the others multiplicities.
 COUNT, SUM, DISTINCT_COUNT, DISTINCT_SUM, PRESENT = range(5)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.core.kernels.codes import (
+    AS_BASE64,
+    AS_NUMBER,
     BOOLEAN,
     DATE,
     DECIMAL,
@@ -36,6 +38,7 @@ from jobs.core.kernels.json_bytes import (
     byte_at,
     hex_digit,
     load_word,
+    word_of,
 )
 
 COLUMN = np.dtype(  # a declared column; numba passes one array faster than a tuple of many
@@ -46,7 +49,10 @@ COLUMN = np.dtype(  # a declared column; numba passes one array faster than a tu
         ("low", "i8"),  # the smallest and the largest number
         ("high", "i8"),
         ("scale", "i8"),  # digits after the point; of a TIMESTAMP whether it ends with Z
-        ("separator", "i8"),  # of a TIMESTAMP, between day and time
+        ("separator", "i8"),  # of a TIMESTAMP, between day and time; 0 if it is no text
+        ("unit", "i8"),  # of a DATE or TIMESTAMP as a number, in days or us; -1000 for ns
+        ("encoding", "i8"),  # of a DECIMAL as text
+        ("guarded", "i8"),  # of a TEXT, whether Debezium may have left it out
     ]
 )
 TOKEN = np.dtype([("kind", "i8"), ("at", "i8"), ("size", "i8"), ("value", "i8")])
@@ -55,6 +61,8 @@ _POWERS = np.array([10**digits for digits in range(19)], dtype=np.int64)
 DIGITS_MAX = 18  # that always fit 64 bits
 _EXACT_DIGITS_MAX = 15  # of a number whose double is exact, and so is its quotient by 10**22
 _LOWER_CASE = U(0x20202020)
+# How the texts begin that Debezium writes for large values that did not change.
+_UNAVAILABLE, _UNAVAILABLE_BASE64 = word_of(b"__debezi"), word_of(b"X19kZWJl")
 
 
 @inlined
@@ -236,6 +244,91 @@ def _number(buffer: Array, columns: Array, column: int, at: int, size: int, doub
 
 
 @inlined
+def _since_1970(buffer: Array, at: int, size: int, columns: Array, column: int) -> int:
+    """Return a number of Debezium as days or microseconds since 1970, or NO_TIME."""
+    unit = columns[column]["unit"]
+    negative = size > 0 and byte_at(buffer, at) == 45
+    number = parse_digits(buffer, at + 1, size - 1) if negative else parse_digits(buffer, at, size)
+    if unit == 0 or number < 0:
+        return NO_TIME
+    if unit < 0:
+        if number % -unit != 0:
+            return NO_TIME
+        number //= -unit
+    elif number > columns[column]["high"] // unit:
+        return NO_TIME
+    else:
+        number *= unit
+    if negative:
+        number = -number
+    return number if columns[column]["low"] <= number <= columns[column]["high"] else NO_TIME
+
+
+@inlined
+def _sextet(byte: int) -> int:
+    """Return the six bits of a character of base64, or -1."""
+    if 65 <= byte <= 90:
+        return byte - 65
+    if 97 <= byte <= 122:
+        return byte - 71
+    if 48 <= byte <= 57:
+        return byte + 4
+    if byte == 43:
+        return 62
+    return 63 if byte == 47 else -1
+
+
+@inlined
+def _base64_number(buffer: Array, at: int, size: int) -> int:
+    """Return up to eight bytes in base64 as a signed integer, or NO_TIME."""
+    padding = 0
+    while padding < 2 and padding < size and byte_at(buffer, at + size - 1 - padding) == 61:
+        padding += 1
+    octets = size // 4 * 3 - padding
+    if size % 4 != 0 or not 1 <= octets <= 8:
+        return NO_TIME
+    number = 0
+    for place in range(at, at + size - padding):
+        six = _sextet(byte_at(buffer, place))
+        if six < 0:
+            return NO_TIME
+        bits = 6
+        if place == at + size - padding - 1 and padding > 0:
+            bits = 6 - 2 * padding
+            if six & ((1 << 2 * padding) - 1):
+                return NO_TIME
+            six >>= 2 * padding
+        if place == at and six >= 32:  # the sign
+            six -= 64
+        number = (number << bits) | six
+    return number
+
+
+@inlined
+def _may_be_base64(buffer: Array, at: int, size: int, encoding: int) -> int:
+    """Return 1 if a DECIMAL is base64, 0 if it is a number, -1 if it can be both."""
+    if encoding == AS_NUMBER or encoding == AS_BASE64:
+        return encoding
+    digits = True
+    for place in range(at, at + size):
+        byte = byte_at(buffer, place)
+        if byte == 45 or byte == 46:  # of numbers only
+            return 0
+        if not (48 <= byte <= 57 or byte == 43):
+            digits = False
+    if not digits:
+        return 1
+    return 0 if size % 4 != 0 else -1
+
+
+@inlined
+def _is_placeholder(buffer: Array, at: int, size: int) -> bool:
+    """Return whether a text may be the one that Debezium writes for a value it does not know."""
+    word = load_word(buffer, at)
+    return (size == 28 and word == _UNAVAILABLE) or (size == 40 and word == _UNAVAILABLE_BASE64)
+
+
+@inlined
 def convert(
     buffer: Array, columns: Array, tokens: Array, column: int, place: int, double: Array
 ) -> bool:
@@ -245,6 +338,8 @@ def convert(
         return True
     kind, at, size = columns[column]["kind"], tokens[place]["at"], tokens[place]["size"]
     if kind == TEXT:
+        if columns[column]["guarded"] and _is_placeholder(buffer, at, size):
+            return False
         return _text_is_good(buffer, at, size, token)
     value = NO_TIME
     if kind == BOOLEAN:
@@ -259,6 +354,16 @@ def convert(
         value = _moment(buffer, at, size, columns[column]["separator"], columns[column]["scale"])
     elif token == STRING and kind == TIME:
         return size == 8 and _time_of_day(buffer, at) >= 0
+    elif token == NUMBER and (kind == DATE or kind == TIMESTAMP):
+        value = _since_1970(buffer, at, size, columns, column)
+    elif token == STRING and kind == DECIMAL and columns[column]["encoding"] != AS_NUMBER:
+        form = _may_be_base64(buffer, at, size, columns[column]["encoding"])
+        if form == 0:
+            value = _number(buffer, columns, column, at, size, double)
+        elif form == 1:
+            value = _base64_number(buffer, at, size)
+            if not columns[column]["low"] <= value <= columns[column]["high"]:
+                value = NO_TIME
     elif token == STRING or token == NUMBER:
         value = _number(buffer, columns, column, at, size, double)
     tokens[place]["value"] = value

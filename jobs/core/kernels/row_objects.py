@@ -122,6 +122,15 @@ def find_rows(
 
 
 @inlined
+def find_row(
+    buffer: Array, at: int, columns: Array, names: Array, tokens: Array
+) -> tuple[int, int]:
+    """Find the tokens of one row object; return its end and 1, or twice -1."""
+    at = _row(buffer, at, columns, names, tokens, 0)
+    return (at, 1) if at >= 0 else (-1, -1)
+
+
+@inlined
 def convert_rows(
     buffer: Array, columns: Array, tokens: Array, rows: int, missing_is_null: bool, double: Array
 ) -> bool:

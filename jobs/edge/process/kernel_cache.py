@@ -49,7 +49,7 @@ def load_kernels() -> bool:
     """Load all kernels, or compile them first; return False if this host cannot have them."""
     use_kernel_cache()
     from jobs.core.fold.columnar.table import load_fold
-    from jobs.core.formats.canal_scanner import load_scanner
+    from jobs.core.formats.message_scanner import load_scanner
 
     return load_scanner() and load_fold()
 

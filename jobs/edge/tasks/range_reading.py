@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.canal_batch import BatchDecoder, CanalBatch
+from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
@@ -467,7 +467,7 @@ def _scanner(
 ) -> Scanner | None:
     """Return the scanner of the source; None for a format or a type that it does not know."""
     decoder = _decoder(rules, columns, used)
-    return decoder.make_scanner() if isinstance(decoder, CanalDecoder) else None
+    return decoder.make_scanner() if isinstance(decoder, DecoderFrame) else None
 
 
 def _decode_each(

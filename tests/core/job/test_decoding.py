@@ -20,7 +20,11 @@ SPEC: dict[str, Any] = {
     "query": "SELECT name, COUNT(*) AS n FROM items GROUP BY name",
 }
 ONE_BY_ONE = {
-    "the format is maxwell-json": {"source": {"topic": "items", "format": "maxwell-json"}},
+    "the format is changelog-json": {"source": {"topic": "items", "format": "changelog-json"}},
+    "column noon is TIME": {
+        "source": {"topic": "items", "format": "debezium-json"},
+        "columns": SPEC["columns"] | {"noon": "TIME"},
+    },
     "column rate is FLOAT": {"columns": SPEC["columns"] | {"rate": "FLOAT"}},
     "column fine is TIMESTAMP(9)": {"columns": SPEC["columns"] | {"fine": "TIMESTAMP(9)"}},
     "the watermark follows the rows in their order": {
@@ -34,8 +38,10 @@ def decoding_of(changes: dict[str, Any]) -> str:
     return describe_decoding(spec, plan_of(spec).columns)
 
 
-def test_a_usual_job_scans_its_messages() -> None:
-    assert decoding_of({}) == "scanned, many messages at once"
+@pytest.mark.parametrize("source_format", ["canal-json", "maxwell-json", "debezium-json"])
+def test_a_usual_job_scans_its_messages(source_format: str) -> None:
+    source = {"topic": "items", "format": source_format}
+    assert decoding_of({"source": source}) == "scanned, many messages at once"
 
 
 @pytest.mark.parametrize(("why", "changes"), ONE_BY_ONE.items(), ids=ONE_BY_ONE)

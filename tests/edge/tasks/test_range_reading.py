@@ -18,6 +18,7 @@ from jobs.edge.tasks.range_reading import RangeReader
 from jobs.running.source_rules import make_source_rules
 from schemas.spec.file import load_spec
 from tests.support.faults.bad_messages import COLUMNS, good_message, kinds
+from tests.support.message_scans import DEBEZIUM_TYPES, TYPES, USUAL_MESSAGES, mutate
 
 SPEC: dict[str, Any] = {
     "name": "items",
@@ -125,6 +126,33 @@ def test_a_range_is_read_the_same_with_and_without_the_scanner(
     report = scanned[0]
     assert report["read"] == 4_000
     assert (report["quarantined"] > 0) == (odd > 0)
+
+
+@pytest.mark.parametrize("time", ["es", "ts"])
+@pytest.mark.parametrize(
+    ("source_format", "columns"), [("debezium", DEBEZIUM_TYPES), ("maxwell", TYPES)]
+)
+def test_other_formats_are_read_the_same_with_and_without_the_scanner(
+    source_format: str,
+    columns: dict[str, str],
+    time: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = SPEC | {
+        "source": {"topic": "items", "format": f"{source_format}-json", "table": "product"},
+        "columns": columns,
+        "watermark": WATERMARKS[time],
+    }
+    dice, usual = random.Random(source_format), USUAL_MESSAGES[source_format]
+    records = []
+    for offset in range(4_000):
+        value = dice.choice(usual) if dice.random() < 0.98 else mutate(dice, usual)
+        records.append(Message(topic="items", partition=0, offset=offset, value=value))
+    scanned = read(tmp_path / "scanned", records, spec)
+    monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
+    assert scanned == read(tmp_path / "decoded", records, spec)
+    assert scanned[0]["decoded"] > 3_900
 
 
 def test_the_scanner_takes_most_of_a_usual_range(

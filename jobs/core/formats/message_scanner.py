@@ -1,4 +1,4 @@
-"""Scan many canal-json messages at once: Python's side of the kernel.
+"""Scan many messages of canal-, maxwell- or debezium-json at once: Python's side of the kernel.
 
     list of bytes ─► one buffer ─► kernels.scan ─► arrays of each used column, an outcome a message
 
@@ -8,46 +8,59 @@ The scanner takes what sources usually write. `Scanned.odd` names the messages t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from jobs.core.formats.debezium_fields import DAYS, MICROSECONDS, Encoding
 from jobs.core.formats.row_fields import UNEXPECTED
 from jobs.core.formats.scanned import KINDS, Scanned, ScannedColumn, is_scannable
 from jobs.core.formats.table_filter import TableFilter
-from jobs.core.kernels import canal as kernel
 from jobs.core.kernels import codes
 from jobs.core.kernels import field_values as fields
+from jobs.core.kernels import messages as kernel
 from jobs.core.kernels.codes import NO_TIME
 from jobs.core.kernels.compiled import AVAILABLE, Array
 from jobs.core.kernels.json_bytes import PAD
 from jobs.core.plan.tree import Column
 from jobs.core.values.json_values import TimestampFormat
-from schemas.limits import SCAN_NAME_BYTES_MAX, SCAN_TABLES_MAX, SCAN_TOKENS_MAX
+from schemas.limits import MESSAGE_BYTES_MAX, SCAN_NAME_BYTES_MAX, SCAN_TABLES_MAX, SCAN_TOKENS_MAX
 from schemas.types.sql_types import Kind, SqlType, integer_range
 
 _TEXTS = (codes.TEXT, codes.TIME)
+_INSTANTS = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+_ENCODINGS = {"number": codes.AS_NUMBER, "base64": codes.AS_BASE64, "auto": codes.AS_EITHER}
+_UNITS = {"ms": 1_000, "us": 1, "ns": -1_000}  # microseconds; below 0: so many are one
 _IMAGES_AT_FIRST = 2_048
 
 
-class CanalScanner:
+@dataclass(frozen=True, slots=True)
+class ScanRules:
+    """What a scanner knows of a source, besides its columns."""
+
+    format: int  # of codes
+    tables: TableFilter
+    read_header: Callable[[bytes], object]  # the names of a message's database and table
+    names: tuple[str, str] = ("database", "table")  # of these two in the format
+    timestamp_format: TimestampFormat = "sql"
+    encodings: tuple[Encoding, ...] = ()  # of the columns, for debezium-json
+    missing_is_null: bool = False
+    last_images: bool = False
+    bytes_max: int = MESSAGE_BYTES_MAX
+
+
+class MessageScanner:
     """Scans the messages of one source."""
 
     def __init__(
-        self,
-        columns: tuple[Column, ...],
-        used: tuple[int, ...],
-        tables: TableFilter,
-        timestamp_format: TimestampFormat,
-        *,
-        missing_is_null: bool,
-        bytes_max: int,
+        self, columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules
     ) -> None:
-        self._tables = tables
-        self._bytes_max = bytes_max
+        self._rules = rules
+        self._bytes_max = rules.bytes_max
         self._types = [columns[place].type for place in used]
-        self._source = _source(columns, used, tables, timestamp_format, missing_is_null)
+        self._source = _source(columns, used, rules)
         self._known: list[tuple[bytes, bytes, bool]] = []
         tokens = max(SCAN_TOKENS_MAX, len(columns))
         self._data, self._old = np.zeros((2, tokens), fields.TOKEN)
@@ -94,19 +107,17 @@ class CanalScanner:
     def _judge(self, value: bytes) -> bool:
         """Find out whether a message's table is wanted, and remember it."""
         try:
-            header = self._tables.read_header(value)
-            wanted = self._tables.wants(header)
+            header = self._rules.read_header(value)
+            wanted = self._rules.tables.wants(header)
         except (*UNEXPECTED, AttributeError):
             return False
-        database, table = (
-            f'"{getattr(header, name, "")}"'.encode() for name in ("database", "table")
-        )
+        database, table = (f'"{getattr(header, name, "")}"'.encode() for name in self._rules.names)
         if len(database) + len(table) > SCAN_NAME_BYTES_MAX:
             return False
         self._known = [(database, table, wanted), *self._known[: SCAN_TABLES_MAX - 1]]
         names = [name for *both, _ in self._known for name in both]
         starts, sizes = _starts(names), np.array(list(map(len, names)), np.int64)
-        tables = np.zeros(len(self._known), kernel.TABLE)
+        tables = np.zeros(len(self._known), kernel.KNOWN_TABLE)
         tables["database_at"], tables["table_at"] = starts[:-1:2], starts[1:-1:2]
         tables["database_size"], tables["table_size"] = sizes[::2], sizes[1::2]
         tables["wanted"] = [wanted for *_, wanted in self._known]
@@ -179,9 +190,9 @@ def load_scanner() -> bool:
     if not AVAILABLE:
         return False
     column = Column("n", SqlType.parse("INT"))
-    scanner = CanalScanner(
-        (column,), (0,), TableFilter(None, None), "sql", missing_is_null=False, bytes_max=1
-    )
+    tables = TableFilter(None, None)
+    rules = ScanRules(codes.CANAL, tables, tables.read_header, bytes_max=1)
+    scanner = MessageScanner((column,), (0,), rules)
     try:
         scanner.scan([b""])
     except Exception:
@@ -189,57 +200,75 @@ def load_scanner() -> bool:
     return True
 
 
-def can_scan(columns: tuple[Column, ...]) -> bool:
+def can_scan(columns: tuple[Column, ...], format: int) -> bool:
     """Return whether the kernel knows the types of all columns, and can be loaded."""
-    return bool(columns) and all(is_scannable(each.type) for each in columns) and load_scanner()
+    known = (is_scannable(each.type, format) for each in columns)
+    return bool(columns) and all(known) and load_scanner()
 
 
 def _kind(sql_type: SqlType) -> int:
     return codes.INTEGER if sql_type.integer else KINDS[sql_type.kind]
 
 
-def _bounds(column: Column) -> tuple[int, int]:
-    sql_type = column.type
+def _bounds(sql_type: SqlType) -> tuple[int, int]:
     if sql_type.integer:
         return integer_range(sql_type)
+    if sql_type.kind is Kind.DATE:
+        return DAYS
+    if sql_type.kind in _INSTANTS:
+        return MICROSECONDS
     digits = min(sql_type.precision or 0, fields.DIGITS_MAX)
     return -(10**digits) + 1, 10**digits - 1
 
 
-def _scale(sql_type: SqlType) -> int:
-    if sql_type.kind is Kind.DECIMAL:
-        return sql_type.scale or 0
-    return int(sql_type.kind is Kind.TIMESTAMP_LTZ)
-
-
-def _source(
-    columns: tuple[Column, ...],
-    used: tuple[int, ...],
-    tables: TableFilter,
-    timestamp_format: TimestampFormat,
-    missing_is_null: bool,
-) -> kernel.Source:
+def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules) -> kernel.Source:
     names = [f'"{column.name}"'.encode() for column in columns]
     is_text = np.array([_kind(columns[place].type) in _TEXTS for place in used], bool)
     declared = np.zeros(len(columns), fields.COLUMN)
     declared["name_at"], declared["name_size"] = _starts(names)[:-1], list(map(len, names))
-    declared["kind"] = [_kind(column.type) for column in columns]
-    declared["low"], declared["high"] = zip(*map(_bounds, columns), strict=True)
-    declared["scale"] = [_scale(column.type) for column in columns]
-    declared["separator"] = ord("T" if timestamp_format == "iso" else " ")
-    rules = np.zeros(1, kernel.RULES)
-    rules["missing_is_null"] = missing_is_null
-    rules["by_database"] = "database" in tables.names_read
-    rules["by_table"] = "table" in tables.names_read
+    for place, column in enumerate(columns):
+        _declare(declared[place : place + 1], column.type, rules.timestamp_format)
+        if rules.format == codes.DEBEZIUM:
+            _declare_debezium(declared[place : place + 1], column.type, rules.encodings[place])
+    read = dict(zip(rules.names, ("by_database", "by_table"), strict=True))
+    of_source = np.zeros(1, kernel.RULES)
+    of_source["format"], of_source["last_images"] = rules.format, rules.last_images
+    of_source["missing_is_null"] = rules.missing_is_null
+    for name in rules.tables.names_read:
+        of_source[read[name]] = True
     return kernel.Source(
-        rules,
+        of_source,
         declared,
         _pad(b"".join(names)),
         np.array(used, np.int64),
         np.where(is_text, np.cumsum(is_text) - 1, -1),
-        np.zeros(0, kernel.TABLE),
+        np.zeros(0, kernel.KNOWN_TABLE),
         _pad(b""),
     )
+
+
+def _declare(declared: Array, sql_type: SqlType, timestamp_format: TimestampFormat) -> None:
+    """Set how a column is written, in messages that write it as SQL does."""
+    declared["kind"] = _kind(sql_type)
+    declared["low"], declared["high"] = _bounds(sql_type)
+    declared["separator"] = ord("T" if timestamp_format == "iso" else " ")
+    if sql_type.kind is Kind.DECIMAL:
+        declared["scale"] = sql_type.scale or 0
+    elif sql_type.kind is Kind.TIMESTAMP_LTZ:
+        declared["scale"] = 1
+
+
+def _declare_debezium(declared: Array, sql_type: SqlType, encoding: Encoding) -> None:
+    """Set how Debezium writes a column."""
+    declared["guarded"] = 1
+    if sql_type.kind is Kind.DECIMAL:
+        declared["encoding"] = _ENCODINGS[encoding.form]
+    elif sql_type.kind is Kind.DATE:
+        declared["unit"] = 1
+    elif sql_type.kind in _INSTANTS:
+        declared["unit"] = _UNITS.get(encoding.form, 0)
+        as_text = sql_type.kind is Kind.TIMESTAMP_LTZ or encoding.form == "iso"
+        declared["separator"], declared["scale"] = ord("T") if as_text else 0, 1
 
 
 def _pad(text: bytes) -> Array:

@@ -1,0 +1,253 @@
+"""Compare a scanner with the decoder of its format, message by message, damaged ones too."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from jobs.core.formats.canal import CanalDecoder
+from jobs.core.formats.debezium import DebeziumDecoder
+from jobs.core.formats.maxwell import MaxwellDecoder
+from jobs.core.formats.message_scanner import MessageScanner
+from jobs.core.formats.scanned import Scanned
+from jobs.core.kernels.codes import FILTERED, NO_TIME, ODD
+from jobs.core.plan.tree import Column
+from jobs.core.values.change import Changes, Filtered
+from schemas.types.sql_types import SqlType
+
+TYPES = {
+    "id": "BIGINT",
+    "name": "STRING",
+    "cnt": "INT",
+    "price": "DECIMAL(6, 2)",
+    "whole": "DECIMAL(3)",
+    "wide": "DECIMAL(30, 10)",
+    "at": "TIMESTAMP(3)",
+    "zoned": "TIMESTAMP_LTZ(6)",
+    "ok": "BOOLEAN",
+    "rate": "DOUBLE",
+    "day": "DATE",
+    "noon": "TIME",
+    "tiny": "TINYINT",
+    "größe": "SMALLINT",
+}
+COLUMNS = tuple(Column(name, SqlType.parse(kind)) for name, kind in TYPES.items())
+USUAL: dict[str, list[Any]] = {
+    "id": ["1", "22", "-3", "007", None, "999999999999999999", 5, -7, 0, -0],
+    "name": [
+        "a",
+        "",
+        "Grüße",
+        "日本",
+        "\U0001f600",
+        None,
+        "tab\t",
+        "/",
+        7,
+        'a "quoted" \\ word',
+        "\u0000",
+        -3,
+        True,
+        False,
+        "x" * 100,
+        "null",
+    ],
+    "cnt": ["1", "2147483647", "-2147483648", None, 5],
+    "price": ["1.00", "-2.50", "9999.99", "1.5", "7", "0012.00", "-0.00", None],
+    "whole": ["1", "999", "-9", None],
+    "wide": ["12345678.0123456789", "1.5", None],
+    "at": ["2026-01-02 03:04:05.678", "2026-01-02 03:04:05", "0001-01-01 00:00:00", None],
+    "zoned": ["2024-02-29 23:59:59.999999Z", "1969-12-31 00:00:00Z", None],
+    "ok": ["1", "0", "true", "FALSE", True, False, 1, 0, None],
+    "rate": ["1.5", "-0.0", "12345.678", "3", None],
+    "day": ["2026-01-02", "2000-02-29", "9999-12-31", "0001-01-01", "1970-01-01", None],
+    "noon": ["12:38:35", "00:00:00", None],
+    "tiny": ["127", "-128", None],
+    "größe": ["1", None],
+}
+ROW = {name: values[0] for name, values in USUAL.items()}
+
+
+def escaped(text: str) -> str:
+    """Return the text with escapes in values, and none in names of columns and tables."""
+    for character in "ü日\U0001f600":
+        text = text.replace(character, json.dumps(character)[1:-1])
+    return text
+
+
+Decoder = CanalDecoder | DebeziumDecoder | MaxwellDecoder
+
+
+def scanner(made: Decoder) -> MessageScanner:
+    found = made.make_scanner()
+    assert found is not None
+    return found
+
+
+def check(made: Decoder, values: list[bytes | None]) -> Scanned:
+    """Compare a scan with the decoder, message by message."""
+    scanned = scanner(made).scan(values)
+    changes = scanned.changes()
+    for number, value in enumerate(values):
+        own = [changes[place] for place in (scanned.owners == number).nonzero()[0]]
+        outcome = scanned.outcomes[number]
+        if outcome == ODD:
+            assert not own
+            continue
+        wanted = made.decode(value)
+        if outcome == FILTERED:
+            assert isinstance(wanted, Filtered) and not own
+            continue
+        assert isinstance(wanted, Changes), (value, wanted)
+        # As text: -0.0 is not like 0.0.
+        assert str(own) == str(wanted.changes), value
+        for found, time in ((scanned.es, wanted.es), (scanned.ts, wanted.ts)):
+            assert found[number] == (NO_TIME if time is None else time)
+    return scanned
+
+
+BYTES = b'{}[]",:\\ \x00\x1f0123456789-+.eEtfnu\xc3\xed\xf0\x80\xa0\xbf\xff'
+
+
+def mutate(dice: random.Random, usual: Sequence[bytes]) -> bytes:
+    """Return a message with some bytes replaced, removed, repeated or moved."""
+    value = bytearray(dice.choice(usual))
+    for _ in range(dice.choice([1, 1, 1, 2, 3, 8])):
+        at = dice.randrange(len(value))
+        how = dice.randrange(6)
+        if how == 0:
+            value[at] = dice.choice(BYTES)
+        elif how == 1:
+            value[at] ^= 1 << dice.randrange(8)
+        elif how == 5 and 48 <= value[at] <= 57:
+            value[at] = dice.choice(b"0123456789")
+        elif how == 2:
+            del value[at : at + dice.choice([1, 1, 2, 10, 100])]
+        elif how == 3:
+            value[at:at] = value[at : at + dice.choice([1, 2, 10])]
+        else:
+            del value[at:]
+        if not value:
+            return b""
+    return bytes(value)
+
+
+def check_mutants(source_format: str, count: int, seed: int) -> int:
+    """Compare so many damaged messages, and return how many of them are still usual."""
+    dice, decoders = random.Random(seed), make_decoders(source_format)
+    good = 0
+    for start in range(0, count, 500):
+        values: list[bytes | None] = [
+            mutate(dice, USUAL_MESSAGES[source_format]) for _ in range(500)
+        ]
+        scanned = check(decoders[start // 500 % len(decoders)], values)
+        good += len(values) - len(scanned.odd)
+    return good
+
+
+def rows_of(values: dict[str, list[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({name: st.sampled_from(each) for name, each in values.items()})
+
+
+# canal-json
+
+
+def canal_decoder(**options: Any) -> CanalDecoder:
+    return CanalDecoder(COLUMNS, COLUMNS[1:], **options)
+
+
+def canal_message(**members: Any) -> bytes:
+    envelope = {"data": [ROW], "type": "INSERT", "es": 1_000, "ts": 2_000, "isDdl": False}
+    return json.dumps(envelope | members, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# maxwell-json
+
+
+def maxwell_decoder(**options: Any) -> MaxwellDecoder:
+    return MaxwellDecoder(COLUMNS, COLUMNS[1:], **options)
+
+
+def maxwell_message(**members: Any) -> bytes:
+    envelope = {"database": "shop", "table": "product", "type": "insert", "ts": 1_700_000_000}
+    return _encode(envelope | {"xid": 7, "commit": True, "data": ROW} | members)
+
+
+# debezium-json, as its connectors write it by default
+
+DEBEZIUM_TYPES = {name: kind for name, kind in TYPES.items() if kind != "TIME"} | {
+    "micros": "TIMESTAMP(6)"
+}
+DEBEZIUM_COLUMNS = tuple(Column(n, SqlType.parse(kind)) for n, kind in DEBEZIUM_TYPES.items())
+DEBEZIUM_USUAL: dict[str, list[Any]] = {
+    name: USUAL[name] for name in DEBEZIUM_TYPES if name in USUAL
+} | {
+    "id": [1, 22, -3, None, 999999999999999999, "5", 0],
+    "price": ["AJY=", "/w==", "AA==", "D0I/", 1.5, -7, "1.50", "-3.25", None],
+    "whole": ["A+c=", "/Bk=", "Ag==", "12", None],
+    "wide": ["AJY=", None],
+    "at": [1_700_000_000_123, 0, -1, -62_135_596_800_000, 253_402_300_799_999, None],
+    "micros": [1_700_000_000_123_456, 0, -1, None],
+    "zoned": ["2024-02-29T23:59:59.999999Z", "1969-12-31T00:00:00Z", 1_700_000_000_123_456, None],
+    "day": [20_455, 0, -719_162, 2_932_896, "2026-01-02", None],
+    "tiny": [127, -128, None],
+}
+DEBEZIUM_ROW = {name: values[0] for name, values in DEBEZIUM_USUAL.items()}
+DEBEZIUM_SOURCE = {
+    "version": "2.7.0", "connector": "mysql", "name": "shop", "ts_ms": 1_000, "snapshot": "false",
+    "db": "shop", "sequence": None, "table": "product", "server_id": 1, "pos": 17, "row": 0,
+}  # fmt: skip
+
+
+def debezium_decoder(**options: Any) -> DebeziumDecoder:
+    return DebeziumDecoder(DEBEZIUM_COLUMNS, DEBEZIUM_COLUMNS[1:], **options)
+
+
+def debezium_message(**members: Any) -> bytes:
+    envelope = {"before": None, "after": DEBEZIUM_ROW, "source": DEBEZIUM_SOURCE, "op": "c"}
+    return _encode(envelope | {"ts_ms": 2_000, "transaction": None} | members)
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# Usual messages, also to damage, and the decoders to compare the scanner with
+
+_TEXTS = {"cnt": "4", "name": "ü\U0001f600\n"}
+_ESCAPED = escaped(canal_message(data=[ROW | {"name": "\U0001f600ü"}]).decode())
+USUAL_MESSAGES = {
+    "canal": [
+        canal_message(),
+        canal_message(type="UPDATE", old=[_TEXTS]),
+        canal_message(type="DELETE", data=[ROW, ROW], table="product", sqlType={"a": [-2.5e7]}),
+        _ESCAPED.replace(",", " ,\n").encode(),
+    ],
+    "maxwell": [
+        maxwell_message(),
+        maxwell_message(type="update", old=_TEXTS),
+        maxwell_message(type="bootstrap-insert"),
+        maxwell_message(type="delete", extra={"a": [1, -2.5e7, True]}),
+    ],
+    "debezium": [
+        debezium_message(),
+        debezium_message(op="u", before=DEBEZIUM_ROW | _TEXTS),
+        debezium_message(op="d", before=DEBEZIUM_ROW, after=None),
+    ],
+}
+
+
+def make_decoders(source_format: str) -> list[Decoder]:
+    """Return decoders with different rules."""
+    if source_format == "debezium":
+        last_images = debezium_decoder(last_images=True)
+        return [last_images, *_with_rules(debezium_decoder)]
+    return _with_rules(canal_decoder if source_format == "canal" else maxwell_decoder)
+
+
+def _with_rules(make: Callable[..., Decoder]) -> list[Decoder]:
+    return [make(), make(table="product"), make(missing_is_null=True)]
