@@ -86,7 +86,9 @@ def decoded(
     monkeypatch: pytest.MonkeyPatch, root: Path, records: Iterable[list[Message]], count: int
 ) -> Told:
     """The real task over these records."""
-    monkeypatch.setattr(decode_task, "read_records", lambda *_: iter(records))
+    monkeypatch.setattr(
+        decode_task, "read_ranges", lambda _, planned: ((planned[0], each) for each in records)
+    )
     task = DecodeTask(
         PLAN,
         make_source_rules(load_spec(SPEC), PLAN),

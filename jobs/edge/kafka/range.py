@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from jobs.edge.kafka.ranges import OffsetRange
 from schemas.limits import (
@@ -23,6 +23,7 @@ from schemas.limits import (
     RANGE_QUEUE_KIB,
     RANGE_RECORDS_AT_ONCE,
 )
+from schemas.table.epoch import TopicPartition as Place
 
 _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits
@@ -63,50 +64,64 @@ class RangeTimedOut(RangeUnreadable):
 def read_records(
     connection: Mapping[str, str], planned: OffsetRange, *, seconds_max: float | None = None
 ) -> Iterator[list[Message]]:
-    """Yield the records of a range in order, some at a time.
+    """Yield the records of a range in order, some at a time; see `read_ranges`."""
+    for _, records in read_ranges(connection, (planned,), seconds_max=seconds_max):
+        yield records
+
+
+def read_ranges(
+    connection: Mapping[str, str],
+    planned: Sequence[OffsetRange],  # of different partitions
+    *,
+    seconds_max: float | None = None,
+) -> Iterator[tuple[OffsetRange, list[Message]]]:
+    """Yield the records of each range in order, some at a time; the ranges are read together.
 
     Offsets without a record are skipped: transaction markers, and records that compaction removed.
     Raises RangeTimedOut if no record comes for `seconds_max`.
     """
     patience = KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
     consumer = _open_consumer(connection)
-    consumer.assign([TopicPartition(planned.topic, planned.partition, planned.start)])
+    unread = {each.place: each for each in planned}
+    positions = {each.place: each.start for each in planned}
+    consumer.assign([TopicPartition(each.topic, each.partition, each.start) for each in planned])
     try:
-        position = planned.start
         received_at = time.monotonic()
         temporary: KafkaError | None = None
-        while position < planned.end:
-            wanted = min(RANGE_RECORDS_AT_ONCE, planned.end - position)
-            records: list[Message] = []
-            for message in consumer.consume(wanted, _POLL_SECONDS):
+        while unread:
+            wanted = sum(each.end - positions[place] for place, each in unread.items())
+            received: dict[Place, list[Message]] = {}
+            for message in consumer.consume(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS):
+                place = Place(message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
-                    records.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    position = max(position, message.offset() or 0)
-                else:
-                    temporary = _require_temporary(error, planned)
-            if records:
-                received_at = time.monotonic()
-                position = max(position, (records[-1].offset() or 0) + 1)
-                if position > planned.end:
-                    records = [each for each in records if (each.offset() or 0) < planned.end]
+                    received.setdefault(place, []).append(message)
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    temporary = _require_temporary(error, unread.get(place, planned[0]))
+                elif place in unread:
+                    positions[place] = max(positions[place], message.offset() or 0)
+            for place, records in received.items():
+                if place not in unread:
+                    continue
+                received_at, each = time.monotonic(), unread[place]
+                positions[place] = max(positions[place], (records[-1].offset() or 0) + 1)
+                if positions[place] > each.end:
+                    records = [record for record in records if (record.offset() or 0) < each.end]
                 if records:
-                    yield records
-            elif time.monotonic() - received_at > patience:
+                    yield each, records
+            if time.monotonic() - received_at > patience:
+                place, each = next(iter(unread.items()))
                 raise RangeTimedOut(
-                    f"{planned}: nothing came for {patience:.0f} s after offset {position}"
+                    f"{each}: nothing came for {patience:.0f} s after offset {positions[place]}"
                     + (f" ({temporary.str()})" if temporary else "")
                     + "; check that the broker runs: retally doctor"
                 )
+            for place in [each for each in unread if positions[each] >= unread[each].end]:
+                del unread[place]
+                if unread:  # records after the end of a range are not wanted
+                    consumer.pause([TopicPartition(*place)])
     finally:
         consumer.unassign()
-
-
-def timestamp_ms(record: Message) -> int | None:
-    """Return Kafka's timestamp of a record in epoch milliseconds; None if it has none."""
-    kind, stamp = record.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
 def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:

@@ -14,8 +14,9 @@ exactly one report per task that Spark counts as done, however often Spark retri
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,7 +34,7 @@ from jobs.core.rows.consolidate import (
 )
 from jobs.core.rows.dedupe import find_latest, key_indexes
 from jobs.core.time.rows_in_order import PartitionStart
-from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_records
+from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_ranges
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import number_rows
@@ -49,6 +50,7 @@ from jobs.edge.rows.weighted_rows import (
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.range_reading import RangeReader, RangeReport, RangeTooLarge, SourceRules
 from schemas.limits import TASK_BYTES_MAX
+from schemas.table.epoch import TopicPartition
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_types import arrow_type
 
@@ -86,23 +88,40 @@ class DecodeTask:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context else 0
         ordinals = [ordinal for batch in batches for ordinal in batch.column(0).to_pylist()]
-        for ordinal in ordinals:
+        for together in self._rounds(ordinals):
             began = time.monotonic()
-            run = RangeReader(self, ordinal, f"m{attempt}-{ordinal}")
+            runs = {
+                self.ranges[ordinal]: RangeReader(self, ordinal, f"m{attempt}-{ordinal}")
+                for ordinal in together
+            }
+            failed: dict[str, Any] = {}
             try:
-                for records in read_records(self.connection, self.ranges[ordinal]):
-                    run.take(records)
+                for planned, records in read_ranges(self.connection, tuple(runs)):
+                    runs[planned].take(records)
             except RangeTooLarge:
-                yield self._report_batch(RangeReport(task=ordinal, too_large=True))
-                continue
+                failed = {"too_large": True}
             except RangeUnreadable as problem:
                 silent = isinstance(problem, RangeTimedOut)
-                report = RangeReport(task=ordinal, unreadable=str(problem), silent=silent)
-                yield self._report_batch(report)
-                continue
-            run.finish()
-            run.report.seconds = round(time.monotonic() - began, 4)
-            yield from self._emit_rows(run)
+                failed = {"unreadable": str(problem), "silent": silent}
+            for run in runs.values():
+                if failed:
+                    yield self._report_batch(RangeReport(task=run.number, **failed))
+                    continue
+                run.finish()
+                run.report.seconds = round(time.monotonic() - began, 4)
+                yield from self._emit_rows(run)
+
+    def _rounds(self, ordinals: Iterable[int]) -> Iterator[list[int]]:
+        """Yield the ranges of a task in parts of different partitions, to read them together."""
+        together: dict[TopicPartition, int] = {}
+        for ordinal in ordinals:
+            place = self.ranges[ordinal].place
+            if place in together:
+                yield list(together.values())
+                together = {}
+            together[place] = ordinal
+        if together:
+            yield list(together.values())
 
     def _emit_rows(self, run: RangeReader) -> Iterator[pa.RecordBatch]:
         if run.signed_rows.signs:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 
-from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_records
+from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_ranges, read_records
 from jobs.edge.kafka.ranges import OffsetRange
 from jobs.edge.process.broker import Broker
 from tests.support.jobs.running_job import create_topic, produce
@@ -47,6 +47,23 @@ def test_a_range_is_its_records_and_no_others_however_often_it_is_read(
     for start, end in ((0, 10_000), (17, 18), (3, 9_999), (9_999, 10_000), (0, 5), (4_000, 8_001)):
         assert read(broker, topic, start, end) == values[start:end]
         assert read(broker, topic, start, end, 1) == [b"other " + v for v in values[start:end]]
+
+
+def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: str) -> None:
+    values = written(broker, topic, 10_000)
+    planned = OffsetRange(topic, 0, 17, 9_000), OffsetRange(topic, 1, 9_990, 9_995)
+    found: dict[OffsetRange, list[bytes]] = {each: [] for each in planned}
+    for each, records in read_ranges(connection(broker), planned, seconds_max=20):
+        found[each] += [record.value() or b"" for record in records]
+    assert found[planned[0]] == values[17:9_000]
+    assert found[planned[1]] == [b"other " + value for value in values[9_990:9_995]]
+
+
+def test_a_range_that_cannot_be_read_is_named_among_others(broker: Broker, topic: str) -> None:
+    written(broker, topic, 3)
+    planned = OffsetRange(topic, 0, 0, 3), OffsetRange(topic, 1, 0, 5)
+    with pytest.raises(RangeTimedOut, match=r"/1 \[0, 5\): nothing came for 1 s after offset 3"):
+        list(read_ranges(connection(broker), planned, seconds_max=1))
 
 
 def test_offsets_without_records_are_passed_over_at_the_end_too(broker: Broker, topic: str) -> None:
