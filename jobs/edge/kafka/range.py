@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -90,17 +90,17 @@ def read_ranges(
         temporary: KafkaError | None = None
         while unread:
             wanted = sum(each.end - positions[place] for place, each in unread.items())
-            received: dict[Place, list[Message]] = {}
-            for message in consumer.consume(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS):
-                place = Place(message.topic() or "", message.partition() or 0)
-                error = message.error()
+            found = consumer.consume(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
+            good = [message for message in found if message.error() is None]
+            for message in found if len(good) < len(found) else ():
+                place, error = _place_of(message), message.error()
                 if error is None:
-                    received.setdefault(place, []).append(message)
-                elif error.code() != KafkaError._PARTITION_EOF:
+                    continue
+                if error.code() != KafkaError._PARTITION_EOF:
                     temporary = _require_temporary(error, unread.get(place, planned[0]))
                 elif place in unread:
                     positions[place] = max(positions[place], message.offset() or 0)
-            for place, records in received.items():
+            for place, records in _by_place(good, planned):
                 if place not in unread:
                     continue
                 received_at, each = time.monotonic(), unread[place]
@@ -122,6 +122,22 @@ def read_ranges(
                     consumer.pause([TopicPartition(*place)])
     finally:
         consumer.unassign()
+
+
+def _place_of(message: Message) -> Place:
+    return Place(message.topic() or "", message.partition() or 0)
+
+
+def _by_place(
+    messages: list[Message], planned: Sequence[OffsetRange]
+) -> Iterable[tuple[Place, list[Message]]]:
+    """Return the messages of each partition; a single range needs no look at each message."""
+    if len(planned) == 1:
+        return [(planned[0].place, messages)] if messages else ()
+    found: dict[Place, list[Message]] = {}
+    for message in messages:
+        found.setdefault(_place_of(message), []).append(message)
+    return found.items()
 
 
 def _require_temporary(error: KafkaError, planned: OffsetRange) -> KafkaError:
