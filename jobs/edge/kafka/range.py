@@ -14,7 +14,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
 
 from jobs.edge.kafka.ranges import OffsetRange
 from schemas.limits import (
@@ -122,6 +128,12 @@ def read_ranges(
                     consumer.pause([TopicPartition(*place)])
     finally:
         consumer.unassign()
+
+
+def timestamp_ms(record: Message) -> int | None:
+    """Return Kafka's timestamp of a record in epoch milliseconds; None if it has none."""
+    kind, stamp = record.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
 def _place_of(message: Message) -> Place:
