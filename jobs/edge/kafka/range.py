@@ -124,8 +124,6 @@ def read_ranges(
                 )
             for place in [each for each in unread if positions[each] >= unread[each].end]:
                 del unread[place]
-                if unread:  # records after the end of a range are not wanted
-                    consumer.pause([TopicPartition(*place)])
     finally:
         consumer.unassign()
 

@@ -51,12 +51,16 @@ def test_a_range_is_its_records_and_no_others_however_often_it_is_read(
 
 def test_ranges_of_several_partitions_are_read_together(broker: Broker, topic: str) -> None:
     values = written(broker, topic, 10_000)
-    planned = OffsetRange(topic, 0, 17, 9_000), OffsetRange(topic, 1, 9_990, 9_995)
-    found: dict[OffsetRange, list[bytes]] = {each: [] for each in planned}
-    for each, records in read_ranges(connection(broker), planned, seconds_max=20):
-        found[each] += [record.value() or b"" for record in records]
-    assert found[planned[0]] == values[17:9_000]
-    assert found[planned[1]] == [b"other " + value for value in values[9_990:9_995]]
+    for first, second in ((17, 9_990), (9_000, 3), (0, 9_000), (9_999, 0)):
+        planned = (
+            OffsetRange(topic, 0, first, min(first + 5_000, 10_000)),
+            OffsetRange(topic, 1, second, second + 5),
+        )
+        found: dict[OffsetRange, list[bytes]] = {each: [] for each in planned}
+        for each, records in read_ranges(connection(broker), planned, seconds_max=5):
+            found[each] += [record.value() or b"" for record in records]
+        assert found[planned[0]] == values[first : planned[0].end]
+        assert found[planned[1]] == [b"other " + v for v in values[second : second + 5]]
 
 
 def test_a_range_that_cannot_be_read_is_named_among_others(broker: Broker, topic: str) -> None:
