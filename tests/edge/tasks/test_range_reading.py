@@ -141,7 +141,7 @@ def test_other_formats_are_read_the_same_with_and_without_the_scanner(
 ) -> None:
     spec = SPEC | {
         "source": {"topic": "items", "format": f"{source_format}-json", "table": "product"},
-        "columns": columns,
+        "columns": {name: kind for name, kind in columns.items() if name.isascii()},
         "watermark": WATERMARKS[time],
     }
     dice, usual = random.Random(source_format), USUAL_MESSAGES[source_format]
