@@ -34,6 +34,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -367,14 +368,16 @@ class Pipeline:
             )
         return outcome
 
-    def _plan_stages(self, decode: DecodeTask, fold: FoldTask) -> DataFrame:
-        """Return the frame of the epoch's reports: of one stage if one task can do all of it."""
+    def _plan_stages(
+        self, decode: DecodeTask, fold: FoldTask
+    ) -> DataFrame | RDD[tuple[str, bytes]]:
+        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it."""
         parcelling = decode.parcelling
         if parcelling is None:
             return self._shuffle_rows(decode).mapInArrow(fold, _OUTPUT_SCHEMA)
         if parcelling.targets == 1:
-            ranges = self.spark.range(0, len(decode.ranges), 1, 1)
-            return ranges.mapInArrow(EpochTask(decode, fold), _OUTPUT_SCHEMA)
+            ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
+            return ranges.mapPartitions(EpochTask(decode, fold))
         shuffled = self._shuffle_parcels(decode, parcelling.targets)
         return shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,8 @@ from jobs.edge.state.catch_up import ZombieTask
 from schemas.table.parquet_file import TableDamaged, TableFileGone
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark import RDD
+    from pyspark.sql import DataFrame
 
 _MARK = "retally-task-error:"
 _CODES: dict[str, type[Exception]] = {
@@ -50,8 +51,8 @@ def errors_by_code() -> Iterator[None]:
         raise TaskError(f"{_MARK}{content}") from error
 
 
-def collect_rows(frame: DataFrame) -> list[Row]:
-    """Collect a frame; raise a task's TaskError as the exception that it was.
+def collect_rows(frame: DataFrame | RDD[Any]) -> list[Any]:
+    """Collect the rows of a frame; raise a task's TaskError as the exception that it was.
 
     Other failures of a task are raised as Spark's exception.
     """
