@@ -1,4 +1,4 @@
-"""Scan many messages of canal-, maxwell- or debezium-json at once: Python's side of the kernel.
+"""Scan many messages at once: Python's side of the kernel for three formats.
 
     list of bytes ─► one buffer ─► kernels.scan ─► arrays of each used column, an outcome a message
 

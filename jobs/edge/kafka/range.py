@@ -141,7 +141,7 @@ def _place_of(message: Message) -> Place:
 def _by_place(
     messages: list[Message], planned: Sequence[OffsetRange]
 ) -> Iterable[tuple[Place, list[Message]]]:
-    """Return the messages of each partition; a single range needs no look at each message."""
+    """Return the messages of each partition; only several ranges need a check of each."""
     if len(planned) == 1:
         return [(planned[0].place, messages)] if messages else ()
     found: dict[Place, list[Message]] = {}
