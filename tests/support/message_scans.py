@@ -198,9 +198,18 @@ DEBEZIUM_USUAL: dict[str, list[Any]] = {
 }
 DEBEZIUM_ROW = {name: values[0] for name, values in DEBEZIUM_USUAL.items()}
 DEBEZIUM_SOURCE = {
-    "version": "2.7.0", "connector": "mysql", "name": "shop", "ts_ms": 1_000, "snapshot": "false",
-    "db": "shop", "sequence": None, "table": "product", "server_id": 1, "pos": 17, "row": 0,
-}  # fmt: skip
+    "version": "2.7.0",
+    "connector": "mysql",
+    "name": "shop",
+    "ts_ms": 1_000,
+    "snapshot": "false",
+    "db": "shop",
+    "sequence": None,
+    "table": "product",
+    "server_id": 1,
+    "pos": 17,
+    "row": 0,
+}
 
 
 def debezium_decoder(**options: Any) -> DebeziumDecoder:

@@ -41,11 +41,15 @@ def maxwell_messages(draw: st.DrawFn) -> bytes:
         {}, optional={name: st.sampled_from(each) for name, each in USUAL.items()}
     )
     members = {
-        "database": "shop", "table": draw(TABLES), "type": draw(st.sampled_from(kinds)),
+        "database": "shop",
+        "table": draw(TABLES),
+        "type": draw(st.sampled_from(kinds)),
         "ts": draw(st.sampled_from([None, 0, -5, 1_700_000_000])),
         "data": draw(rows_of(USUAL)) | {"undeclared": {"deep": [1, None, "x"]}},
-        "old": draw(changed), "es": "not of this format", "isDdl": True,
-    }  # fmt: skip
+        "old": draw(changed),
+        "es": "not of this format",
+        "isDdl": True,
+    }
     order = draw(st.permutations(list(members)))
     indent = draw(st.sampled_from([None, None, 1]))
     text = json.dumps({name: members[name] for name in order}, indent=indent, ensure_ascii=False)
@@ -60,10 +64,12 @@ def debezium_messages(draw: st.DrawFn) -> bytes:
     source["ts_ms"] = draw(st.sampled_from([None, 0, -5, 1_700_000_000_000]))
     order = draw(st.permutations(list(source)))
     members = {
-        "before": draw(row) if op in "ud" else None, "op": op, "ts_ms": 17,
+        "before": draw(row) if op in "ud" else None,
+        "op": op,
+        "ts_ms": 17,
         "after": None if op == "d" else draw(row) | {"undeclared": {"deep": [1, None]}},
         "source": draw(st.sampled_from([{name: source[name] for name in order}] * 4 + [{}, None])),
-    }  # fmt: skip
+    }
     order = draw(st.permutations(list(members)))
     indent = draw(st.sampled_from([None, None, 1]))
     text = json.dumps({name: members[name] for name in order}, indent=indent, ensure_ascii=False)
@@ -133,7 +139,7 @@ ODD_DEBEZIUM = {
     "an instant with a fraction": with_value("at", 1.5),
     "an instant as text": with_value("at", "2026-01-02 03:04:05"),
     "a zone": with_value("zoned", "2026-01-02T03:04:05+01:00"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("odd", ODD_DEBEZIUM.values(), ids=ODD_DEBEZIUM)
@@ -171,8 +177,18 @@ def test_values_are_read_by_the_modes_of_the_connector(name: str, modes: Modes) 
     (column,) = (column for column in DEBEZIUM_COLUMNS if column.name == name)
     milliseconds = 1_700_000_000_123
     numbers = [0, 1, -1, 20_455, milliseconds, milliseconds * 1_000, milliseconds * 1_000_000]
-    texts = ["AJY=", "1.50", "-2", "12", "123", "1234", "2026-01-02", "2026-01-02T03:04:05Z",
-             "2026-01-02T03:04:05.123456", "2026-01-02 03:04:05"]  # fmt: skip
+    texts = [
+        "AJY=",
+        "1.50",
+        "-2",
+        "12",
+        "123",
+        "1234",
+        "2026-01-02",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:05.123456",
+        "2026-01-02 03:04:05",
+    ]
     values: list[bytes | None] = [
         debezium_message(after={name: value}) for value in [*numbers, *texts]
     ]

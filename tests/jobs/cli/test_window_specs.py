@@ -179,9 +179,15 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
 
 def test_the_line_of_a_job_counts_what_took_the_slow_way() -> None:
     row = EpochRow(
-        epoch=3, uuid="u", generation=1, kind="data", committed_at=0, plan="p", offsets={},
+        epoch=3,
+        uuid="u",
+        generation=1,
+        kind="data",
+        committed_at=0,
+        plan="p",
+        offsets={},
         counters={"read": 9_000, "scanned": 7_000, "groups_touched": 50, "groups_in_arrays": 50},
-    )  # fmt: skip
+    )
     counts = row.counts
     progress = JobProgress(
         row, counts.read, 0, counts.messages_one_by_one, counts.groups_one_by_one
