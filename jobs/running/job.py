@@ -91,7 +91,6 @@ class JobProgress:
     read: int = 0  # messages since the start of this process
     quarantined: int = 0  # of these
     messages_one_by_one: int = 0  # of these
-    groups_one_by_one: int = 0  # changes of groups that no kernel folded
     lag: int | None = None  # records, a few seconds ago
     published: int | None = None
 
@@ -471,7 +470,6 @@ class Job:
         self.progress.read += counts.read
         self.progress.quarantined += counts.quarantined
         self.progress.messages_one_by_one += counts.messages_one_by_one
-        self.progress.groups_one_by_one += counts.groups_one_by_one
         log.info(
             "epoch %d: %d messages%s, %d rows, %d changed groups' rows, %d groups, %.2f s",
             row.epoch,

@@ -118,9 +118,8 @@ def describe_progress(name: str, progress: JobProgress, rate: _RateMeter | None)
         parts.append(f"lag {progress.lag:,}")
     if progress.published is not None:
         parts.append(f"published {progress.published}")
-    one_by_one = progress.messages_one_by_one, progress.groups_one_by_one
-    if any(one_by_one):
-        parts.append("{:,} messages and {:,} groups one by one".format(*one_by_one))
+    if progress.messages_one_by_one:
+        parts.append(f"{progress.messages_one_by_one:,} decoded one by one")
     held, window_at = newest.time.held_by, newest.time.next_window_at
     if held:
         waits = "watermark" if window_at is None else f"window up to {instant_text(window_at)}"
