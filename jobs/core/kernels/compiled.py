@@ -49,7 +49,7 @@ def inlined(function: F) -> F:
     return cast(F, _njit(function, cache=True, nogil=True, forceinline=True, _nrt=False))
 
 
-def called(function: F) -> F:
+def keep_apart(function: F) -> F:
     """Return such a function, which kernels call: large ones would make them slow to compile."""
     if _njit is None:
         return function

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.core.kernels.compiled import Array, called, inlined
+from jobs.core.kernels.compiled import Array, inlined, keep_apart
 
 PAD = 64
 DEPTH_MAX = 32
@@ -226,7 +226,7 @@ def key_end(buffer: Array, at: int) -> int:
     return skip_blanks(buffer, at + 1) if byte_at(buffer, at) == 58 else -1
 
 
-@called
+@keep_apart
 def value_end(buffer: Array, at: int) -> int:
     """Return the end of any JSON value, nested at most DEPTH_MAX deep, or -1.
 

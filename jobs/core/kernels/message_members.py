@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.core.kernels.codes import CANAL, MAXWELL, NO_TIME
-from jobs.core.kernels.compiled import Array, called, inlined
+from jobs.core.kernels.compiled import Array, inlined, keep_apart
 from jobs.core.kernels.field_values import parse_digits
 from jobs.core.kernels.json_bytes import (
     ESCAPED,
@@ -181,7 +181,7 @@ def _read_member(
     return end
 
 
-@called
+@keep_apart
 def skip_member(buffer: Array, at: int, end: int, seen: Array, number: int) -> int:
     """Skip a member that no rule reads; return its end, or -1.
 

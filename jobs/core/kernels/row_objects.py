@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from jobs.core.kernels.codes import TEXT, TIME
-from jobs.core.kernels.compiled import Array, called, inlined
+from jobs.core.kernels.compiled import Array, inlined, keep_apart
 from jobs.core.kernels.field_values import convert, unescape
 from jobs.core.kernels.json_bytes import (
     ABSENT,
@@ -40,7 +40,7 @@ def _find_column(buffer: Array, at: int, columns: Array, names: Array, expected:
     return -1
 
 
-@called
+@keep_apart
 def _row(buffer: Array, at: int, columns: Array, names: Array, tokens: Array, first: int) -> int:
     """Find the tokens of one row object; return its end, or -1."""
     count = len(columns)
@@ -130,7 +130,7 @@ def find_row(
     return (at, 1) if at >= 0 else (-1, -1)
 
 
-@called
+@keep_apart
 def convert_rows(
     buffer: Array, columns: Array, tokens: Array, rows: int, missing_is_null: bool, double: Array
 ) -> bool:

@@ -189,10 +189,8 @@ def test_the_line_of_a_job_counts_what_took_the_slow_way() -> None:
         counters={"read": 9_000, "scanned": 7_000, "groups_touched": 50, "groups_in_arrays": 50},
     )
     counts = row.counts
-    progress = JobProgress(
-        row, counts.read, 0, counts.messages_one_by_one, counts.groups_one_by_one
-    )
-    assert ", 2,000 messages and 0 groups one by one" in describe_progress("items", progress, None)
+    progress = JobProgress(row, counts.read, 0, counts.messages_one_by_one)
+    assert ", 2,000 decoded one by one" in describe_progress("items", progress, None)
     assert "one by one" not in describe_progress("items", JobProgress(newest=row), None)
 
 
