@@ -236,12 +236,36 @@ def files_hold_one_idea(source: Source) -> Iterator[Breach]:
         yield Breach(source.path, 1, f"{lines} lines; at most {bound}: split it")
 
 
+def constructors_start_nothing(source: Source) -> Iterator[Breach]:
+    """No `__init__`, nor a method that it calls, starts a thread, process or query."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            for call in calls_of_constructor(node):
+                name = ast.unparse(call.func)
+                if re.search(r"\b(Popen|start|fork|run|check_output)$", name):
+                    yield source.breach(call, f"the constructor of {node.name} calls {name}()")
+
+
+def calls_of_constructor(node: ast.ClassDef) -> Iterator[ast.Call]:
+    """Yield the calls of a constructor, and of the methods of its own that it calls."""
+    methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+    reached = [methods[name] for name in ("__init__", "__post_init__") if name in methods]
+    for method in reached:  # grows
+        for call in ast.walk(method):
+            if isinstance(call, ast.Call):
+                yield call
+                own = methods.get(ast.unparse(call.func).removeprefix("self."))
+                if own is not None and own not in reached:
+                    reached.append(own)
+
+
 RULES: list[tuple[Rule, tuple[str, ...]]] = [
     (core_is_pure, PRODUCT),
     (arrows_point_down, PRODUCT),
     (shared_helpers_are_in_support, OURS),
     (no_text_becomes_sql, PRODUCT),
     (names_are_nouns_of_the_domain, OURS),
+    (constructors_start_nothing, PRODUCT),
     (functions_fit_a_screen, OURS),
     (files_hold_one_idea, PRODUCT),
 ]
@@ -281,6 +305,12 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (no_text_becomes_sql, "jobs/x.py", "self.spark.sql(text)"),
     (no_text_becomes_sql, "jobs/x.py", "frame.where(f'a = {b}')"),
     (names_are_nouns_of_the_domain, "jobs/edge/utils.py", ""),
+    (constructors_start_nothing, "jobs/x.py", "class A:\n def __init__(self): Thread().start()"),
+    (
+        constructors_start_nothing,
+        "jobs/x.py",
+        "class A:\n def __init__(self): self._go()\n def _go(self): subprocess.Popen([])",
+    ),
     (functions_fit_a_screen, "jobs/x.py", "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX),
     (files_hold_one_idea, "jobs/x.py", "pass\n" * (FILE_LINES_MAX + 1)),
 ]

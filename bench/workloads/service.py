@@ -131,15 +131,22 @@ def _stop_job(client: Client) -> None:
 
 
 class _Clients:
-    """The processes of the clients, from `ready` until `end`."""
+    """The processes of the clients, from `start` to `end`."""
 
-    def __init__(self, bench: Bench, client: Client, keys: list[str]) -> None:
+    def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
+        self._processes = processes
+
+    @classmethod
+    def start(cls, bench: Bench, client: Client, keys: list[str]) -> _Clients:
+        """Start the processes; return when both are ready."""
         step = len(keys) // KEYED
         followed = [*(keys[number * step] for number in range(KEYED)), *([None] * FULL)]
-        self._processes = [  # followers first: their 200 starts are not measured
-            self._start(bench, client, "followers", {"keys": [], "followed": followed}),
-            self._start(bench, client, "lookups", {"keys": keys, "followed": []}),
-        ]
+        return cls(
+            [  # followers first: their 200 starts are not measured
+                cls._start(bench, client, "followers", {"keys": [], "followed": followed}),
+                cls._start(bench, client, "lookups", {"keys": keys, "followed": []}),
+            ]
+        )
 
     def end(self) -> dict[str, Any]:
         followers, lookups = (
@@ -175,7 +182,7 @@ def _steady(
 ) -> dict[str, Any]:
     sending = producer(bench.brokers, LINGER_MS)
     _send(sending, loaded, seconds=WARM_SECONDS)
-    clients = _Clients(bench, client, keys)
+    clients = _Clients.start(bench, client, keys)
     _send(sending, loaded, seconds=bench.options.seconds)
     wait_until_processed(job.count_processed, loaded)
     return clients.end()
@@ -198,7 +205,7 @@ def _cost(
     for pair in range(PAIRS):
         rates = {}
         for busy in (False, True) if pair % 2 else (True, False):
-            clients = _Clients(bench, client, keys) if busy else None
+            clients = _Clients.start(bench, client, keys) if busy else None
             word = "with clients" if busy else "without"
             with bench.measuring(f"the service: {feed.__name__[1:]} {word}"):
                 rates[busy] = _rate(bench, loaded, job, feed)

@@ -181,7 +181,7 @@ class _Demo:
         if port != self.options.port:
             self._print(f"          port {self.options.port} is taken; {port} is free")
         with self.narrator.phase("service", f"starting, its log in {self.data}/service.log"):
-            service = Service(self.data, brokers, port)
+            service = Service.start(self.data, brokers, port)
             running.callback(service.stop)
         self._print(f"          service ready in {time.monotonic() - began:.1f} s")
         self.narrator.invite(service.address)

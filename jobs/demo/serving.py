@@ -43,13 +43,21 @@ def find_free_port(first: int = PORT) -> int:
 
 
 class Service:
-    """A service process with the demo's jobs."""
+    """A service process with the demo's jobs, from `start` to `stop`."""
 
-    def __init__(self, data: Path, brokers: str, port: int) -> None:
-        self._log = data / "service.log"
+    def __init__(self, process: subprocess.Popen[str], log: Path, address: str) -> None:
+        self._process = process
+        self._log = log
+        self.address = address
+        self.client: Any = _library.Client(address)
+
+    @classmethod
+    def start(cls, data: Path, brokers: str, port: int) -> Service:
+        """Start the process; return when it serves."""
+        path = data / "service.log"
         command = [sys.executable, "-m", "jobs.cli.main", "serve", "--data", str(data)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+        with path.open("wb") as log:
+            process = subprocess.Popen(
                 [*command, "--brokers", brokers, "--port", str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -57,12 +65,11 @@ class Service:
                 text=True,
                 start_new_session=True,  # so that Ctrl-C ends the demo only, which stops the jobs
             )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert process.stdout is not None
+        line = process.stdout.readline()
         if not line.startswith("ready "):
-            raise DemoFailed(f"the service did not start\n{self._log_end}")
-        self.address = line.split()[1]
-        self.client: Any = _library.Client(self.address)
+            raise DemoFailed(f"the service did not start\n{_read_end(path)}")
+        return cls(process, path, line.split()[1])
 
     def start_jobs(self) -> None:
         for spec in SPECS:
@@ -139,14 +146,14 @@ class Service:
                 problem = error
             status = self._process.poll()
             if status is not None:
-                raise DemoFailed(f"the service ended with status {status}\n{self._log_end}")
+                raise DemoFailed(f"the service ended with status {status}\n{_read_end(self._log)}")
             patience.require(None, f"the service does not answer: {problem}")
             time.sleep(_PAUSE_SECONDS)
 
-    @property
-    def _log_end(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])
+
+def _read_end(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(["the end of its log:", *lines[-LOG_LINES_SHOWN:]])
 
 
 def describe_states(jobs: list[Any]) -> str:

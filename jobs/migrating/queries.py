@@ -18,7 +18,7 @@ from jobs.migrating.problems import Note, NotTakenError
 from jobs.migrating.select_parts import (
     SelectParts,
     alias_of,
-    quoted,
+    quote_name,
     read_select,
     split_list,
     write,
@@ -124,36 +124,36 @@ class QueryConverter:
             inside = cursor.until(")")
             cursor.expect(")")
             alias = tokens[-1].value if not cursor.done else f"{self._target}_inner"
-            relation = self._derived(inside, alias, ())
+            relation = self._read_subquery(inside, alias, ())
         else:
             name = cursor.name()
-            relation = self._named(name)
+            relation = self._find_relation(name)
         cursor.take("AS")
         if not cursor.done:
-            relation.alias = quoted(cursor.next("name", "the name of the table").value)
+            relation.alias = quote_name(cursor.next("name", "the name of the table").value)
         if not cursor.done:
             raise NotTakenError("this part of FROM is not known", cursor.offset)
         return relation
 
-    def _named(self, name: Token) -> Relation:
+    def _find_relation(self, name: Token) -> Relation:
         view = self._file.views.get(name.value)
         if view is not None:
             if name.value in self._open:
                 raise NotTakenError(f"the view {name.value} reads itself", name.offset)
             self._open.append(name.value)
-            relation = self._derived(view.query, name.value, view.columns)
+            relation = self._read_subquery(view.query, name.value, view.columns)
             self._open.pop()
             return relation
         table = self._file.tables.get(name.value)
         if table is None:
             raise NotTakenError(f"there is no CREATE TABLE or VIEW of {name.value}", name.offset)
         source = source_table(table, self._used)
-        body, alias = self._with_computed(source), quoted(table.name)
+        body, alias = self._with_computed(source), quote_name(table.name)
         return Relation(body, alias, source, visible=source.visible)
 
     def _with_computed(self, source: SourceTable) -> str:
         """Return the table, with its computed columns if the query uses them."""
-        name = quoted(source.table.name)
+        name = quote_name(source.table.name)
         added = []
         for column in source.computed.values():
             if column.name not in self._used:
@@ -162,7 +162,7 @@ class QueryConverter:
                 reason = "PROCTIME() is no part of a row: a retraction would have another value"
                 raise NotTakenError(reason, column.offset)
             expression = write(_rename_tokens(column.expression, source.nested, source.replaced))
-            added.append(f"{expression} AS {quoted(column.name)}")
+            added.append(f"{expression} AS {quote_name(column.name)}")
         for column in source.metadata.values():
             if column.name in self._used:
                 reason = (
@@ -175,7 +175,7 @@ class QueryConverter:
         items = ", ".join(["*", *added])
         return f"(SELECT {items} FROM {name})"  # noqa: S608 - text of a spec, which is validated
 
-    def _derived(self, tokens: Sequence[Token], alias: str, names: Sequence[str]) -> Relation:
+    def _read_subquery(self, tokens: Sequence[Token], alias: str, names: Sequence[str]) -> Relation:
         """Return a view or derived table: in place, or as a job of its own."""
         parts = read_select(tokens, self._file.sql)
         inner = self._relation(parts.source)
@@ -183,11 +183,11 @@ class QueryConverter:
         query = self._select(parts, inner, names)
         if query.aggregated:
             query.name = alias
-            return Relation(quoted(alias), inner=query, visible=query.outputs)
+            return Relation(quote_name(alias), inner=query, visible=query.outputs)
         body = f"({' '.join(query.text.split(chr(10)))})"
         if query.text.removeprefix("SELECT * FROM ") == inner.text:
             body = inner.body
-        return replace(inner, body=body, alias=quoted(alias), visible=query.outputs)
+        return replace(inner, body=body, alias=quote_name(alias), visible=query.outputs)
 
     def _window_table(self, cursor: Cursor) -> Relation:
         """Read TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL ..), with or without names."""
@@ -214,7 +214,7 @@ class QueryConverter:
             raise NotTakenError(f"{function} needs {', '.join(order)}", offset)
         table = Cursor(named["DATA"], self._file.sql)
         table.expect("TABLE")
-        relation = self._named(table.name())
+        relation = self._find_relation(table.name())
         partition = tuple[str, ...]()
         if table.take("PARTITION", "BY"):
             partition = tuple(token.value for token in table.rest() if token.kind == "name")
@@ -305,11 +305,11 @@ class QueryConverter:
         self, expression: Sequence[Token], alias: str | None, name: str | None, relation: Relation
     ) -> str:
         text = _bound_text(write(_approximate(expression)), expression, relation)
-        if name is None or (name == alias and len(expression) == 1 and text == quoted(name)):
+        if name is None or (name == alias and len(expression) == 1 and text == quote_name(name)):
             return text
         if len(expression) == 1 and expression[0].value == name and text == expression[0].text:
             return text
-        return f"{text} AS {quoted(name)}"
+        return f"{text} AS {quote_name(name)}"
 
     def _expand(self, parts: SelectParts, relation: Relation) -> list[list[Token]]:
         """Return the items, with every column of a star."""
@@ -317,7 +317,7 @@ class QueryConverter:
         for item in parts.items:
             if item[-1].text == "*" and (len(item) == 1 or item[-2].text == "."):
                 at = item[0].offset
-                items += [[Token("name", quoted(name), at)] for name in relation.visible]
+                items += [[Token("name", quote_name(name), at)] for name in relation.visible]
             else:
                 items.append(item)
         return items
@@ -335,7 +335,7 @@ class QueryConverter:
             else:
                 kept.append((item, label))
         if all(label != column for _, label in kept):
-            kept.append(([Token("name", quoted(column), items[0][0].offset)], column))
+            kept.append(([Token("name", quote_name(column), items[0][0].offset)], column))
         return [item for item, _ in kept], [label for _, label in kept]
 
     def _window_keys(self, parts: SelectParts, relation: Relation) -> list[str]:
@@ -353,7 +353,7 @@ class QueryConverter:
             if keys != set(window.partition):
                 reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
                 raise NotTakenError(reason, window.offset)
-        call = f"{window.function}({', '.join((quoted(column), *window.intervals))})"
+        call = f"{window.function}({', '.join((quote_name(column), *window.intervals))})"
         return [*map(write, others), call]
 
 
@@ -436,13 +436,13 @@ def _rename_tokens(
         found = next((steps[i:] for i in range(len(steps)) if tuple(steps[i:]) in nested), None)
         token = tokens[at]
         if found is not None:
-            flat = quoted(nested[tuple(found)])
+            flat = quote_name(nested[tuple(found)])
             # It ends where the name ended, so that blanks stay as they were.
             pad = tokens[end - 1].end - token.offset
             renamed.append(_Renamed("name", flat, token.offset, pad))
             at = end
         elif token.kind == "name" and token.value in names:
-            name = quoted(names[token.value])
+            name = quote_name(names[token.value])
             renamed.append(_Renamed("name", name, token.offset, len(token.text)))
             at += 1
         else:

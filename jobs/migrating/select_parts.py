@@ -129,7 +129,7 @@ def alias_of(item: Sequence[Token]) -> tuple[Sequence[Token], str | None]:
     return item, None
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as the query writes it."""
     plain = name.isascii() and name.isidentifier() and name.upper() not in KEYWORDS
     return name if plain else f"`{name}`"

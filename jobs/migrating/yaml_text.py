@@ -34,17 +34,17 @@ def _mapping_lines(
         keys = (*above, key)
         if isinstance(value, Mapping) and value:
             body = list(_mapping_lines(value, notes, keys))
-            yield from _noted(f"{blanks}{key}:", notes.get(keys, []), blanks)
+            yield from _with_notes(f"{blanks}{key}:", notes.get(keys, []), blanks)
             yield from body
         elif isinstance(value, str) and "\n" in value:
-            yield from _noted(f"{blanks}{key}: |-", notes.get(keys, []), blanks)
+            yield from _with_notes(f"{blanks}{key}: |-", notes.get(keys, []), blanks)
             yield from (f"{blanks}  {line}" for line in value.split("\n"))
         else:
             text = value if _is_plain_line(value) else scalar(value)
-            yield from _noted(f"{blanks}{key}: {text}", notes.get(keys, []), blanks)
+            yield from _with_notes(f"{blanks}{key}: {text}", notes.get(keys, []), blanks)
 
 
-def _noted(line: str, notes: list[Note], blanks: str) -> Iterator[str]:
+def _with_notes(line: str, notes: list[Note], blanks: str) -> Iterator[str]:
     """Yield a line with its notes: behind it if that fits, else above it."""
     texts = [f"{'DIFFERS: ' if note.differs else ''}{note.text}" for note in notes]
     if len(texts) == 1 and len(line) + len(texts[0]) + 4 <= _COLUMNS_MAX:

@@ -19,6 +19,7 @@ from schemas.table.parquet_file import TableDamaged
 
 VERSION_PROPERTY = "retally.formatVersion"
 _FORMAT_WITHOUT_PROPERTY = 1  # format 1 did not write the property
+_MERGED_WRITER = re.compile(r"-c(\d)(?:-\d+)?\.parquet$")
 _CHECKPOINT_DAMAGED = re.compile(r"Invalid Checkpoint|Parquet error")
 
 
@@ -48,6 +49,17 @@ class LiveFile:
     rows: int
     epoch_min: int
     epoch_max: int
+
+    @property
+    def tier(self) -> int:
+        """The tier that compaction merged the file into; 0 for a file of one epoch."""
+        match = _MERGED_WRITER.search(self.path)
+        return int(match[1]) if match else 0
+
+
+def writer_of_tier(tier: int, number: int) -> str:
+    """Return the writer in the name of a merged file, from which its tier is read."""
+    return f"c{tier}-{number}"
 
 
 def open_table(root: TablePath, version: int | None = None) -> DeltaTable:

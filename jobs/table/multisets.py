@@ -12,19 +12,14 @@ deleted:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jobs.table.files import LiveFile
 from jobs.table.parts import MULTISETS
 from schemas.limits import EXPLAINED_EPOCHS_MAX
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import RESTART_KINDS, EpochRow
 from schemas.table.object_path import TablePath
-
-# Epochs of these kinds do not continue the state of the previous one.
-RESTART_KINDS = ("rewind", "clone", "evolve")
-_MERGED = re.compile(r"-c\d(?:-\d+)?\.parquet$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ def _skip_opaque(live: Sequence[LiveFile], since: int) -> int:
     that are newer. If all of these epochs are known by their own files, it hides nothing.
     """
     ends = sorted({file.epoch_max for file in live})
-    merged = sorted({file.epoch_max for file in live if _MERGED.search(file.path)}, reverse=True)
+    merged = sorted({file.epoch_max for file in live if file.tier}, reverse=True)
     for end in merged:
         before = [each for each in ends if each < end]
         if since >= (before[-1] if before else 1):

@@ -15,6 +15,8 @@ import msgspec
 
 FORMAT_VERSION = 4
 OLDEST_FORMAT = 3  # without images; readable as it is
+# Epochs of these kinds do not continue the state of the previous one.
+RESTART_KINDS = ("rewind", "clone", "evolve")
 
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 

@@ -22,8 +22,6 @@ FIRST_LINE_MAX = 90
 PARTICIPLE = re.compile(
     r"_*(?!feed|need|seed)([a-z]+ed|found|given|held|kept|known|left|met|seen|sent|shown|taken)"
 )
-# Packages that still have such names. Remove a package here as soon as it has none.
-NOT_YET: tuple[str, ...] = ("jobs/migrating",)
 
 
 @cache
@@ -98,14 +96,7 @@ def test_names_and_first_lines_are_plain(package: str) -> None:
         for path in PACKAGES[package]
         for problem in find_problems(path.read_text(encoding="utf-8"))
     ]
-    if package in NOT_YET:
-        assert found, f"{package} is clean: remove it from NOT_YET"
-    else:
-        assert found == []
-
-
-def test_packages_that_are_not_yet_plain_exist() -> None:
-    assert set(NOT_YET) <= set(PACKAGES)
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,10 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import Json, parser
 from jobs.core.values.order_key import value_encoder
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import RESTART_KINDS, EpochRow
 from schemas.types.sql_types import SqlType
 
 _EXTREMES = {"MAX": True, "MIN": False}  # whether the result is the greatest value
-_RESTART_KINDS = ("rewind", "clone", "evolve")  # epochs that do not continue the previous one
 JsonRow = Mapping[str, Json]
 Format = Callable[[Any], str]
 
@@ -198,7 +197,7 @@ def find_cause(
     row = rows.get(change.epoch)
     since = epoch_before(rows, change.epoch)
     read = None
-    if row is not None and since is not None and row.kind not in _RESTART_KINDS:
+    if row is not None and since is not None and row.kind not in RESTART_KINDS:
         read = ranges_between(rows[since].offsets, row.offsets)
     taken = beyond = None
     if since is not None and change.retracted:

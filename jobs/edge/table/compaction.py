@@ -16,7 +16,6 @@ runs in a separate process. The driver commits its files between two epochs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import conform
 from jobs.edge.table.epoch_files import AddedFile, FileWriter, TableLayout, file_name, layout_of
-from jobs.table.files import LiveFile
+from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
 from schemas.limits import (
     COMPACTED_BYTES_MAX,
@@ -50,7 +49,6 @@ from schemas.types.arrow_values import one_chunk
 BASE_TIER = 9
 TOP_TIER = 8
 _INTO_BASE_FROM = 2
-_TIER = re.compile(r"-c(\d)(?:-\d+)?\.parquet$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +58,6 @@ class Merge:
     part: str
     tier: int
     files: tuple[LiveFile, ...]
-
-
-def tier_of(file: LiveFile) -> int:
-    """Return the tier of a file, from its name."""
-    match = _TIER.search(file.path)
-    return int(match[1]) if match else 0
 
 
 # --- due merges -------------------------------------------------------------------------------
@@ -86,7 +78,7 @@ def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
             own = _without_explained(own)
         tiers: dict[int, list[LiveFile]] = {}
         for file in own:
-            tiers.setdefault(tier_of(file), []).append(file)
+            tiers.setdefault(file.tier, []).append(file)
         for tier, all_of_tier in tiers.items():
             level = [file for file in all_of_tier if part in STATE or not _is_large(file)]
             if tier < TOP_TIER and len(level) >= enough:
@@ -105,7 +97,7 @@ def _without_explained(files: Sequence[LiveFile]) -> list[LiveFile]:
     newest = max((file.epoch_max for file in files), default=0)
 
     def takes_part(file: LiveFile) -> bool:
-        tier = tier_of(file)
+        tier = file.tier
         kept = EXPLAINED_EPOCHS_MIN if tier < _INTO_BASE_FROM else EXPLAINED_EPOCHS_MAX
         return tier in (0, BASE_TIER) or file.epoch_max <= newest - kept
 
@@ -358,7 +350,7 @@ class _Output:
         if not rows.num_rows:
             return
         if self._writer is None:
-            writer = f"c{self.merge.tier}-{self._files_started}"
+            writer = writer_of_tier(self.merge.tier, self._files_started)
             self._files_started += 1
             name = file_name(self.merge.part, self.last, self.uuid, writer)
             self._writer = FileWriter(self.root, name, self.schema, durable=self.durable)

@@ -19,7 +19,7 @@ from jobs.edge.table.compaction import TOP_TIER
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import AddedFile, file_name, write_file
 from jobs.table.epoch_rows import read_epoch_rows
-from jobs.table.files import LiveFile
+from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
@@ -29,7 +29,7 @@ from schemas.types.arrow_values import to_list
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
 # Counters that describe a state or one epoch; their sum has no meaning.
 _OF_ONE_EPOCH = frozenset({"groups", "images", "begins", "moved", "published", "appended_ms"})
-_START_WRITER = f"c{TOP_TIER}-0"  # the highest tier, which compaction does not merge
+_START_WRITER = writer_of_tier(TOP_TIER, 0)  # the highest tier, which compaction does not merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from jobs.core.fold.timers import Clock
 from jobs.core.values.change import Op, RejectCode
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table import compaction
-from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files, tier_of
+from jobs.edge.table.compaction import BASE_TIER, Merge, due_merge, merge_files
 from jobs.edge.table.epoch_files import Reject, file_name, write_file
 from jobs.table.files import LiveFile
 from jobs.table.parts import (
@@ -106,7 +106,7 @@ def require_sound(made: FoldedTable) -> None:
         for file, table in read(made, part):
             buckets = table["bucket"].to_numpy()
             assert (np.diff(buckets) >= 0).all(), f"{file.path} is not sorted by bucket"
-            assert tier_of(file) != BASE_TIER or not dead(part, table), "it is in the base"
+            assert file.tier != BASE_TIER or not dead(part, table), "it is in the base"
     for file, table in read(made, CHANGELOG):
         places = list(zip(table["epoch"].to_pylist(), table["seq"].to_pylist(), strict=True))
         assert places == sorted(places), f"{file.path} is not in order"
@@ -179,15 +179,15 @@ def legal_merge(made: FoldedTable, data: st.DataObject) -> Merge | None:
     """The oldest files of a level, at least two, into the next tier; or all above into the base."""
     part = data.draw(st.sampled_from([*STATE, CHANGELOG, EPOCHS]))
     files = live(made, part)
-    tiers = sorted({tier_of(file) for file in files} - {BASE_TIER})
+    tiers = sorted({file.tier for file in files} - {BASE_TIER})
     if not tiers:
         return None
     tier = data.draw(st.sampled_from(tiers))
     if part in STATE and data.draw(st.booleans()):
-        return Merge(part, BASE_TIER, tuple(f for f in files if tier_of(f) >= tier))
+        return Merge(part, BASE_TIER, tuple(f for f in files if f.tier >= tier))
     # Only whole epochs, oldest first.
-    last = data.draw(st.sampled_from([f.epoch_max for f in files if tier_of(f) == tier]))
-    level = tuple(file for file in files if tier_of(file) == tier and file.epoch_max <= last)
+    last = data.draw(st.sampled_from([f.epoch_max for f in files if f.tier == tier]))
+    level = tuple(file for file in files if file.tier == tier and file.epoch_max <= last)
     return Merge(part, min(tier + 1, BASE_TIER - 1), level)
 
 
@@ -197,7 +197,7 @@ def test_a_tombstone_stays_until_the_base_takes_it_in(tmp_path: Path) -> None:
     made.merge(Merge(ACCUMULATORS, BASE_TIER, tuple(live(made, ACCUMULATORS))))
     made.epoch([(("a",), (1,), -1)])
     made.epoch(insert("c", 3))
-    above = tuple(file for file in live(made, ACCUMULATORS) if tier_of(file) == 0)
+    above = tuple(file for file in live(made, ACCUMULATORS) if file.tier == 0)
     made.merge(Merge(ACCUMULATORS, 1, above))
     [(_, base), (_, merged)] = read(made, ACCUMULATORS)
     assert sorted(base["name"].to_pylist()) == ["a", "b"]
@@ -278,7 +278,7 @@ def test_row_groups_hold_whole_buckets_and_one_is_read_without_the_others(tmp_pa
             made.epoch(insert("g1", 9))
     require_sound(made)
     for part in TIMELESS:
-        base = next(file for file in live(made, part) if tier_of(file) == BASE_TIER)
+        base = next(file for file in live(made, part) if file.tier == BASE_TIER)
         metadata = pq.read_metadata(made.root / base.path)
         column = metadata.schema.names.index("bucket")
         assert metadata.num_row_groups > 4
@@ -502,7 +502,7 @@ def named(part: str, tier: int, size: int, epoch: int) -> LiveFile:
 )
 def test_the_base_takes_in_what_outweighs_it(sizes: list[tuple[int, int]], due: bool) -> None:
     files = [named(ACCUMULATORS, tier, size, i) for i, (tier, size) in enumerate(sizes)]
-    above = tuple(file for file in files if tier_of(file) >= 2)
+    above = tuple(file for file in files if file.tier >= 2)
     expected = Merge(ACCUMULATORS, BASE_TIER, above) if due else None
     assert due_merge(files, 10**9) == expected
     history = [named(CHANGELOG, tier, size, i) for i, (tier, size) in enumerate(sizes)]
@@ -513,4 +513,4 @@ def test_the_tier_of_a_file_is_in_its_name() -> None:
     names = {"f12": 0, "driver": 0, "m0": 0, "c1-0": 1, "c8-0": 8, "c9-13": BASE_TIER}
     for writer, tier in names.items():
         file = LiveFile(file_name(EPOCHS, 1, "u", writer), EPOCHS, 1, 1, 1, 1)
-        assert tier_of(file) == tier, writer
+        assert file.tier == tier, writer

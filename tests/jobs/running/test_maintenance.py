@@ -21,7 +21,7 @@ import pytest
 
 from jobs.changing.savepoint import create_savepoint
 from jobs.edge.state.bucket_states import CommittedEpoch
-from jobs.edge.table.compaction import TOP_TIER, Merge, tier_of
+from jobs.edge.table.compaction import TOP_TIER, Merge
 from jobs.edge.table.delta_epochs import EpochTable, Fenced, last_checkpoint
 from jobs.edge.table.epoch_files import Reject, file_name, now_ms, write_file
 from jobs.edge.table.reading import HistoryGone, TableReader
@@ -102,7 +102,7 @@ def test_nothing_is_merged_before_it_is_published(published_job: MaintainedJob) 
     assert job.made.table.version == version
     assert job.maintenance._merger is None
     job.work_until(lambda: job.merged(CHANGELOG), published=limits.COMPACTION_FAN_IN + 2)
-    tiers = {file.epoch_max: tier_of(file) for file in job.live(CHANGELOG)}
+    tiers = {file.epoch_max: file.tier for file in job.live(CHANGELOG)}
     assert all(tiers[epoch] == 0 for epoch in tiers if epoch > limits.COMPACTION_FAN_IN + 2)
 
 
@@ -147,7 +147,7 @@ def test_a_merge_by_one_who_is_no_longer_the_writer_stops_the_job(job: Maintaine
     rival.commit_epoch(epoch_row(job.made.newest.epoch + 1), ())
     with pytest.raises(Fenced):
         job.work_until(lambda: False)
-    assert all(tier_of(file) == 0 for file in job.live())
+    assert all(file.tier == 0 for file in job.live())
 
 
 def test_closing_ends_a_merge_that_is_running(
@@ -340,7 +340,7 @@ def test_the_start_is_kept_with_the_sums_of_what_left(aged: MaintainedJob) -> No
     assert (start.epoch, start.offsets, start.kind) == (0, before.offsets, "start")
     assert start.counters == {"groups": 0, "read": 3 * 2 + 5 + 2 * 1, "dropped_retractions": 3}
     kept = [file for file in aged.live(EPOCHS) if file.epoch_max == 0]
-    assert [tier_of(file) for file in kept] == [TOP_TIER], "compaction leaves it alone"
+    assert [file.tier for file in kept] == [TOP_TIER], "compaction leaves it alone"
 
 
 def test_readers_name_the_oldest_epoch_there_is(aged: MaintainedJob) -> None:

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
-from jobs.edge.table.compaction import tier_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
     now_ms,
@@ -96,7 +95,7 @@ class MaintainedJob:
             time.sleep(0.01)
 
     def merged(self, part: str) -> bool:
-        return any(tier_of(file) == 1 for file in self.live(part))
+        return any(file.tier == 1 for file in self.live(part))
 
     def results(self) -> Any:
         return TableReader.open(self.place).results().rows
