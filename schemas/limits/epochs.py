@@ -1,0 +1,91 @@
+"""Limits of an epoch: reading Kafka, computing, and the hot state."""
+
+from __future__ import annotations
+
+# --- reading Kafka ---
+
+# A task that receives no record of its range for this long fails, and the job stops.
+KAFKA_READ_SECONDS_MAX = 60.0
+
+# Kafka answers an administrative request in milliseconds, and in seconds while a broker restarts.
+KAFKA_ADMIN_SECONDS_MAX = 30
+
+# Records that a task takes from the consumer at once, bytes of one fetch, and KiB fetched ahead:
+# together they bound what a task holds of its range.
+RANGE_RECORDS_AT_ONCE = 4_000
+RANGE_FETCH_BYTES = 1024 * 1024
+RANGE_QUEUE_KIB = 2_048
+
+# Ranges with fewer records on average share a task: starting a task costs more than reading them.
+SMALL_RANGE_RECORDS = 5_000
+
+# A range is split between several tasks, but into no smaller pieces than this.
+RANGE_PIECE_RECORDS_MIN = 20_000
+
+# The embedded broker starts in 4 s on an idle machine. Its messages may exceed MESSAGE_BYTES_MAX,
+# as they may on other brokers.
+BROKER_START_SECONDS_MAX = 60
+BROKER_STOP_SECONDS_MAX = 15
+BROKER_MESSAGE_BYTES_MAX = 80 * 1024 * 1024
+
+# --- computing an epoch ---
+
+# Free space for the temporary checkpoint of a run; a disk with less is not written to.
+SCRATCH_BYTES_MIN = 8 * 1024 * 1024
+# Rows for one fold task: below this, starting another task costs more than it saves.
+FOLD_TASK_ROWS = 8_000
+
+# Tasks of a Python worker between two runs of the cyclic garbage collector. A run visits
+# everything that the worker caches, and tasks leave few cycles behind.
+TASKS_BETWEEN_GC_MAX = 1_000
+
+# Bytes of one Arrow batch on its way to Python.
+ARROW_BATCH_BYTES_MAX = 64 * 1024 * 1024
+
+# Bytes of rows that a fold task receives as one value; a larger row is sent alone.
+PARCEL_BYTES_MAX = 16 * 1024 * 1024
+
+# Arrow bytes that one task holds at once. A larger epoch is computed in parts. Offsets of an Arrow
+# text column end at 2 GiB.
+TASK_BYTES_MAX = 256 * 1024 * 1024
+
+# Group keys named in an epoch's counters for lost retractions; the others are only counted.
+DROPPED_KEYS_NAMED_MAX = 20
+
+# Recent epochs whose files the driver sends to fold tasks; a bucket further behind reads the table.
+RECENT_EPOCHS_MAX = 256
+
+# A group expires at most 1/100 of its TTL late, so that many groups share one epoch.
+EXPIRY_LATE_PARTS = 100
+
+# A job of an alignment group that has reported nothing for so many intervals, and at least for so
+# many milliseconds, counts as ended; the group goes on without it.
+ALIGNMENT_SILENCE_ROUNDS = 10
+ALIGNMENT_SILENCE_MS_MIN = 10_000
+
+# A stopping job waits this long for its running epoch.
+STOP_SECONDS_MAX = 30.0
+
+# How often the job commits its offsets under its consumer group, for lag tools.
+GROUP_OFFSETS_EVERY_SECONDS = 5.0
+
+# --- hot state ---
+
+# Bytes of an order-preserving prefix of a key: LMDB allows 511 bytes, and a hash of 16 follows.
+KEY_PREFIX_BYTES_MAX = 400
+
+# A fold task waits this long for another process to release a bucket; then it fails.
+BUCKET_LOCK_SECONDS_MAX = 30
+
+# Initial address space of a bucket: the file is sparse, so it costs nothing; it doubles when full.
+HOT_STATE_MAP_BYTES = 1 << 30
+
+# Records in one write transaction: this bounds the memory of a catch-up and of a rebuild.
+HOT_STATE_CHUNK_RECORDS = 200_000
+
+# Hot states that one worker keeps open: each takes two of the usual 1,024 file descriptors.
+HOT_STATES_OPEN_MAX = 256
+
+# A multiset is one record up to this size, about a hundred values. A larger one would fill half a
+# page of LMDB, so it has an entry for each value.
+HOT_STATE_SMALL_MULTISET_BYTES = 1_024

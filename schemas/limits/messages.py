@@ -1,0 +1,48 @@
+"""Limits of source messages: their size and nesting, and what decoders cache."""
+
+from __future__ import annotations
+
+# Kafka's default limit is 1 MiB. A larger message than this is quarantined before it is parsed,
+# so that it cannot exhaust a worker's memory.
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+# Levels of nesting. Rows are flat, and a recursive parser runs out of stack at some 500 levels.
+MESSAGE_DEPTH_MAX = 64
+# A message below this size cannot nest deep enough to overflow a parser's stack (512 levels), so
+# its brackets are not counted.
+SHORT_MESSAGE_BYTES_MAX = 1_024
+# Quarantine keeps this much of a message, which is enough to replay any normal one.
+QUARANTINE_BYTES_MAX = 1024 * 1024
+# A task writes rejected messages to a file at this size, to bound the memory of a worker.
+QUARANTINE_FILE_BYTES = 32 * 1024 * 1024
+# The fraction of bad messages is computed over at least so many, so that a single bad message of a
+# quiet topic does not stop the job.
+BAD_FRACTION_MESSAGES_MIN = 100
+
+# A reason is a sentence or two for people.
+REASON_CHARACTERS_MAX = 500
+# A reason with its stack. The disk reserves this much, so that a job can report a full disk.
+FAILURE_BYTES_MAX = 16 * 1024
+STACK_CHARACTERS_MAX = 8_000
+# Message schemas that a decoder caches: a table has one, and one more after each ALTER.
+MESSAGE_SCHEMAS_MAX = 100
+# Converted texts that a decoder caches for each column: most columns have few distinct values.
+MEMO_ENTRIES_MAX = 100_000
+# Values of keys and of several columns, cached for each argument and bucket: they repeat less.
+ROW_MEMO_ENTRIES_MAX = 10_000
+# Characters of a number: Jackson, and so Flink, has the same limit. Columns are far shorter, and
+# big-integer arithmetic is still fast.
+NUMBER_CHARACTERS_MAX = 1_000
+# Limits of the scanner: tokens of one message (rows times columns), bytes of messages at once, and
+# names of tables that it remembers. What has more is decoded row by row.
+SCAN_TOKENS_MAX = 65_536
+SCAN_BYTES_MAX = 16 * 1024 * 1024
+SCAN_TABLES_MAX = 64
+SCAN_NAME_BYTES_MAX = 512  # of a remembered database and table together
+SCAN_ODD_PART_MAX = 1 / 8  # of some messages; if more are odd, all are decoded one by one
+
+# Messages that are decoded as one batch, column by column. Their objects fit a processor's cache,
+# and one malformed message sends few others to the exact decoder.
+CANAL_BATCH_MESSAGES = 800
+# After a failed batch the next batches are decoded message by message: so many at most before the
+# batch decoder is tried again.
+EXACT_PIECES_MAX = 32

@@ -1,0 +1,43 @@
+"""Limits of the jobs and operations of a service."""
+
+from __future__ import annotations
+
+# How often the supervisor checks its processes.
+SUPERVISOR_TICK_SECONDS = 0.2
+
+# The pause before a restart doubles from MIN to MAX; after a run of FORGIVEN seconds it is MIN.
+RESTART_PAUSE_SECONDS_MIN = 1.0
+RESTART_PAUSE_SECONDS_MAX = 60.0
+RESTART_FORGIVEN_SECONDS = 60.0
+
+# A job on a cluster whose tasks run nowhere reports it after REPORTED, and fails after MAX, because
+# Spark would wait for ever. A lost executor is replaced within some ten seconds.
+EXECUTORS_MISSING_REPORTED_SECONDS = 30.0
+EXECUTORS_MISSING_SECONDS_MAX = 120.0
+# A stopping job is killed after this: longer than the job gives its epoch and its publisher.
+JOB_STOP_SECONDS_MAX = 120.0
+# A job's log is rotated at this size; two files are kept. LINES is the limit of one answer.
+JOB_LOG_BYTES_MAX = 16 * 1024 * 1024
+LOG_LINES_MAX = 1_000
+# Jobs of one service: each is a thread of the service.
+JOBS_MAX = 500
+
+# Running jobs, unless `retally serve --running-max` sets another number: each has a JVM and a
+# Python worker for each core, which take one or two gigabytes.
+JOBS_RUNNING_MAX = 16
+
+# Niceness of a job's processes: on a busy machine the job gets a tenth of the service's CPU time.
+JOB_NICENESS = 10
+
+# Commands that the service runs as operations (audit, savepoint, rewind): an audit takes longest.
+OPERATION_SECONDS_MAX = 3_600.0
+OPERATIONS_AT_ONCE_MAX = 2
+OPERATIONS_WAITING_MAX = 100
+OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+
+# Trials of a user's spec or query: each has its own process, which is killed at these limits. The
+# largest spec takes three seconds. Beyond WAITING further trials are refused.
+ATTEMPT_SECONDS_MAX = 10.0
+ATTEMPT_BYTES_MAX = 512 * 1024 * 1024
+ATTEMPTS_AT_ONCE_MAX = 2
+ATTEMPTS_WAITING_MAX = 20

@@ -1,0 +1,58 @@
+"""Limits of the Delta table: files, merges, and requests to object storage."""
+
+from __future__ import annotations
+
+# Commits between two checkpoints of the Delta log, and live files from which compaction is overdue:
+# commits stayed at 4 ms with these numbers.
+CHECKPOINT_EVERY_COMMITS = 100
+LIVE_FILES_MAX = 300
+
+# Older commits than the newest checkpoint that the log keeps, unless they are younger than an hour:
+# each commit lists the log, and 14,000 entries take 90 ms.
+LOG_ENTRIES_MAX = 1_000
+
+# Epoch files that compaction merges into one file of the next tier.
+COMPACTION_FAN_IN = 32
+# Files of epochs that never committed are deleted once they are older than this.
+ORPHAN_AGE_SECONDS_MIN = 3_600
+# Epochs whose multiset files stay apart, so that explanations tell values apart that came and went:
+# at least MIN, and an hour of them up to MAX, which an explanation reads.
+EXPLAINED_EPOCHS_MIN = 1_024
+EXPLAINED_EPOCHS_MAX = 4_096
+# Rows of one compacted file; a merge with more writes several files.
+COMPACTED_ROWS_MAX = 5_000_000
+
+# A file of changelog, epochs or quarantine of this size is not merged again: it would gain nothing.
+COMPACTED_BYTES_MAX = 256 * 1024 * 1024
+
+# Files in one merge, far below the usual 1,024 file descriptors of a process; and rows that a merge
+# reads from each at once: this, and one bucket, is what it holds in memory.
+MERGE_FILES_MAX = 256
+MERGE_BATCH_ROWS = 8_192
+
+# A merge writes row groups of whole buckets with at least this many rows, so that one bucket can be
+# read alone. Smaller row groups would be mostly headers.
+ROW_GROUP_ROWS_MIN = 65_536
+
+# Rows that a merge holds before it writes them: quarantined messages may be large.
+ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
+
+# After a failed merge the part is not merged for this long; the other parts are.
+MERGE_RETRY_SECONDS = 60.0
+# Fraction of the wall time that compaction may take.
+COMPACTION_SHARE_MAX = 0.2
+# How often maintenance looks for work, and how often it deletes old files.
+MAINTENANCE_EVERY_SECONDS = 2.0
+SWEEP_EVERY_SECONDS = 600.0
+# Fraction of the wall time that refreshing the results mirror may take.
+MIRROR_SHARE_MAX = 0.05
+
+# Object storage: a wait for the first byte of an answer, and for a whole request.
+OBJECT_CONNECT_SECONDS_MAX = 5.0
+OBJECT_REQUEST_SECONDS_MAX = 30.0
+
+# An object up to this size is read in one request, even if only some columns are needed.
+OBJECT_WHOLE_BYTES_MAX = 8 * 1024 * 1024
+
+# Concurrent requests of one process to object storage, when it needs many objects.
+OBJECT_REQUESTS_AT_ONCE = 16
