@@ -17,6 +17,7 @@ from service.access.requirements import SCHEME, require_role
 from service.access.tokens import Role
 from service.console import routes as console
 from service.live.reader_process import ReaderSpawner
+from service.middleware.gate import Gate
 from service.routes import (
     approvals,
     changes,
@@ -31,7 +32,6 @@ from service.routes import (
     sql,
 )
 from service.routes.documents import make_schemas
-from service.routes.gate import Gate
 from service.routes.parameters import require_known
 from service.runtime import Runtime
 from service.settings import Settings

@@ -51,10 +51,10 @@ LAYERS = [
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
         "service": """problems paths transaction moments log_lines probe histogram request_counts
-            attempts access limits settings table supervision live answers runtime routes client
-            console.formatting console.rows console.asset_files console.visitor console.page
-            console.job_view console.pictures console.explanations console.editor console.pages
-            console.routes app serving""",
+            attempts access limits settings table supervision live answers runtime routes
+            middleware client console.formatting console.rows console.asset_files console.visitor
+            console.page console.job_view console.pictures console.explanations console.editor
+            console.pages console.routes app serving""",
     }.items()
     for name in names.split()
 ]

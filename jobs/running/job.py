@@ -14,28 +14,21 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.core.fold.program import Program
 from jobs.core.job.job_plan import plan_of
-from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
-from jobs.core.time.due_work import refuse_other_windows
-from jobs.core.time.followed import FollowedProgress
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.progress import ProgressReader, open_followed
 from jobs.edge.kafka.source import (
     check_starts,
     find_topics,
-    first_offsets,
     has_reached,
-    require_same_topics,
     sum_lag,
 )
 from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
@@ -49,15 +42,17 @@ from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import AddedFile, TableLayout, now_ms
+from jobs.edge.table.epoch_files import AddedFile, now_ms
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
 from jobs.running.failure import SpecMisfit, name_disk, report_failure
+from jobs.running.job_table import open_table, require_same_buckets
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
 from jobs.running.pipeline import Pipeline
 from jobs.running.source_query import QuerySettings, SourceQuery
+from jobs.running.source_topics import SourceTopics, read_ends
 from jobs.table.parts import CHANGELOG
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
@@ -68,7 +63,7 @@ from schemas.spec.connections import (
 )
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
+from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.failure import forget_failure
 from schemas.table.object_path import ObjectPath
 from schemas.table.start import READY, StartReport
@@ -109,11 +104,8 @@ class Job:
     progress: JobProgress = field(default_factory=JobProgress)
     _stop: threading.Event = field(default_factory=threading.Event)
     _failure: list[BaseException] = field(default_factory=list)
-    _sources: dict[str, TopicIdentity] = field(default_factory=dict)
-    _watcher: KafkaAdmin | None = None
     _groups: dict[str, AlignmentGroup] = field(default_factory=dict)
     _start: StartReport | None = None
-    _followed: dict[str, ProgressReader] = field(default_factory=dict)
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
@@ -160,67 +152,79 @@ class Job:
     def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
         java()  # raises before this start fences another writer: without Java no job can run,
         spark_jars()  # nor without the jars
-        plan = plan_of(self.spec)
-        layout = TableLayout(Program(plan))
         source = self.connections.lookup(self.spec.source.connection)
         self._begin("topics")
         with KafkaAdmin(kafka_python_options(source)) as admin:
-            identities = self._sources = find_topics(admin, self.spec.source.topics)
-            choose_location(place, self.tables)
-            self._require_same_buckets(place, before)
-            self._begin("table")
-            table, newest = self._open_table(place, plan, layout, admin, identities)
-            if before is None and not newest.fresh:
-                raise SpecMisfit(
-                    f"{place.spec} is missing, which has the number of buckets of "
-                    f"{self.spec.name!r}; restore it from a backup, or put the spec of the last "
-                    "run there"
-                )
-            self._take_newest(newest)
-            failpoint("start_checked")
-            starts = check_starts(admin, newest.offsets, newest.topics, identities)
-            goal = {topic: _texts(admin.end_offsets(topic)) for topic in identities}
-            write_spec(place.spec, self.spec)
-            place.next_spec.unlink(missing_ok=True)
-            publisher = self._start_publisher(plan, table, newest)
-            mirrored = self.spec.mirror_ms is not None
-            self._begin("spark")
-            spark = session(self.spec.name, self.master, delta=mirrored)
+            identities = find_topics(admin, self.spec.source.topics)
+            with closing(SourceTopics(source, identities)) as topics:
+                self._run_on(topics, place, before, admin)
+
+    def _run_on(
+        self,
+        topics: SourceTopics,
+        place: JobDirectory,
+        before: JobSpec | None,
+        admin: KafkaAdmin,
+    ) -> None:
+        plan = plan_of(self.spec)
+        choose_location(place, self.tables)
+        require_same_buckets(self.spec, before, place)
+        self._begin("table")
+        table, newest = open_table(self.spec, plan, place, admin, topics.identities)
+        if before is None and not newest.fresh:
+            raise SpecMisfit(
+                f"{place.spec} is missing, which has the number of buckets of "
+                f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
+                "there"
+            )
+        self._take_newest(newest)
+        failpoint("start_checked")
+        starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
+        goal = read_ends(admin, topics.identities)
+        write_spec(place.spec, self.spec)
+        place.next_spec.unlink(missing_ok=True)
+        publisher = self._start_publisher(plan, table, newest)
+        mirrored = self.spec.mirror_ms is not None
+        self._begin("spark")
+        spark = session(self.spec.name, self.master, delta=mirrored)
+        try:
+            self._begin("state")
+            clock = self._make_clock(topics, newest)
+            pipeline = Pipeline(
+                self.spec,
+                plan,
+                table,
+                newest,
+                clock=clock,
+                spark=spark,
+                connection=librdkafka_options(topics.connection),
+                cache=hot_state_of(place, table.handle),
+                cores=spark.sparkContext.defaultParallelism,
+                on_commit=lambda row, files: self._on_commit(publisher, row, files),
+                check_source=topics.require_same,
+            )
+            pipeline.topics = dict(topics.identities)
+            if publisher is not None:
+                pipeline.topics[publisher.topic] = publisher.identity()
+                pipeline.phases.take_published = publisher.take_published
+            maintenance = Maintenance(pipeline, place.home)
+            mirror = self._start_mirror(spark, pipeline, place)
             try:
-                self._begin("state")
-                clock = self._make_clock(identities, newest)
-                pipeline = Pipeline(
-                    self.spec,
-                    plan,
-                    table,
-                    newest,
-                    clock=clock,
-                    spark=spark,
-                    connection=librdkafka_options(source),
-                    cache=hot_state_of(place, table.handle),
-                    cores=spark.sparkContext.defaultParallelism,
-                    on_commit=lambda row, files: self._on_commit(publisher, row, files),
-                    check_source=self._check_source,
-                )
-                pipeline.topics = dict(identities)
-                if publisher is not None:
-                    pipeline.topics[publisher.topic] = publisher.identity()
-                    pipeline.phases.take_published = publisher.take_published
-                maintenance = Maintenance(pipeline, place.home)
-                mirror = self._start_mirror(spark, pipeline, place)
-                try:
-                    with watch_cores(spark, self.master, place.waiting, self._failure):
-                        self._drive(spark, pipeline, starts, goal, admin, publisher, maintenance)
-                        if mirror is not None and self.until_caught_up:
-                            mirror.refresh()
-                finally:
-                    maintenance.close()
-                    if mirror is not None:
-                        mirror.close()
+                with watch_cores(spark, self.master, place.waiting, self._failure):
+                    query = self._make_source_query(spark, pipeline, topics)
+                    self._drive(
+                        query, pipeline, topics, starts, goal, admin, publisher, maintenance
+                    )
+                    if mirror is not None and self.until_caught_up:
+                        mirror.refresh()
             finally:
-                if publisher is not None:
-                    publisher.close()
-                spark.stop()
+                maintenance.close()
+                if mirror is not None:
+                    mirror.close()
+        finally:
+            if publisher is not None:
+                publisher.close()
+            spark.stop()
 
     # --- set-up -------------------------------------------------------------------------------
 
@@ -231,59 +235,6 @@ class Job:
                 "offsets were moved by hand at epoch %d, so results are no longer the query "
                 "over the topic",
                 newest.moved,
-            )
-
-    def _open_table(
-        self,
-        place: JobDirectory,
-        plan: Plan,
-        layout: TableLayout,
-        admin: KafkaAdmin,
-        identities: dict[str, TopicIdentity],
-    ) -> tuple[EpochTable, EpochRow]:
-        """Return the job's table and its newest epoch; create a new table with epoch 0."""
-        if EpochTable.exists(place.table):
-            table = EpochTable.open(place.table, layout)
-            newest = table.newest()
-            if newest is not None:
-                if newest.plan != plan.fingerprint:
-                    raise SpecMisfit(
-                        f"job {self.spec.name!r} has the state of another query or other column "
-                        "types; use retally evolve for the changed query, or the old spec in "
-                        f"{place.spec}"
-                    )
-                if not newest.fresh:
-                    closing = closing_of(self.spec, plan)
-                    reason = refuse_other_windows(newest.time.due_work, closing)
-                    if reason is not None:
-                        raise SpecMisfit(f"job {self.spec.name!r}: {reason}")
-                return table, newest
-        else:
-            table = EpochTable.create(place.table, layout)
-        start = EpochRow(
-            epoch=0,
-            uuid=uuid4().hex,
-            generation=now_ms(),
-            kind="start",
-            committed_at=now_ms() * 1_000,
-            plan=plan.fingerprint,
-            offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
-            topics=dict(identities),
-            counters={"groups": 0},
-        )
-        table.commit_epoch(start, (), durable=self.spec.durable)
-        return table, start
-
-    def _require_same_buckets(self, place: JobDirectory, before: JobSpec | None) -> None:
-        """Raise SpecMisfit if the number of buckets changed: groups would be in other buckets."""
-        if before is None or not EpochTable.exists(place.table):
-            return
-        buckets = before.state.buckets
-        if buckets != self.spec.state.buckets:
-            raise SpecMisfit(
-                f"state.buckets is fixed for the life of a job: {self.spec.name!r} has {buckets}, "
-                f"the spec now says {self.spec.state.buckets}; go back to {buckets}, or give the "
-                "job a new name"
             )
 
     def _start_publisher(
@@ -301,7 +252,7 @@ class Job:
             return None
         return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
 
-    def _make_clock(self, identities: dict[str, TopicIdentity], newest: EpochRow) -> JobClock:
+    def _make_clock(self, topics: SourceTopics, newest: EpochRow) -> JobClock:
         spec = self.spec.with_idle_default(self.idle_after_ms)
         try:
             for strategy in spec.strategies.values():
@@ -309,22 +260,22 @@ class Job:
         except GeneratorRefused as refused:
             raise SpecMisfit(f"watermark.generator: {refused}") from refused
         self._groups = join_groups(self.data.absolute(), spec)
-        source = self.connections.lookup(spec.source.connection)
-        self._followed = open_followed(librdkafka_options(source), spec)
+        topics.follow(spec)
         return JobClock(
             spec,
-            {topic: identity.partitions for topic, identity in identities.items()},
+            {topic: identity.partitions for topic, identity in topics.identities.items()},
             newest,
-            read_log_ends=self.read_log_ends,
+            read_log_ends=topics.read_log_ends,
             groups=self._groups,
             make=make_allowed,
-            read_followed=self._read_followed,
+            read_followed=topics.read_followed,
         )
 
-    def _make_source_query(self, spark: SparkSession, pipeline: Pipeline) -> SourceQuery:
-        connection = self.connections.lookup(self.spec.source.connection)
+    def _make_source_query(
+        self, spark: SparkSession, pipeline: Pipeline, topics: SourceTopics
+    ) -> SourceQuery:
         settings = QuerySettings(
-            spark_options(connection),
+            spark_options(topics.connection),
             scratch=choose_scratch(self.data),
             elastic=not self.master.startswith("local"),
         )
@@ -332,54 +283,30 @@ class Job:
             spark,
             pipeline,
             settings,
-            read_log_ends=self.read_log_ends,
+            read_log_ends=topics.read_log_ends,
             on_failure=self._failure.append,
             is_stopping=self._stop.is_set,
         )
-
-    def _open_watcher(self) -> KafkaAdmin:
-        """Return the connection for the thread that holds the epoch lock."""
-        if self._watcher is None:
-            source = self.connections.lookup(self.spec.source.connection)
-            self._watcher = KafkaAdmin(kafka_python_options(source))
-        return self._watcher
-
-    def _check_source(self) -> None:
-        require_same_topics(self._open_watcher(), self._sources)
-
-    def read_log_ends(self) -> Offsets:
-        """Return the end offsets of the topics at the broker; hold the epoch lock."""
-        admin = self._open_watcher()
-        return {topic: _texts(admin.end_offsets(topic)) for topic in self._sources}
-
-    def _read_followed(self, topic: str) -> FollowedProgress | None:
-        """Return new progress of the job that writes a topic; hold the epoch lock."""
-        found = self._followed[topic].read()
-        if found is None:
-            return None
-        # Read after it, and with open transactions, so that they cover its results.
-        ends = self._open_watcher().end_offsets(topic, read_committed=False)
-        return FollowedProgress(found.watermark, found.status == "idle", _texts(ends))
 
     # --- running ------------------------------------------------------------------------------
 
     def _drive(
         self,
-        spark: SparkSession,
+        source: SourceQuery,
         pipeline: Pipeline,
+        topics: SourceTopics,
         starts: Offsets,
         goal: Offsets,
         admin: KafkaAdmin,
         publisher: JobPublisher | None,
         maintenance: Maintenance,
     ) -> None:
-        source = self._make_source_query(spark, pipeline)
         reported = 0.0
         try:
             source.start(starts)
             self._begin(READY)
             while True:
-                self._raise_failures(source.query, publisher)
+                self._raise_failures(topics, source.query, publisher)
                 done = self.until_caught_up and has_reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
                     if done:
@@ -394,7 +321,7 @@ class Job:
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
             self._end(source, pipeline)
-            self._raise_failures(None, publisher)
+            self._raise_failures(topics, None, publisher)
             if publisher is not None:
                 publisher.drain()
                 self.progress.published = publisher.published
@@ -404,10 +331,6 @@ class Job:
             source.close()
             for group in self._groups.values():
                 group.leave()
-            for reader in self._followed.values():
-                reader.close()
-            if self._watcher is not None:
-                self._watcher.close()
 
     def _pass_time(self, pipeline: Pipeline) -> None:
         """Run the epochs that time alone makes due; Spark calls foreachBatch for records only."""
@@ -446,7 +369,9 @@ class Job:
                 )
         source.close()
 
-    def _raise_failures(self, query: StreamingQuery | None, publisher: JobPublisher | None) -> None:
+    def _raise_failures(
+        self, topics: SourceTopics, query: StreamingQuery | None, publisher: JobPublisher | None
+    ) -> None:
         if self._failure:
             raise self._failure[0]
         if publisher is not None:
@@ -455,7 +380,7 @@ class Job:
             failure = query.exception()
             if self._failure:
                 raise self._failure[0]
-            self._check_source()  # a changed source has a clearer message than Spark's
+            topics.require_same()  # a changed source has a clearer message than Spark's
             raise JobFailed(f"the streaming query ended: {failure}")
 
     def _on_commit(
@@ -485,7 +410,7 @@ class Job:
         """Commit the offsets for the job's consumer group, for lag tools; log a failure only."""
         offsets = pipeline.newest.offsets
         try:
-            ends = {topic: _texts(admin.end_offsets(topic)) for topic in offsets}
+            ends = read_ends(admin, offsets)
             for topic, partitions in offsets.items():
                 numbered = {int(partition): offset for partition, offset in partitions.items()}
                 admin.commit_group_offsets(str(self.spec.source.group), topic, numbered)
@@ -494,7 +419,3 @@ class Job:
             return
         self.progress.lag = sum_lag(offsets, ends)
         log.info("lag %d records at epoch %d", self.progress.lag, pipeline.newest.epoch)
-
-
-def _texts(offsets: dict[int, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in offsets.items()}

@@ -1,1 +1,1 @@
-"""The REST routes, and what a request passes before them."""
+"""The REST routes."""

@@ -20,7 +20,6 @@ from service.access.tokens import Role
 from service.problems import Problem
 from service.routes.answering import answer
 from service.routes.documents import Job, Operation
-from service.routes.evolution import describe_evolution
 from service.routes.examples import JOB, describe_responses
 from service.routes.jobs import describe_job_status
 from service.routes.operations import (
@@ -31,6 +30,7 @@ from service.routes.operations import (
     submit_operation,
 )
 from service.runtime import Runtime, runtime_of
+from service.supervision.evolution import describe_evolution
 from service.supervision.jobs import make_etag
 from service.supervision.register import Actual, Desired, JobRecord
 
@@ -84,7 +84,7 @@ async def approve(
 
 def _choose(runtime: Runtime, record: JobRecord, spec: JobSpec, state: State | None) -> State:
     """Return what to do with the state; raise a Problem that names the alternatives."""
-    found = describe_evolution(runtime, record, spec)
+    found = describe_evolution(runtime.jobs, record, spec)
     if found is None:  # there is no state yet
         return "drop"
     if state == "drop":

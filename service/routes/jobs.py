@@ -17,10 +17,10 @@ from service.access.tokens import Role
 from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
-from service.routes.evolution import describe_evolution
 from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
+from service.supervision.evolution import describe_evolution
 from service.supervision.jobs import describe_job, make_etag
 from service.supervision.register import Desired, JobRecord
 
@@ -54,7 +54,7 @@ async def describe_job_status(runtime: Runtime, record: JobRecord) -> dict[str, 
         with suppress(Problem):  # the table may be unreadable
             spec = runtime.jobs.require_pending(record)
             document["evolution"] = await run_in_threadpool(
-                describe_evolution, runtime, record, spec
+                describe_evolution, runtime.jobs, record, spec
             )
     return document
 

@@ -34,10 +34,10 @@ from service.console.visitor import Visitor, require_visitor
 from service.live.epoch_history import EpochHistory
 from service.moments import now_ms
 from service.problems import Problem
-from service.routes.evolution import describe_evolution
 from service.routes.progress import list_job_savepoints
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
+from service.supervision.evolution import describe_evolution
 from service.supervision.register import Desired, JobRecord
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -191,7 +191,9 @@ def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:
     if job.record.pending is None:
         return None
     with suppress(Problem):
-        return describe_evolution(runtime, job.record, runtime.jobs.require_pending(job.record))
+        return describe_evolution(
+            runtime.jobs, job.record, runtime.jobs.require_pending(job.record)
+        )
     return None
 
 

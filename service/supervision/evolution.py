@@ -14,19 +14,14 @@ from jobs.table.files import NoTable
 from jobs.table.version import at_newest
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import Offsets
-from service.runtime import Runtime
 from service.supervision.jobs import JobCatalog
 from service.supervision.register import JobRecord
 
 
-def describe_evolution(runtime: Runtime, record: JobRecord, spec: JobSpec) -> dict[str, Any] | None:
+def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> dict[str, Any] | None:
     """Return the effect of a spec as a document; None if the job has no state yet."""
-    found = runtime.jobs.compare(record, spec)
-    return (
-        None
-        if found is None
-        else _make_document(found, spec, _find_start(runtime.jobs, record.name))
-    )
+    found = jobs.compare(record, spec)
+    return None if found is None else _make_document(found, spec, _find_start(jobs, record.name))
 
 
 def _make_document(found: Evolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:

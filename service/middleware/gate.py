@@ -2,7 +2,7 @@
 
 queue    ──► wait for a turn, or 503 (service.limits.request_queue); not for health checks
 raw path ──► keep the key percent-encoded, so that a / in it does not separate segments
-lookup   ──► answer plain lookups here (service.routes.lookup)
+lookup   ──► answer plain lookups here (service.middleware.lookup)
 body     ──► limit its size while it is read
 response ──► headers against content sniffing and framing
 change   ──► a line of the audit log: who, from where, what, status of the response
@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from schemas.limits import REQUEST_BYTES_MAX
 from service.access.audit_log import READ_METHODS
 from service.limits.request_queue import ANONYMOUS, RequestQueue
+from service.middleware.lookup import LOOKUP, answer_lookup
 from service.problems import Problem
-from service.routes.lookup import LOOKUP, answer_lookup
 from service.runtime import Runtime
 
 log = logging.getLogger("service.access")
