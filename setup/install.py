@@ -5,7 +5,8 @@
 
 setup.sh runs this file with the Python for the virtual environment. It may import only the standard
 library, and our files that need no more, because nothing else is installed yet. `--runtime` is for
-an image: it installs neither test tools nor the jars of the embedded broker.
+an image: it installs neither test tools nor the jars of the embedded broker, and removes what
+packages bring along and a job never uses.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 from jobs.edge.process.java import JavaMissing  # noqa: E402
 from jobs.setup import locked, steps  # noqa: E402
 from jobs.setup.steps import Environment, SetupFailed, report, run  # noqa: E402
+from jobs.setup.unused import remove_unused  # noqa: E402
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -97,6 +99,9 @@ def install_packages(key: str, runtime: bool) -> None:
     steps.install_locked(*sections, python=python, what="packages")
     ourselves = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     steps.pip_install(*ourselves, python=python, what="retally itself")
+    if runtime:
+        for site_packages in VENV.glob("lib/python3*/site-packages"):
+            remove_unused(site_packages)
     STAMP.write_text(key)
 
 

@@ -35,8 +35,8 @@ def write_archive() -> None:
     found.unlink(missing_ok=True)
     os.environ["RETALLY_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={partial} -Xlog:cds*=off"
     spark = session("classes")
-    _run_batch(spark)
-    _run_streams(spark)
+    run_batch(spark)
+    run_streams(spark)
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.proc.stdin.close()  # the JVM ends when its input ends
@@ -48,7 +48,7 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _run_batch(spark: SparkSession) -> None:
+def run_batch(spark: SparkSession) -> None:
     """Run what an epoch runs: two stages of Python tasks, with expressions and a shuffle."""
     from pyspark.sql import functions as F
 
@@ -59,7 +59,7 @@ def _run_batch(spark: SparkSession) -> None:
     shuffled.mapInArrow(_same, "id long, name string").collect()
 
 
-def _run_streams(spark: SparkSession) -> None:
+def run_streams(spark: SparkSession) -> None:
     """Run micro-batches, and Kafka's source as far as it gets without a broker."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 

@@ -1,0 +1,63 @@
+"""What packages bring along and an image never uses; only a set-up for an image removes it.
+
+    pip ──► site-packages ──► remove_unused ──► Ivy, archive of classes
+
+The archive of Spark's classes fits only the class path that wrote it, so the jars go before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+# Paths below site-packages. A new version may rename one: a test compares them with what is there.
+UNUSED = (
+    # Spark: machine learning, graphs, Connect, its shell, other cluster managers, Hive.
+    "pyspark/jars/connect-repl",
+    "pyspark/jars/spark-connect_*",
+    "pyspark/jars/spark-graphx_*",
+    "pyspark/jars/spark-mllib_*",
+    "pyspark/jars/spark-hive*",
+    "pyspark/jars/spark-kubernetes_*",
+    "pyspark/jars/spark-yarn_*",
+    "pyspark/jars/spark-repl_*",
+    "pyspark/jars/algebra_*",
+    "pyspark/jars/arpack*",
+    "pyspark/jars/blas-*",
+    "pyspark/jars/breeze*",
+    "pyspark/jars/cats-kernel_*",
+    "pyspark/jars/datanucleus-*",
+    "pyspark/jars/derby*",
+    "pyspark/jars/hive-[!s]*",  # hive-storage-api has types that Spark's catalyst links to
+    "pyspark/jars/hive-se*",
+    "pyspark/jars/hive-shims*",
+    "pyspark/jars/jline-*",
+    "pyspark/jars/JLargeArrays-*",
+    "pyspark/jars/JTransforms-*",
+    "pyspark/jars/kubernetes-*",
+    "pyspark/jars/lapack-*",
+    "pyspark/jars/scala-compiler-*",
+    "pyspark/jars/spire*",
+    "pyspark/jars/vertx-*",
+    "pyspark/jars/volcano-*",
+    # State stores of Spark's own stateful streams, which no job has.
+    "pyspark/jars/leveldbjni-*",
+    "pyspark/jars/rocksdbjni-*",
+    # Native libraries for systems that an image does not run on.
+    "pyspark/jars/netty-*-osx-*",
+    "pyspark/jars/netty-*-windows-*",
+    # C++ headers and the RPC of Arrow.
+    "pyarrow/include",
+    "pyarrow/_flight.*",
+    "pyarrow/libarrow_flight.*",
+)
+
+
+def remove_unused(site_packages: Path) -> None:
+    """Remove what is there of it."""
+    for pattern in UNUSED:
+        for path in site_packages.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
