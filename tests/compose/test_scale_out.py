@@ -1,4 +1,4 @@
-"""How a job grows with executors: 1, 2 and 4 of one task slot, each bounded to half a processor.
+"""How a job grows with executors: 1, 2 and 4 of one task slot, each with a quarter of a processor.
 
 a full topic ──► for each number of workers: a new job from its start ──► rate, epochs, phases
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(7_200)]
 
 CHANGES = 150_000
 EPOCH_ROWS = 15_000
-QUOTA = "0.5"
+QUOTA = "0.25"  # four of them leave a processor of two to driver, publisher and Kafka
 # Prints, for each epoch of a job, its messages, seconds and phases.
 EPOCHS = """
 import json, sys
