@@ -27,12 +27,12 @@ from jobs.edge.process.fence import WriterLock
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import current_rows
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
+from jobs.edge.table.epoch_files import now_ms
+from jobs.edge.table.file_writer import (
     AddedFile,
     FileWriter,
     by_part,
     file_name,
-    now_ms,
     write_file,
 )
 from jobs.edge.table.reading import TableReader

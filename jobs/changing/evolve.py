@@ -43,12 +43,14 @@ from jobs.edge.rows.columns import conform
 from jobs.edge.state.bucket_states import StateFiles, hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import (
+    TableLayout,
+    now_ms,
+)
+from jobs.edge.table.file_writer import (
     AddedFile,
     FileWriter,
-    TableLayout,
     by_part,
     file_name,
-    now_ms,
     write_file,
 )
 from jobs.edge.table.reading import TableReader, take_next_spec

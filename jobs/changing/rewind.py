@@ -38,10 +38,12 @@ from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
 from jobs.edge.table.delta_epochs import APPLICATION, EpochTable
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
+    now_ms,
+)
+from jobs.edge.table.file_writer import (
     AddedFile,
     by_part,
     file_name,
-    now_ms,
     write_file,
 )
 from jobs.edge.table.reading import TableReader

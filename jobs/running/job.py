@@ -42,7 +42,8 @@ from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import AddedFile, now_ms
+from jobs.edge.table.epoch_files import now_ms
+from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores

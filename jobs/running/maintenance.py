@@ -29,7 +29,8 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.parent import end_with_parent
 from jobs.edge.table.compaction import Merge, due_merge, merge_files
 from jobs.edge.table.delta_epochs import CommitUnknown, Fenced, last_checkpoint, write_checkpoint
-from jobs.edge.table.epoch_files import AddedFile, now_ms
+from jobs.edge.table.epoch_files import now_ms
+from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import pinned_files

@@ -15,7 +15,7 @@ from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.plan.tree import Plan
 from jobs.edge.kafka.range import RangeTimedOut
 from jobs.edge.kafka.ranges import OffsetRange
-from jobs.edge.table.epoch_files import AddedFile
+from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_reading import RangeReport

@@ -69,7 +69,12 @@ from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.state.bucket_states import CommittedEpoch, recent_line, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
-from jobs.edge.table.epoch_files import AddedFile, by_part, file_name, now_ms
+from jobs.edge.table.epoch_files import now_ms
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    by_part,
+    file_name,
+)
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
 from jobs.edge.tasks.epoch import EpochTask

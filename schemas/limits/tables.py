@@ -25,6 +25,9 @@ COMPACTED_ROWS_MAX = 5_000_000
 # A file of changelog, epochs or quarantine of this size is not merged again: it would gain nothing.
 COMPACTED_BYTES_MAX = 256 * 1024 * 1024
 
+# The first rows of a file, which say whether a dictionary suits a column.
+ENCODING_SAMPLE_ROWS = 1_000
+
 # Files in one merge, far below the usual 1,024 file descriptors of a process; and rows that a merge
 # reads from each at once: this, and one bucket, is what it holds in memory.
 MERGE_FILES_MAX = 256

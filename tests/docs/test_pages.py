@@ -26,7 +26,14 @@ from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.demo.run import build_parser
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import Reject, TableLayout, file_name, write_file
+from jobs.edge.table.epoch_files import (
+    Reject,
+    TableLayout,
+)
+from jobs.edge.table.file_writer import (
+    file_name,
+    write_file,
+)
 from jobs.table.parts import ACCUMULATORS, PARTS, QUARANTINE
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec

@@ -26,7 +26,7 @@ from jobs.core.fold.state import MemoryState, Stamp, Upserts
 from jobs.edge.kafka.admin import TopicMissing
 from jobs.edge.state.errors import StampMoved
 from jobs.edge.table.delta_epochs import APPLICATION
-from jobs.edge.table.epoch_files import AddedFile
+from jobs.edge.table.file_writer import AddedFile
 from jobs.table.files import LiveFile
 from jobs.table.parts import EPOCHS
 from schemas.table.epoch import EpochRow, TopicIdentity

@@ -27,7 +27,15 @@ import pyarrow.compute as pc
 from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import conform
-from jobs.edge.table.epoch_files import AddedFile, FileWriter, TableLayout, file_name, layout_of
+from jobs.edge.table.epoch_files import (
+    TableLayout,
+    layout_of,
+)
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    FileWriter,
+    file_name,
+)
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, PARTS, ROWS, STATE, TIMERS
 from schemas.limits import (

@@ -30,7 +30,15 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.epoch_files import AddedFile, TableLayout, file_name, now_ms, write_file
+from jobs.edge.table.epoch_files import (
+    TableLayout,
+    now_ms,
+)
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    file_name,
+    write_file,
+)
 from jobs.table.epoch_rows import newest_epoch
 from jobs.table.files import VERSION_PROPERTY, LiveFile, live_files, log_entry, open_table
 from jobs.table.parts import EPOCHS

@@ -22,19 +22,16 @@ deletes files that were never committed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.program import Program
@@ -42,7 +39,6 @@ from jobs.core.fold.state import Counts, Group, GroupTimer, Key, Upserts, gather
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import RejectCode
 from jobs.edge.rows.columns import cell_type, cells_from_arrow, cells_to_arrow, to_arrow
-from jobs.edge.rows.file_statistics import Extremes, find_extremes, format_statistics
 from jobs.edge.rows.image_rows import Images
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.rows.time_columns import (
@@ -65,8 +61,6 @@ from jobs.table.parts import (
     TIMERS,
 )
 from schemas.table.epoch import JSON_FIELDS, EpochRow
-from schemas.table.object_path import TablePath, sink
-from schemas.table.parquet_file import WRITTEN
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import SqlType
@@ -75,17 +69,6 @@ SEQ_BUCKET_BITS = 32
 
 _UTC = pa.timestamp("us", "UTC")
 _COMPRESSION = "zstd"
-
-
-@dataclass(frozen=True, slots=True)
-class AddedFile:
-    """A file for a commit to add."""
-
-    path: str  # relative to the table
-    part: str
-    rows: int
-    size: int
-    stats: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,78 +400,6 @@ def _by_column(rows: Sequence[tuple[Any, ...]], fields: Iterable[pa.Field]) -> l
     types = [field.type for field in fields]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-
-
-def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:
-    """Return the paths of files by part, as an epoch row stores them."""
-    paths: dict[str, list[str]] = {}
-    for file in files:
-        paths.setdefault(file.part, []).append(file.path)
-    return paths
-
-
-def file_name(part: str, epoch: int, uuid: str, writer: str) -> str:
-    """Return a name unique to the attempt, so a zombie never overwrites a committed file."""
-    return f"part={part}/{epoch:010d}-{uuid}-{writer}.parquet"
-
-
-def write_file(root: TablePath, name: str, table: pa.Table, *, durable: bool = False) -> AddedFile:
-    """Write one file of the table and return its description for the commit."""
-    with FileWriter(root, name, table.schema, durable=durable) as writer:
-        writer.write(table)
-    return writer.added
-
-
-class FileWriter:
-    """Writes one file of the table by row groups; `added` describes the closed file."""
-
-    def __init__(
-        self, root: TablePath, name: str, schema: pa.Schema, *, durable: bool = False
-    ) -> None:
-        self.path = root / name
-        self.name = name
-        self.rows = 0
-        self._durable = durable and isinstance(root, Path)  # object storage is durable by itself
-        self._size = 0
-        self._extremes: dict[str, Extremes] = {}
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sink = sink(self.path)  # closed by __exit__
-        self._writer = pq.ParquetWriter(
-            self._sink, schema, compression=_COMPRESSION, write_statistics=True, **WRITTEN
-        )
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._writer.close()
-            self._sink.flush()
-            self._size = self._sink.tell()
-            if self._durable and kind is None:
-                os.fsync(self._sink.fileno())
-        finally:
-            self._sink.close()
-
-    @property
-    def bytes(self) -> int:
-        """The number of bytes written so far."""
-        return int(self._sink.tell())
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows as one row group."""
-        self._writer.write_table(table)
-        self.rows += table.num_rows
-        for name, extremes in find_extremes(table).items():
-            known = self._extremes.get(name)
-            self._extremes[name] = extremes if known is None else known.merge(extremes)
-
-    @property
-    def added(self) -> AddedFile:
-        """The description of the file; complete after the writer has been closed."""
-        part = self.name.split("/", 1)[0].removeprefix("part=")
-        stats = format_statistics(self.rows, self._extremes)
-        return AddedFile(self.name, part, self.rows, self._size, stats)
 
 
 def now_ms() -> int:

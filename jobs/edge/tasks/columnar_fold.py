@@ -38,7 +38,14 @@ from jobs.edge.rows.word_columns import (
 from jobs.edge.state.bucket_states import StateFiles, StateSource
 from jobs.edge.state.columnar_records import read_part, records_of
 from jobs.edge.state.columnar_state import ColumnarState, open_columns
-from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS, TableLayout, file_name, write_file
+from jobs.edge.table.epoch_files import (
+    SEQ_BUCKET_BITS,
+    TableLayout,
+)
+from jobs.edge.table.file_writer import (
+    file_name,
+    write_file,
+)
 from jobs.edge.tasks.fold_inputs import FoldInputs, FoldReport
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS
 from schemas.limits import DROPPED_KEYS_NAMED_MAX

@@ -32,7 +32,12 @@ from jobs.edge.rows.columns import to_arrow
 from jobs.edge.rows.weighted_rows import POSITION, REPORT, WEIGHT, rows_schema, take_batches
 from jobs.edge.state.bucket_states import BucketStates, CommittedEpoch
 from jobs.edge.state.hot_records import Layout
-from jobs.edge.table.epoch_files import AddedFile, file_name, layout_of, write_file
+from jobs.edge.table.epoch_files import layout_of
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    file_name,
+    write_file,
+)
 from jobs.edge.tasks.body import task_body
 from jobs.table.parts import ROWS
 from schemas.limits import TASK_BYTES_MAX

@@ -51,8 +51,10 @@ from jobs.edge.table.due_changes import add_sort_columns
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
     TableLayout,
-    file_name,
     layout_of,
+)
+from jobs.edge.table.file_writer import (
+    file_name,
     write_file,
 )
 from jobs.edge.tasks.body import task_body

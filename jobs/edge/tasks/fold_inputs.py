@@ -12,7 +12,7 @@ from jobs.core.fold.state import Stamp
 from jobs.core.plan.tree import Plan
 from jobs.edge.rows.late_rows import Deadline, deadline_of
 from jobs.edge.state.bucket_states import CommittedEpoch
-from jobs.edge.table.epoch_files import AddedFile
+from jobs.edge.table.file_writer import AddedFile
 from schemas.limits import TASK_BYTES_MAX
 from schemas.table.object_path import TablePath
 

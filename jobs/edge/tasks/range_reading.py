@@ -48,7 +48,7 @@ from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
-from jobs.edge.table.epoch_files import AddedFile
+from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,

@@ -10,7 +10,15 @@ from confluent_kafka import Message
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Rejected
 from jobs.edge.kafka.range import timestamp_ms
-from jobs.edge.table.epoch_files import AddedFile, Reject, file_name, layout_of, write_file
+from jobs.edge.table.epoch_files import (
+    Reject,
+    layout_of,
+)
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    file_name,
+    write_file,
+)
 from jobs.table.parts import QUARANTINE
 from schemas.limits import QUARANTINE_BYTES_MAX, QUARANTINE_FILE_BYTES, REASON_CHARACTERS_MAX
 from schemas.table.epoch import TopicPartition

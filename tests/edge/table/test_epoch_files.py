@@ -32,7 +32,15 @@ from jobs.edge.rows.file_statistics import STATISTICS
 from jobs.edge.rows.late_rows import LateRow
 from jobs.edge.state.bucket_states import StateFiles
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import FileWriter, Reject, TableLayout, file_name, write_file
+from jobs.edge.table.epoch_files import (
+    Reject,
+    TableLayout,
+)
+from jobs.edge.table.file_writer import (
+    FileWriter,
+    file_name,
+    write_file,
+)
 from jobs.table.epoch_rows import read_epoch_rows
 from jobs.table.parts import (
     ACCUMULATORS,

@@ -18,7 +18,11 @@ from kafka import KafkaProducer
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.record import REPLAY_HEADER
 from jobs.edge.process.broker import Broker
-from jobs.edge.table.epoch_files import Reject, file_name, write_file
+from jobs.edge.table.epoch_files import Reject
+from jobs.edge.table.file_writer import (
+    file_name,
+    write_file,
+)
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text
 from schemas.types.sql_types import INT, STRING

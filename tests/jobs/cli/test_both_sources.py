@@ -17,7 +17,11 @@ from jobs.core.sql.select import parse_query
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.table.epoch_files import Reject, file_name, write_file
+from jobs.edge.table.epoch_files import Reject
+from jobs.edge.table.file_writer import (
+    file_name,
+    write_file,
+)
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
 from schemas.spec.file import load_spec, spec_text

@@ -23,7 +23,14 @@ from jobs.changing.savepoint import create_savepoint
 from jobs.edge.state.bucket_states import CommittedEpoch
 from jobs.edge.table.compaction import TOP_TIER, Merge
 from jobs.edge.table.delta_epochs import EpochTable, Fenced, last_checkpoint
-from jobs.edge.table.epoch_files import Reject, file_name, now_ms, write_file
+from jobs.edge.table.epoch_files import (
+    Reject,
+    now_ms,
+)
+from jobs.edge.table.file_writer import (
+    file_name,
+    write_file,
+)
 from jobs.edge.table.reading import HistoryGone, TableReader
 from jobs.running import maintenance
 from jobs.running.maintenance import Merger

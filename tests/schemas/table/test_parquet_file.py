@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jobs.edge.table.epoch_files import write_file
+from jobs.edge.table.file_writer import write_file
 from schemas.table.parquet_file import TableDamaged, rows_in, table_file
 
 FLIPS = 300

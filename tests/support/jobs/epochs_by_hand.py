@@ -33,7 +33,10 @@ from jobs.edge.kafka.source import find_topics, first_offsets
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.epoch_files import (
+    TableLayout,
+    now_ms,
+)
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.pipeline import Pipeline

@@ -28,10 +28,12 @@ from jobs.edge.table.compaction import Merge, merge_files
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
-    AddedFile,
     TableLayout,
-    file_name,
     now_ms,
+)
+from jobs.edge.table.file_writer import (
+    AddedFile,
+    file_name,
     write_file,
 )
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, MULTISETS, TIMERS

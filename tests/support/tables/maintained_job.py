@@ -12,9 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
-    now_ms,
-)
+from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.maintenance import Maintenance
