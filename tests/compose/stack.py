@@ -62,6 +62,12 @@ class Stack:
                 return found
         return {}
 
+    @property
+    def failure(self) -> str | None:
+        """The code of the job's newest failure."""
+        code: str | None = (self.job().get("failure") or {}).get("code")
+        return code
+
     def rows(self) -> list[dict[str, Any]]:
         with self.client as client, suppress(httpx.HTTPError, ValueError):
             answer = client.get(f"{JOB}/results", params={"limit": 1_000})

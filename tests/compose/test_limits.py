@@ -103,7 +103,7 @@ def test_memory_and_disks_at_their_limits_end_with_a_reason_and_the_job_comes_ba
         stack.until(lambda: stack.job().get("failures", 0) > failures, f"the failure: {what}")
         failed = stack.job()
         tally.fire(what)
-        tally.further[what] = f"{failed['failure']}: {failed['reason']}"
+        tally.further[what] = f"{failed['failure']['code']}: {failed['reason']}"
         leave()
         began = time.monotonic()
         stack.until_healthy()

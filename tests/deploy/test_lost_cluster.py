@@ -69,7 +69,7 @@ def test_a_job_without_executors_fails_and_comes_back_with_them(
             worker.kill()
         shop.feed(100)
         failed = eventually(lambda: (found := job.document())["failures"] and found, 2 * SECONDS)
-        assert (failed["failure"], failed["failures"]) == ("no-executors", 1)
+        assert (failed["failure"]["code"], failed["failures"]) == ("no-executors", 1)
         for worker in job.stack.workers:
             worker.start()
         job.until_exact()
