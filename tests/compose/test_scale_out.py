@@ -96,7 +96,8 @@ def _measure(stack: Stack, client: httpx.Client, name: str) -> dict[str, int]:
     warm = full[len(full) // 3 :]  # its first epochs load classes and compile them
 
     def median_ms(*phases: str) -> int:
-        return round(statistics.median(sum(row[2].get(each, 0) for each in phases) for row in warm))
+        each_epoch = [float(sum(row[2].get(phase, 0) for phase in phases)) for row in warm]
+        return round(statistics.median(each_epoch))
 
     seconds = sum(row[1] + row[2].get("commit", 0) / 1_000 for row in warm)
     return {
