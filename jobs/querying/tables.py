@@ -2,8 +2,8 @@
 
     job, moment ──► TableReader ──► rows at the epoch ──► Arrow, typed as in the job's table
 
-A TIMESTAMP becomes seconds, milliseconds or microseconds by its precision, so that an answer shows
-as many digits as the job does. With more than six digits it is text.
+A TIMESTAMP has microseconds, as in the table, because values keep the digits that their precision
+does not have. With more than six digits it is text.
 """
 
 from __future__ import annotations
@@ -72,17 +72,12 @@ def _find_epoch(table: TableReader, time_us: int) -> int:
 
 
 def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:
-    """Return values as DuckDB reads them: instants in the unit of their precision, or as text."""
+    """Return values as DuckDB reads them: as in the job's table, but long fractions as text."""
     if kind.kind is Kind.ARRAY:
         return _make_array_column(values, kind.items[0])
-    if kind.kind not in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ):
-        return to_arrow(values, kind)
-    if kind.textual_time:
+    if kind.kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) and kind.textual_time:
         return pa.array(map(renderer(kind), values), pa.string())
-    precision = kind.precision or 0
-    zone = "UTC" if kind.kind is Kind.TIMESTAMP_LTZ else None
-    unit = "us" if precision > 3 or zone else "ms" if precision else "s"
-    return to_arrow(values, kind).cast(pa.timestamp(unit, zone))
+    return to_arrow(values, kind)
 
 
 def _make_array_column(values: Sequence[Value], item: SqlType) -> pa.Array:

@@ -39,7 +39,7 @@ from schemas import limits
 from schemas.types.sql_types import COMPOSITE, Kind, SqlType, integer_range
 
 TimestampFormat = Literal["sql", "iso"]
-Json = bool | int | float | str | list[Any] | None
+Json = bool | int | float | str | list[Any] | dict[str, Any] | None
 Converter = Callable[[object], Value]
 Renderer = Callable[[Value], Json]
 

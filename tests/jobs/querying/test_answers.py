@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,7 +146,8 @@ def test_random_results_of_all_types_are_those_of_rest(data: st.DataObject) -> N
     names = [f"c{index}" for index in range(len(kinds))]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
     arrays = [make_column(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    found = Answer({}, answer("SELECT * FROM t", {"t": pa.table(arrays, names=names)}))
+    sql = "SELECT *, {'a': c0, 'b': {'c': c0}} AS s, [{'v': c0}, NULL] AS l, map {'k': c0} AS m"
+    found = Answer({}, answer(f"{sql} FROM t", {"t": pa.table(arrays, names=names)}))
     writers = [safe_renderer(kind) for kind in kinds]
     expected = [
         {
@@ -153,7 +156,35 @@ def test_random_results_of_all_types_are_those_of_rest(data: st.DataObject) -> N
         }
         for row in rows
     ]
+    for row in expected:
+        value = row["c0"]
+        row |= {"s": {"a": value, "b": {"c": value}}, "l": [{"v": value}, None], "m": {"k": value}}
     assert repr(list(found.documents())) == repr(expected)
+    rest = Answer({}, found.rows.slice(1))  # columns that begin inside of their buffers
+    assert repr(list(rest.documents())) == repr(expected[1:])
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown", "kind"),
+    [
+        ("{'n': 1, 'text': 'a'}", {"n": 1, "text": "a"}, "ROW<n INT, text STRING>"),
+        ("NULL::STRUCT(n INT)", None, "ROW<n INT>"),
+        ("[{'n': 9007199254740993}]", [{"n": "9007199254740993"}], "ARRAY<ROW<n BIGINT>>"),
+        ("map {1: [true], 2: NULL}", {"1": [True], "2": None}, "MAP<INT, ARRAY<BOOLEAN>>"),
+        ("[1, NULL]::INT[2]", [1, None], "ARRAY<INT>"),
+        ("[[1], [], NULL]", [[1], [], None], "ARRAY<ARRAY<INT>>"),
+        ("{'at': TIMESTAMP '2026-01-01 00:00:00.5'}", {"at": "2026-01-01 00:00:00.5"}, None),
+        ("TIME '10:00:00'", "10:00:00", "time64[us]"),
+    ],
+)
+def test_values_that_a_statement_builds_are_objects_and_arrays(
+    sql: str, shown: object, kind: str | None
+) -> None:
+    found = Answer({}, answer(f"SELECT {sql} AS v", {}))
+    assert list(found.documents()) == [{"v": shown}]
+    assert kind in (None, found.columns[0]["type"])
+    as_text = next(iter(csv.DictReader(io.StringIO(found.write_csv()))))["v"]
+    assert isinstance(shown, str | None) or json.loads(as_text) == shown
 
 
 def test_the_command_writes_rows_documents_csv_and_arrow(
