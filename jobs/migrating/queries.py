@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from jobs.migrating.problems import Note, NotTakenError
+from jobs.migrating.projections import merge_projection
 from jobs.migrating.select_parts import (
     SelectParts,
     alias_of,
+    has_aggregate,
+    last_name,
     quote_name,
     read_select,
     split_list,
@@ -30,11 +32,6 @@ from jobs.migrating.tokens import Cursor, Token
 _WINDOWS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _BOUNDS = ("window_start", "window_end")
 _BOUND_CALLS = [f"{name}_{end}" for name in _WINDOWS for end in ("START", "END")]
-_AGGREGATES = {
-    "AVG", "COUNT", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "MAX", "MIN", "SUM", "ARRAY_AGG",
-    "COLLECT", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE",
-    "APPROX_COUNT_DISTINCT", "JSON_ARRAYAGG", "JSON_OBJECTAGG",
-}  # fmt: skip
 _ANSWERS = {
     "LISTAGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
     "ARRAY_AGG": "without ORDER BY the values are sorted; Flink has them in the order of arrival",
@@ -101,12 +98,14 @@ class QueryConverter:
 
     def convert(self, tokens: Sequence[Token], names: Sequence[str]) -> Query:
         """Return the query of a job; `names` are those of its results, if they are known."""
-        parts = read_select(tokens, self._file.sql)
+        parts = merge_projection(read_select(tokens, self._file.sql), self._file)
         relation = self._relation(parts.source)
         self._rename(parts, relation)
         query = self._select(parts, relation, names)
         if not query.aggregated:
             reason = "a job is a GROUP BY; this query has no GROUP BY and no aggregate"
+            if relation.inner is not None:
+                reason += f", and changes the results of {relation.inner.name}; change them there"
             raise NotTakenError(reason, parts.offset)
         return query
 
@@ -251,7 +250,7 @@ class QueryConverter:
         notes: list[Note] = []
         items = self._expand(parts, relation)
         starred = not names and any(item[-1].text == "*" for item in parts.items)
-        aggregated = bool(parts.keys) or parts.distinct or any(map(_has_aggregate, items))
+        aggregated = bool(parts.keys) or parts.distinct or any(map(has_aggregate, items))
         legacy = any(key[0].word in _WINDOWS and len(key) > 1 for key in parts.keys)
         if aggregated and relation.window is not None:
             keys = self._window_keys(parts, relation)
@@ -329,7 +328,7 @@ class QueryConverter:
         column = _window_column(relation)
         kept: list[tuple[list[Token], str | None]] = []
         for item, label in zip(items, labels, strict=True):
-            bound = _last_name(alias_of(item)[0])
+            bound = last_name(alias_of(item)[0])
             if bound in (*_BOUNDS, "window_time"):
                 relation.bounds[label or bound] = bound
             else:
@@ -342,14 +341,14 @@ class QueryConverter:
         """Return the keys of GROUP BY, with the window's call for its bounds."""
         window, column = relation.window, _window_column(relation)
         assert window is not None
-        named = {_last_name(key) for key in parts.keys}
+        named = {last_name(key) for key in parts.keys}
         if not set(_BOUNDS) <= named:
             reason = "GROUP BY needs window_start and window_end, so that a window can close"
             raise NotTakenError(reason, window.offset)
         bounds = (*_BOUNDS, "window_time")
-        others = [key for key in parts.keys if _last_name(key) not in bounds]
+        others = [key for key in parts.keys if last_name(key) not in bounds]
         if window.function == "SESSION":
-            keys = {_last_name(key) for key in others}
+            keys = {last_name(key) for key in others}
             if keys != set(window.partition):
                 reason = "sessions are those of the group: PARTITION BY needs the keys of GROUP BY"
                 raise NotTakenError(reason, window.offset)
@@ -376,7 +375,7 @@ def _bound_kind(expression: Sequence[Token], relation: Relation) -> str:
     called = expression[0].word in _BOUND_CALLS and expression[-1].text == ")"
     if source is None or source.times is None or source.times.column is None:
         return ""
-    if not called and _last_name(expression) not in _BOUNDS:
+    if not called and last_name(expression) not in _BOUNDS:
         return ""
     kind = source.columns.get(source.times.column, "")
     return "" if kind.startswith("TIMESTAMP(") else kind
@@ -397,11 +396,6 @@ def _of_session(expression: Sequence[Token], relation: Relation) -> bool:
     window = relation.window
     by_table = window is not None and window.function == "SESSION"
     return by_table or expression[0].word.startswith("SESSION_")
-
-
-def _last_name(tokens: Sequence[Token]) -> str:
-    """Return a column without the name of its table; the whole text of anything else."""
-    return write(tokens).split(".")[-1].strip('`"')
 
 
 def _names_of(tokens: Sequence[Token], file: SqlFile) -> set[str]:
@@ -475,14 +469,8 @@ def _approximate(tokens: Sequence[Token]) -> list[Token]:
     return written
 
 
-def _has_aggregate(item: Sequence[Token]) -> bool:
-    return any(
-        token.word in _AGGREGATES and following.text == "(" for token, following in pairwise(item)
-    )
-
-
 def _is_key(item: Sequence[Token], parts: SelectParts) -> bool:
-    return not _has_aggregate(item)
+    return not has_aggregate(item)
 
 
 def _notes_of(item: Sequence[Token]) -> list[Note]:

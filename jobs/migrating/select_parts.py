@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from jobs.migrating.problems import NotTakenError
 from jobs.migrating.tokens import Cursor, Token
@@ -129,6 +130,17 @@ def alias_of(item: Sequence[Token]) -> tuple[Sequence[Token], str | None]:
     return item, None
 
 
+def has_aggregate(item: Sequence[Token]) -> bool:
+    return any(
+        token.word in AGGREGATES and following.text == "(" for token, following in pairwise(item)
+    )
+
+
+def last_name(tokens: Sequence[Token]) -> str:
+    """Return a column without the name of its table; the whole text of anything else."""
+    return write(tokens).split(".")[-1].strip('`"')
+
+
 def quote_name(name: str) -> str:
     """Return a name as the query writes it."""
     plain = name.isascii() and name.isidentifier() and name.upper() not in KEYWORDS
@@ -141,4 +153,9 @@ KEYWORDS = {
     "INTERVAL", "IS", "LIKE", "LIMIT", "MINUTE", "MONTH", "NOT", "NULL", "ON", "OR", "ORDER",
     "SECOND", "SELECT", "SETS", "TABLE", "THEN", "TIME", "TIMESTAMP", "TRUE", "UNION", "VALUE",
     "VALUES", "WHEN", "WHERE", "WINDOW", "WITH", "YEAR",
+}  # fmt: skip
+AGGREGATES = {
+    "AVG", "COUNT", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "MAX", "MIN", "SUM", "ARRAY_AGG",
+    "COLLECT", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE",
+    "APPROX_COUNT_DISTINCT", "JSON_ARRAYAGG", "JSON_OBJECTAGG",
 }  # fmt: skip

@@ -5,8 +5,8 @@ Statements that only show or choose something are skipped; everything else is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from jobs.migrating.problems import NotTakenError, Problem
 from jobs.migrating.tokens import Cursor, Token, split_statements, text_of, tokenize
@@ -91,10 +91,18 @@ def read_sql_file(sql: str) -> SqlFile:
         return file
     for tokens in statements:
         try:
+            _refuse_hints(tokens)
             _read_statement(Cursor(tokens, sql), file)
         except NotTakenError as error:
             file.problems.append(error.problem)
     return file
+
+
+def _refuse_hints(tokens: Sequence[Token]) -> None:
+    for token in tokens:
+        if token.text.startswith("/*+"):
+            reason = "hints are not taken; write the options into CREATE TABLE"
+            raise NotTakenError(reason, token.offset)
 
 
 def _read_statement(cursor: Cursor, file: SqlFile) -> None:
@@ -140,6 +148,8 @@ def _read_insert(cursor: Cursor) -> Insert:
         raise NotTakenError("a sink has no partitions by column", cursor.offset)
     columns = cursor.names() if cursor.peek() == "(" and cursor.peek(1) != "SELECT" else []
     query = cursor.rest()
+    if cursor.peek() == "VALUES":
+        raise NotTakenError("VALUES has no counterpart: a job reads a topic", cursor.offset)
     if not query or query[0].word not in ("SELECT", "WITH", "("):
         raise NotTakenError("expected SELECT here", cursor.offset)
     return Insert(target.value, target.offset, tuple(columns), tuple(query))
@@ -161,7 +171,7 @@ def _read_create(cursor: Cursor, file: SqlFile) -> None:
     cursor.expect(kind)
     cursor.take("IF", "NOT", "EXISTS")
     if kind == "TABLE":
-        table = _read_table(cursor)
+        table = _read_table(cursor, file)
         file.tables[table.name] = table
     else:
         view = _read_view(cursor)
@@ -177,13 +187,29 @@ def _read_view(cursor: Cursor) -> View:
     return View(name.value, name.offset, tuple(columns), tuple(cursor.rest()))
 
 
-def _read_table(cursor: Cursor) -> Table:
-    name = cursor.name()
+def _read_table(cursor: Cursor, file: SqlFile) -> Table:
+    table = _read_columns(cursor, cursor.name())
+    table = replace(table, options=_read_table_options(cursor))
+    if cursor.take("LIKE"):
+        table = _read_like(cursor, table, file)
+    if cursor.peek() == "AS":
+        reason = "CREATE TABLE AS is not taken; write CREATE TABLE, and INSERT INTO it"
+        raise NotTakenError(reason, cursor.offset)
+    if not cursor.done:
+        reason = "this part of CREATE TABLE is not taken; write the table out"
+        raise NotTakenError(reason, cursor.offset)
+    if not table.columns:
+        raise NotTakenError("the table has no columns; write them out", table.offset)
+    return table
+
+
+def _read_columns(cursor: Cursor, name: Token) -> Table:
+    """Return a table with its columns, primary key and watermark, which LIKE may leave out."""
     columns: list[TableColumn] = []
     key: list[str] = []
     watermark = None
-    if cursor.peek() == "AS" or not cursor.take("("):
-        raise NotTakenError("expected the columns of the table here", cursor.offset)
+    if not cursor.take("("):
+        return Table(name.value, name.offset, (), {})
     while not cursor.take(")"):
         offset = cursor.offset
         if cursor.take("WATERMARK", "FOR"):
@@ -202,8 +228,37 @@ def _read_table(cursor: Cursor) -> Table:
             key += [column_found.name] if is_key else []
         if cursor.peek() != ")":
             cursor.expect(",")
-    options = _read_table_options(cursor)
-    return Table(name.value, name.offset, tuple(columns), options, tuple(key), watermark)
+    return Table(name.value, name.offset, tuple(columns), {}, tuple(key), watermark)
+
+
+def _read_like(cursor: Cursor, own: Table, file: SqlFile) -> Table:
+    """Return a table with what it takes over from another one; what it has itself wins."""
+    name = cursor.name()
+    base = file.tables.get(name.value)
+    if base is None:
+        raise NotTakenError(f"there is no CREATE TABLE of {name.value}", name.offset)
+    chosen: dict[str, str] = {}  # what, and INCLUDING, EXCLUDING or OVERWRITING
+    if cursor.take("("):
+        while not cursor.take(")"):
+            how = cursor.next("name", "INCLUDING, EXCLUDING or OVERWRITING")
+            chosen[cursor.next("name", "what to take over").word] = how.word
+
+    def takes(what: str) -> bool:
+        return chosen.get(what, chosen.get("ALL")) != "EXCLUDING"
+
+    columns = {
+        column.name: column
+        for column in base.columns
+        if (takes("GENERATED") or not column.expression)
+        and (takes("METADATA") or column.metadata is None)
+    } | {column.name: column for column in own.columns}
+    return replace(
+        own,
+        columns=tuple(columns.values()),
+        options=(base.options if takes("OPTIONS") else {}) | own.options,
+        primary_key=own.primary_key or (base.primary_key if takes("CONSTRAINTS") else ()),
+        watermark=own.watermark or (base.watermark if takes("WATERMARKS") else None),
+    )
 
 
 def _read_column(cursor: Cursor) -> tuple[TableColumn, bool]:
@@ -266,7 +321,4 @@ def _read_table_options(cursor: Cursor) -> dict[str, Option]:
             options[key.value] = Option(key.value, value.value, key.offset)
             if cursor.peek() != ")":
                 cursor.expect(",")
-    if not cursor.done:
-        what = "LIKE" if cursor.peek() == "LIKE" else "this part of CREATE TABLE"
-        raise NotTakenError(f"{what} is not taken; write the table out", cursor.offset)
     return options

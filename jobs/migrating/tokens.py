@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from jobs.migrating.problems import NotTakenError
 
 _TOKEN = re.compile(
-    r"""(?P<skip>\s+|--[^\n]*|/\*.*?\*/)
+    r"""(?P<skip>\s+|--[^\n]*|/\*(?!\+).*?\*/)
       |(?P<text>'(?:[^']|'')*+')
       |(?P<name>`(?:[^`]|``)+`|"(?:[^"]|"")+"|[^\W\d]\w*)
       |(?P<number>\d+(?:\.\d+)?\w*)
-      |(?P<mark>=>|<>|!=|<=|>=|\|\||[^\w\s'"`])""",
+      |(?P<mark>/\*\+.*?\*/|=>|<>|!=|<=|>=|\|\||[^\w\s'"`])""",
     re.DOTALL | re.VERBOSE,
 )
 
@@ -53,8 +53,6 @@ def tokenize(sql: str) -> list[Token]:
         found = _TOKEN.match(sql, at)
         if found is None or found.lastgroup is None:
             raise NotTakenError("this quote or comment has no end", at)
-        if found[0].startswith("/*+"):
-            raise NotTakenError("hints are not taken; write the options into CREATE TABLE", at)
         if found.lastgroup != "skip":
             tokens.append(Token(found.lastgroup, found[0], at))
         at = found.end()
