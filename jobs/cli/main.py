@@ -185,6 +185,11 @@ def _add_running(commands: Commands) -> None:
         action="store_true",
         help="end when all records that the topics had at the start are published",
     )
+    run.parser.add_argument(
+        "--drain",
+        action="store_true",
+        help="the same, and then close every window, because no rows follow",
+    )
     serve = commands.add("serve", "runs the service, which starts and supervises jobs")
     serve.data().brokers().master().tables().idle_after()
     serve.parser.add_argument(

@@ -150,6 +150,11 @@ class JobClock:
                 self.time.observe(*key, None, 0, unread=key in unread)
         self._pass_time()
 
+    def end(self) -> None:
+        """End time, after the last row."""
+        self.time.end()
+        self.changed = True
+
     def snapshot(self) -> dict[str, Any]:
         """Return the `watermarks` for the row of the epoch that is about to be committed."""
         self.changed, self._snapshot_ms = False, self.now

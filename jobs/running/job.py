@@ -48,7 +48,7 @@ from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
 from jobs.running.failure import SpecMisfit, name_disk, report_failure
-from jobs.running.job_table import open_table, require_same_buckets
+from jobs.running.job_table import open_table, require_same_buckets, require_time_left
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
 from jobs.running.pipeline import Pipeline
@@ -100,6 +100,7 @@ class Job:
     connections: Connections
     master: str = "local[2]"
     until_caught_up: bool = False
+    drain: bool = False  # when caught up, end time too: nothing follows
     idle_after_ms: int | None = None  # of partitions, if the spec has no watermark.idle_after
     tables: ObjectPath | None = None  # where to create a table outside of the data directory
     progress: JobProgress = field(default_factory=JobProgress)
@@ -178,6 +179,8 @@ class Job:
                 f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
                 "there"
             )
+        if not self.drain:
+            require_time_left(self.spec, newest)
         self._take_newest(newest)
         failpoint("start_checked")
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
@@ -310,8 +313,6 @@ class Job:
                 self._raise_failures(topics, source.query, publisher)
                 done = self.until_caught_up and has_reached(pipeline.newest.offsets, goal)
                 if done or self._stop.is_set():
-                    if done:
-                        self._end_last_bundle(pipeline)
                     break
                 source.leave_out(pipeline.clock.paused)
                 self._pass_time(pipeline)
@@ -322,6 +323,8 @@ class Job:
                     reported = time.monotonic()
                 self._stop.wait(_TICK_SECONDS)
             self._end(source, pipeline)
+            if done:
+                self._end_time(pipeline)
             self._raise_failures(topics, None, publisher)
             if publisher is not None:
                 publisher.drain()
@@ -344,10 +347,10 @@ class Job:
             else:
                 pipeline.pass_time()
 
-    def _end_last_bundle(self, pipeline: Pipeline) -> None:
-        """Run the epoch that the last rows' watermark makes due, once it is emitted.
+    def _end_time(self, pipeline: Pipeline) -> None:
+        """Run the epochs that the last rows' watermark makes due, or the end of time if draining.
 
-        With the event clock this watermark may end a bundle.
+        With the event clock, and in a chain, this watermark may end a bundle or a window.
         """
         clock = pipeline.clock
         waits = pipeline.due_work.withholds or clock.follows
@@ -355,9 +358,12 @@ class Job:
             time.sleep(max(0, clock.time.wakes_at - clock.now) / 1_000)
         with pipeline.between_epochs():
             clock.tick()
-            if waits and clock.changed:
+            if self.drain:
+                clock.end()
+            if self.drain or (waits and clock.changed):
                 pipeline.run_epoch(pipeline.newest.offsets)
-            pipeline.pass_time()
+            while pipeline.pass_time() is not None:
+                pass
 
     def _end(self, source: SourceQuery, pipeline: Pipeline) -> None:
         """Wait for the running epoch, and stop the query; micro-batches that begin now raise."""

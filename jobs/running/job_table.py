@@ -78,3 +78,12 @@ def require_same_buckets(spec: JobSpec, before: JobSpec | None, place: JobDirect
             f"the spec now says {spec.state.buckets}; go back to {buckets}, or give the job a new "
             "name"
         )
+
+
+def require_time_left(spec: JobSpec, newest: EpochRow) -> None:
+    """Raise SpecMisfit if the job was drained: every new row would be late."""
+    if newest.time.ended:
+        raise SpecMisfit(
+            f"job {spec.name!r} was drained, so its time has ended at epoch {newest.epoch}; rewind "
+            "it to an epoch before that, or clone one"
+        )

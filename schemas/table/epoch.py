@@ -18,6 +18,9 @@ OLDEST_FORMAT = 3  # without images; readable as it is
 # Epochs of these kinds do not continue the state of the previous one.
 RESTART_KINDS = ("rewind", "clone", "evolve")
 
+# The watermark of a drained job, in milliseconds: 9999-12-31 23:59:59.999, the last TIMESTAMP.
+END_OF_TIME = 253_402_300_799_999
+
 Offsets = dict[str, dict[str, int]]  # topic -> partition (a JSON key, so text) -> next offset
 
 
@@ -137,6 +140,11 @@ class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
     held_by: list[str] = []  # the partitions that the watermark waits for, as sentences
     holding: list[HoldingPartition] = []  # the same, as values
     due_work: DueWorkSnapshot | None = msgspec.field(name="agenda", default=None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job was drained: no row with a time may follow."""
+        return self.combined is not None and self.combined >= END_OF_TIME
 
     @property
     def next_window_at(self) -> int | None:

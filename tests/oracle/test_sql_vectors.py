@@ -1,4 +1,4 @@
-"""GROUP BY queries against the changelogs that Flink 2.2.1 itself gave, through replay.
+"""GROUP BY queries against the changelogs that Flink 2.2.1 itself gave, in replays and in jobs.
 
 Three sources. The vectors beside the checkout (skipped, loudly, where there are none): every one
 whose query is in our grammar must give the same rows per key; the ones where we decide otherwise
@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jobs.core.sql.select import QueryError
+from jobs.edge.process.broker import Broker
 from jobs.offline.replay import replay
 from schemas.spec.file import SpecError
 from tests.support.histories import flink_notation as flink
+from tests.support.jobs.epochs_by_hand import EpochsByHand
+from tests.support.jobs.epochs_by_hand import spec_of as load_by_hand
+from tests.support.jobs.running_job import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "sql_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: sql_vectors.json is not beside this checkout"
@@ -164,6 +171,42 @@ def test_flink_gives_the_same_changelog_per_key(vector: dict[str, Any], spark: o
     if wanted is None:
         assert flink.table(got, keys) == flink.table(vector["expected"], keys)
         assert got != vector["expected"], "no longer overruled: take it off the list"
+    else:
+        assert flink.per_key(got, keys) == flink.per_key(wanted, keys)
+
+
+QUICK = {"M01-onephase-size3", "M06-onephase-drop-bug-FLINK-35661", "S05-global-agg-no-key"}
+
+
+def running_vectors() -> list[Any]:
+    """Return the vectors that a job can run; most only in `make test-all`."""
+    skipped = {*OUTSIDE_THE_GRAMMAR, *WRONG_SETTINGS}
+    return [
+        pytest.param(each, id=each["id"], marks=[] if each["id"] in QUICK else [pytest.mark.slow])
+        for each in vectors()
+        if each["id"] not in skipped
+    ]
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason=MISSING)
+@pytest.mark.parametrize("vector", running_vectors())
+def test_a_job_gives_what_flink_gives(
+    vector: dict[str, Any], spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The same rows through Kafka, Spark and Delta; each bundle of Flink is an epoch."""
+    document = spec_of(vector) | {"source": {"topic": topic, "format": "changelog-json"}}
+    size = document["minibatch"]["size"]
+    document["minibatch"] = {"size": 1_000_000, "latency": "1h"}
+    create_topic(broker.address, topic, 1)
+    job = EpochsByHand(spark, broker.address, tmp_path, load_by_hand(document))
+    records = [json.dumps(each).encode() for each in steps(vector["cols"], vector["input"])]
+    for start in range(0, len(records), size):
+        job.epoch_of([(0, record) for record in records[start : start + size]])
+    got = flink.rows(job.changelog_json())
+    wanted, _ = OVERRULED.get(vector["id"], (vector["expected"], ""))
+    keys = key_columns(vector["sql"])
+    if wanted is None:
+        assert flink.table(got, keys) == flink.table(vector["expected"], keys)
     else:
         assert flink.per_key(got, keys) == flink.per_key(wanted, keys)
 

@@ -97,7 +97,9 @@ def _write_node(node: PlanNode) -> str:
     for name, value in node.attributes.items():
         if value in (None, []) or name in _WRITTEN_ELSEWHERE:
             continue
-        shown = ", ".join(value) if isinstance(value, list) else value
+        shown = str(value).lower() if isinstance(value, bool) else value
+        if isinstance(value, list):
+            shown = ", ".join(value)
         first, *rest = name.split("_")
         written.append(f"{first}{''.join(map(str.title, rest))}=[{shown}]")
     return f"{node.type}({', '.join(written)})"

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> None:
         options.data,
         connections,
         master=options.master,
-        until_caught_up=options.until_caught_up,
+        until_caught_up=options.until_caught_up or options.drain,
+        drain=options.drain,
         idle_after_ms=options.idle_after,
         tables=options.tables,
     )

@@ -149,7 +149,7 @@ def _describe_source(spec: JobSpec, plan: Plan) -> Attributes:
 def _describe_watermark(watermark: Watermark) -> Attributes:
     idle_after, align = watermark.idle_after_ms, watermark.align
     return {
-        "time": _write_time(watermark),
+        "time": None if watermark.follows else _write_time(watermark),
         "strategy": _write_strategy(watermark),
         "emit_every": duration_text(watermark.emit_every_ms),
         "idle_after": duration_text(idle_after) if idle_after else None,

@@ -2,7 +2,8 @@
 
     processing time   now ──► now - now % interval, where that is higher than the last
     event time        input watermarks ──► each watermark that has reached the next boundary
-                                           (interval 5: 4, 9, 14, ...; lower ones are dropped)
+                                           (interval 5: 4, 9, 14, ...; lower ones are dropped),
+                                           or the end of time
 
 Both emit the maximal watermark, the end of the input, once. The caller emits the results of a
 bundle first and then the watermark that ended it.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from schemas.table.epoch import END_OF_TIME
 
 WATERMARK_MAX = 2**63 - 1  # the watermark at the end of an input
 
@@ -74,7 +77,7 @@ class EventTimeAssigner:
         if self.emitted == WATERMARK_MAX:
             return None
         self.current = time if self.current is None else max(self.current, time)
-        if time < self.next:
+        if time < min(self.next, END_OF_TIME):
             return None
         self.emitted = time
         end = time - time % self._interval + self._interval - 1

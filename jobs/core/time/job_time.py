@@ -25,7 +25,7 @@ from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.topic_time import Partition, Source
 from jobs.core.time.watermark_generators import Followed, Generator, latest_of, make_generator
 from schemas.spec.watermark import Watermark
-from schemas.table.epoch import TopicPartition
+from schemas.table.epoch import END_OF_TIME, TopicPartition
 
 NO_OTHERS: Mapping[str, Iterable[int]] = {}
 
@@ -177,6 +177,15 @@ class JobTime:
                 source.combined.mark_idle(number)
         signals = self._valve.apply(topic, source.combined.combine())
         self._extend_alignment()
+        return signals
+
+    def end(self) -> list[Signal]:
+        """End time: nothing follows in any partition, so every watermark is the last one."""
+        signals: list[Signal] = []
+        for topic, source in self._sources.items():
+            for number, partition in source.partitions.items():
+                source.combined.advance(number, partition.generator.end())
+            signals += self._valve.apply(topic, source.combined.combine())
         return signals
 
     def start_of(self, topic: str, partition: int) -> PartitionStart:
@@ -352,6 +361,8 @@ class JobTime:
 
     def _find_holding(self) -> set[TopicPartition]:
         """Return the slowest partitions of the slowest topics, among the members that count."""
+        if self.watermark == END_OF_TIME:
+            return set()
         return {
             TopicPartition(topic, number)
             for topic in self._valve.find_slowest()

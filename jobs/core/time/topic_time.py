@@ -7,6 +7,7 @@ from jobs.core.time.combine import Multiplexer, Status
 from jobs.core.time.idleness import IdlenessTimer
 from jobs.core.time.watermark_generators import Generator
 from schemas.spec.watermark import Watermark
+from schemas.table.epoch import END_OF_TIME
 
 
 class Partition:
@@ -46,8 +47,9 @@ class Source:
 
     @property
     def active_watermark(self) -> int | None:
-        """The watermark that the alignment group compares; None if the topic is idle."""
-        return self.combined.last if self.combined.status is Status.ACTIVE else None
+        """The watermark that the alignment group compares; None if the topic is idle or ended."""
+        last, active = self.combined.last, self.combined.status is Status.ACTIVE
+        return last if active and last is not None and last < END_OF_TIME else None
 
     @property
     def aligned_watermarks(self) -> dict[int, int]:
@@ -57,7 +59,7 @@ class Source:
         return {
             number: member.watermark
             for number, member in self.combined.members.items()
-            if member.watermark is not None and not member.idle
+            if member.watermark is not None and not member.idle and member.watermark < END_OF_TIME
         }
 
     def begin_emission(self, now: int) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.spec.watermark import GeneratorClass, Mark, Watermark
+from schemas.table.epoch import END_OF_TIME
 
 
 class Generator:
@@ -59,6 +60,11 @@ class Generator:
     def emit(self, now: int) -> int | None:
         """Return the periodic watermark if it is higher than the last one, else None."""
         return self._raise_to(self._candidate(now))
+
+    def end(self) -> int:
+        """Return the watermark of the end, behind which no other one follows."""
+        self.last = END_OF_TIME
+        return END_OF_TIME
 
     def _candidate(self, now: int) -> int | None:
         return None
@@ -192,7 +198,8 @@ class Followed(Generator):
 
     def follow(self, watermark: int) -> int | None:
         """Observe the other job's watermark; return the partition's own if it is higher."""
-        return self._raise_to(watermark - self._delay)
+        ended = watermark >= END_OF_TIME
+        return self._raise_to(watermark if ended else watermark - self._delay)
 
 
 def make_generator(watermark: Watermark) -> Generator:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.time.bundle_clocks import WATERMARK_MAX, EventTimeAssigner, ProcessingTimeAssigner
+from schemas.table.epoch import END_OF_TIME
 from tests.support.examples import examples
 
 
@@ -38,6 +39,13 @@ def test_event_time_marks_of_flinks_own_test() -> None:
     went = [on for time in came if (on := assigner.pass_watermark(time)) is not None]
     assert went == [4, 10, 15, 19]
     assert assigner.finish() == 21
+
+
+def test_the_end_of_time_ends_a_bundle_wherever_its_boundary_is() -> None:
+    assigner = EventTimeAssigner(7_000_000)
+    assert assigner.pass_watermark(12) is None
+    for _ in range(2):  # rows that come after the end are not withheld either
+        assert assigner.pass_watermark(END_OF_TIME) == END_OF_TIME
     assert assigner.finish() is None
 
 

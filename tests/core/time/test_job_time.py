@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobs.core.time.combine import Signal, Status
 from jobs.core.time.job_time import JobTime
 from schemas.spec.watermark import Watermark
+from schemas.table.epoch import END_OF_TIME
 from tests.support.examples import examples
 
 ACTIVE, IDLE = Status.ACTIVE, Status.IDLE
@@ -268,6 +269,7 @@ actions = st.one_of(
     st.tuples(st.just("unread"), places, st.booleans()),
     st.tuples(st.sampled_from(["pause", "resume", "remove", "add"]), places),
     st.tuples(st.just("pass"), st.integers(0, 6)),
+    st.just(("end",)),
 )
 
 
@@ -276,6 +278,8 @@ def act(time: JobTime, action: tuple[Any, ...]) -> list[Signal]:
     match action:
         case ("pass", ms):
             return time.pass_time(time.now + ms)
+        case ("end",):
+            return time.end()
         case ("add", place):
             return time.add(place[0], place[1])
         case (_, place, *_) if place not in there:
@@ -521,3 +525,38 @@ def test_a_followed_topic_goes_on_after_a_restart() -> None:
     restarted.restore(json.loads(json.dumps(time.snapshot())))
     assert restarted.list_partitions() == time.list_partitions()
     assert restarted.follow("b", 60, idle=True) == []
+
+
+# --- the end of time ------------------------------------------------------------------------------
+
+
+def test_after_the_end_no_watermark_follows_also_after_a_restart() -> None:
+    time = job_time(0, 1, idle_after="20ms", delay="5ms")
+    time.observe("t", 0, 100, 1)
+    assert time.end() == [END_OF_TIME], "partition 1 had no record"
+    restarted = job_time(idle_after="20ms", delay="5ms")
+    restarted.restore(json.loads(json.dumps(time.snapshot())))
+    for each in (time, restarted):
+        each.observe("t", 1, 300, 1)
+        pass_all(each, 10, 60, 120)
+        assert each.list_holding() == []
+        assert each.watermark == END_OF_TIME
+
+
+def test_a_followed_topic_passes_the_end_on_without_its_delay() -> None:
+    time = two_strategies(**{"from": "progress", "delay": "5ms"})
+    time.observe("a", 0, 100, 1)
+    time.emit()
+    assert time.follow("b", END_OF_TIME, idle=False) == [99]
+    time.observe("a", 0, 200, 1)
+    assert time.emit() == [199], "the other topic goes on"
+    assert time.end() == [END_OF_TIME]
+
+
+def test_what_has_ended_neither_waits_for_its_group_nor_holds_it() -> None:
+    align = {"group": "g", "max_drift": "10ms", "every": "1ms"}
+    time = two_strategies(**{"from": "progress"}, align=align)
+    time.follow("b", END_OF_TIME, idle=False)
+    assert time.active_watermarks("g") == []
+    time.advance(5, {"g": [100]})
+    assert time.paused == frozenset()

@@ -178,6 +178,13 @@ class EpochsByHand:
         """The changelog as change scripts write it."""
         return [shown(op, self._output(key, row)) for op, key, row in self.changelog(epoch)]
 
+    def changelog_json(self) -> list[dict[str, Any]]:
+        """The changelog as a replay prints it."""
+        return [
+            {"op": op, "row": dict(zip(self.plan.output, self._output(key, row), strict=True))}
+            for op, key, row in self.changelog()
+        ]
+
     def results(self) -> dict[Key, Row]:
         """What the changelog folds to, once it is seen that every law holds up to now: each
         retraction repeats the last row, and the accumulators say the same as the changelog."""

@@ -8,17 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from jobs.edge.process.broker import Broker
 from tests.support.jobs.running_job import RunningJob, create_topic, produce
-from tests.support.jobs.timed_job import MINUTE, NOON, watermark
-
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+from tests.support.jobs.timed_job import MINUTE, NOON
 
 
-def jobs_on(broker: Broker, topic: str, home: Path) -> tuple[RunningJob, RunningJob]:
-    create_topic(broker.address, topic, 1)
+def jobs_on(
+    broker: Broker, topic: str, home: Path, partitions: int = 1
+) -> tuple[RunningJob, RunningJob]:
+    """Create the topic; return both jobs, which have not run."""
+    create_topic(broker.address, topic, partitions)
     first: dict[str, Any] = {
         "name": "minutes",
         "source": {"topic": topic},
@@ -40,6 +39,7 @@ def jobs_on(broker: Broker, topic: str, home: Path) -> tuple[RunningJob, Running
         "emit": "final",
         "watermark": {"from": "progress"},
         "minibatch": {"size": 1, "latency": "100ms"},
+        "sink": {"topic": f"{topic}-pairs", "partitions": 2},
         "state": {"buckets": 2},
     }
     return (
@@ -48,11 +48,16 @@ def jobs_on(broker: Broker, topic: str, home: Path) -> tuple[RunningJob, Running
     )
 
 
+def message(name: str, cnt: int, seconds: float, kind: str = "INSERT") -> bytes:
+    """Return a change of a row whose time is so long after noon."""
+    at = NOON + int(1_000 * seconds)
+    row = f'{{"name":"{name}","cnt":"{cnt}","at":"{at}"}}'
+    return f'{{"type":"{kind}","data":[{row}]}}'.encode()
+
+
 def feed(job: RunningJob, *rows: tuple[str, int, int]) -> None:
     """Produce rows: their names, counts and seconds after noon."""
-    text = '{"type":"INSERT","data":[{"name":"%s","cnt":"%d","at":"%d"}]}'
-    values = [(text % (name, cnt, NOON + 1_000 * at)).encode() for name, cnt, at in rows]
-    produce(job.brokers, job.spec["source"]["topic"], [(0, value) for value in values])
+    produce(job.brokers, job.spec["source"]["topic"], [(0, message(*row)) for row in rows])
 
 
 def totals(job: RunningJob) -> dict[tuple[str, int], int]:
@@ -61,26 +66,3 @@ def totals(job: RunningJob) -> dict[tuple[str, int], int]:
         (row["name"], (row["window_start"] - NOON) // MINUTE): row["total"]
         for row in job.ask("results", "pairs")
     }
-
-
-def test_windows_over_a_changelog_close_as_the_time_of_the_first_job_passes(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    first, second = jobs_on(broker, topic, tmp_path)
-    feed(first, ("a", 1, 10), ("a", 2, 70), ("b", 5, 80), ("tick", 0, 120))
-    first.must_run()
-    second.must_run()
-    assert watermark(second.epochs()[-1]) == NOON + 2 * MINUTE - 1
-    assert totals(second) == {("a", 0): 3, ("b", 0): 5}
-    feed(first, ("a", 7, 130), ("tick", 0, 180))
-    first.must_run()
-    second.must_run()
-    assert totals(second) == {("a", 0): 3, ("b", 0): 5}, "minute 3 may still come"
-    assert watermark(second.epochs()[-1]) == NOON + 3 * MINUTE - 1
-    feed(first, ("tick", 0, 600))  # no result of the first job, only time
-    first.must_run()
-    second.must_run()
-    assert totals(second) == {("a", 0): 3, ("b", 0): 5, ("a", 2): 7}
-    held = second.epochs()[-1].time.held_by
-    assert held[0].endswith("follows the progress of the job that writes it")
-    assert not second.part("late")
