@@ -52,9 +52,9 @@ LAYERS = [
             cli.commands demo""",
         "service": """problems paths transaction moments log_lines probe histogram request_counts
             attempts access limits settings table supervision live answers runtime routes
-            middleware client console.formatting console.rows console.asset_files console.visitor
-            console.page console.job_view console.pictures console.explanations console.editor
-            console.pages console.routes app serving""",
+            middleware connection client console.formatting console.rows console.asset_files
+            console.visitor console.page console.job_view console.pictures console.explanations
+            console.editor console.pages console.routes app serving""",
     }.items()
     for name in names.split()
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,31 @@ def replay(
                 sent_at=now_ms(),
             ),
         )
+
+
+class Replays(msgspec.Struct, frozen=True):
+    """What became of several messages: those that were sent, and the reasons of the others."""
+
+    sent: list[Replay]
+    refused: dict[str, str]  # the reason by id
+
+
+def replay_all(
+    place: JobDirectory,
+    identities: Sequence[str],
+    connection: Mapping[str, str],
+    admin: KafkaAdmin,
+    *,
+    again: bool = False,
+) -> Replays:
+    """Send messages of the quarantine again, unchanged and in this order; skip refused ones."""
+    done = Replays([], {})
+    for identity in dict.fromkeys(identities):
+        try:
+            done.sent.append(replay(place, identity, None, connection, admin, again=again))
+        except CannotReplay as reason:
+            done.refused[identity] = str(reason)
+    return done
 
 
 def _send(

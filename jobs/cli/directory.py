@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -93,6 +93,16 @@ class Directory:
         with self._open_broker() as (connection, admin):
             options = librdkafka_options(connection)
             done = replay(self._job, message, fixed, options, admin, again=again)
+        document: Document = msgspec.to_builtins(done)
+        return document
+
+    def send_all_again(self, messages: Sequence[str], *, again: bool) -> Document:
+        """Send refused messages to their topics again; return which, and why not the others."""
+        from jobs.changing.quarantine_replay import replay_all
+
+        with self._open_broker() as (connection, admin):
+            options = librdkafka_options(connection)
+            done = replay_all(self._job, messages, options, admin, again=again)
         document: Document = msgspec.to_builtins(done)
         return document
 

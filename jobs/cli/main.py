@@ -383,9 +383,16 @@ def _add_upkeep(commands: Commands) -> None:
         "--set", action="append", metavar="TOPIC/P=N", help="continue partition P at offset N"
     )
     where.add_argument("--reset", action="store_true", help="continue at source.start")
-    quarantine = commands.add("quarantine", "lists the messages that a job refused, or resends one")
+    quarantine = commands.add(
+        "quarantine", "lists the messages that a job refused, or resends some"
+    )
     replay = quarantine.job().brokers().json().parser
-    replay.add_argument("--replay", metavar="ID", help="send the message ID to its topic again")
+    replay.add_argument(
+        "--replay",
+        action="append",
+        metavar="ID",
+        help="send the message ID to its topic again; may be repeated",
+    )
     replay.add_argument(
         "--message", metavar="FILE", help="send the content of FILE instead (-: standard input)"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain, islice
@@ -216,6 +216,11 @@ class Service:
     def send_again(self, message: str, fixed: bytes | None, *, again: bool) -> Document:
         return self._run_operation(
             lambda: self._client.replay(self._job, message, fixed, again=again)
+        )
+
+    def send_all_again(self, messages: Sequence[str], *, again: bool) -> Document:
+        return self._run_operation(
+            lambda: self._client.replay_all(self._job, messages, again=again)
         )
 
     # --- offsets ----------------------------------------------------------------------------------

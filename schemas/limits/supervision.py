@@ -34,6 +34,8 @@ OPERATION_SECONDS_MAX = 3_600.0
 OPERATIONS_AT_ONCE_MAX = 2
 OPERATIONS_WAITING_MAX = 100
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+# Messages of the quarantine that one operation resends: each is read, sent and confirmed by itself.
+RESENT_AT_ONCE_MAX = 1_000
 
 # Trials of a user's spec or query: each has its own process, which is killed at these limits. The
 # largest spec takes three seconds. Beyond WAITING further trials are refused.

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.refused_message import why_refused
-from schemas.limits import JOB_NAME_CHARACTERS_MAX
+from schemas.limits import JOB_NAME_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
 from schemas.table.replayed import read_replay
 from service.access.requirements import require_role
@@ -74,6 +74,11 @@ class CloneBody(msgspec.Struct, forbid_unknown_fields=True):
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     message: str | None = None
     message_base64: str | None = None
+    again: bool = False
+
+
+class ReplayAllBody(msgspec.Struct, forbid_unknown_fields=True):
+    ids: list[str]
     again: bool = False
 
 
@@ -259,6 +264,38 @@ async def replay(
         raise Problem("message-replayed", 409, detail)
     arguments = {"id": id, "fixed": fixed is not None, "again": body.again}
     return await submit_operation(request, name, "quarantine", arguments, idempotency_key, fixed)
+
+
+@router.post(
+    "/jobs/{name}/quarantine/replay",
+    dependencies=[_admin],
+    status_code=202,
+    openapi_extra=describe_body(
+        {"ids": {"type": "array", "items": {"type": "string"}}, "again": {"type": "boolean"}},
+        {"ids": ["41-shop.product-0-1234", "41-shop.product-0-1240"]},
+        ["ids"],
+    ),
+    responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
+)
+async def replay_all(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
+    """Resend quarantined messages to their topics, unchanged and in this order, in one operation.
+
+    Its result has the messages that were sent, and the reasons of those that were refused. For a
+    single id it is that of the route for one message.
+    """
+    runtime = runtime_of(request)
+    await runtime.wait_until_ready(name)
+    if (known := find_repeated(runtime, name, "quarantine", idempotency_key)) is not None:
+        return answer_accepted(known)
+    body = await parse_body(request, ReplayAllBody)
+    if not 0 < len(body.ids) <= RESENT_AT_ONCE_MAX:
+        raise make_body_problem("body.ids", f"must have 1 to {RESENT_AT_ONCE_MAX:,} ids")
+    for each in body.ids:
+        parse_message_id(each)  # or 404
+    ids = list(dict.fromkeys(body.ids))
+    one: dict[str, Any] = {"id": ids[0], "fixed": False}
+    arguments = (one if len(ids) == 1 else {"ids": ids}) | {"again": body.again}
+    return await submit_operation(request, name, "quarantine", arguments, idempotency_key)
 
 
 def _parse_message(body: ReplayBody) -> bytes | None:

@@ -178,8 +178,10 @@ class Operations:
                 to = [] if arguments["to"] is None else ["--to", str(arguments["to"])]
                 return [*command, arguments["name"], "--spec", input_file, *to]
             case "quarantine":
-                command += ["--replay", arguments["id"], *self._settings.kafka_arguments]
-                command += ["--message", input_file] if arguments["fixed"] else []
+                ids = arguments.get("ids") or [arguments["id"]]
+                command += [f"--replay={each}" for each in ids]
+                command += self._settings.kafka_arguments
+                command += ["--message", input_file] if arguments.get("fixed") else []
                 return [*command, "--again"] if arguments["again"] else command
         return [*command, *self._settings.run_arguments]
 

@@ -1,7 +1,7 @@
 // Resend many messages of the quarantine.
 //
 //   selected rows ──► POST .../quarantine/check: would the job process them now?
-//                └──► confirmed ──► POST /v1/.../replay for each accepted one, one after the other
+//                └──► confirmed ──► POST /v1/.../quarantine/replay: the accepted ones, one operation
 import { sendChange } from "./change.js";
 import { describeRefusal, Lost } from "./connection.js";
 import { refresh } from "./live.js";
@@ -61,11 +61,9 @@ form.addEventListener("submit", async (event) => {
   send.disabled = true;
   form.ariaBusy = "true";
   await orError(async () => {
-    for (const [index, id] of accepted.entries()) {
-      checked.textContent = `Resending ${index + 1} of ${accepted.length} …`;
-      const response = await sendChange("POST", `/v1/jobs/${job}/quarantine/${encodeURIComponent(id)}/replay`, "{}");
-      if (!response.ok) return showError(`${id}: ${await describeRefusal(response)}`);
-    }
+    const body = JSON.stringify({ ids: accepted });
+    const response = await sendChange("POST", `/v1/jobs/${job}/quarantine/replay`, body);
+    if (!response.ok) return showError(await describeRefusal(response));
     return location.assign(`/jobs/${job}/activity`);
   });
   form.ariaBusy = "false";

@@ -227,7 +227,19 @@ def _find_resends(runtime: Runtime, job: str, identity: str) -> list[dict[str, A
     """Return the operations that resend this message, newest first."""
     records = runtime.register.list_operations(job, _OPERATIONS_SEARCHED)
     resends = (operations.describe_operation(each) for each in records if each.kind == "quarantine")
-    return [each for each in resends if each["arguments"].get("id") == identity]
+    return [
+        _describe_resend(each, identity)
+        for each in resends
+        if identity in each["arguments"].get("ids", [each["arguments"].get("id")])
+    ]
+
+
+def _describe_resend(operation: dict[str, Any], identity: str) -> dict[str, Any]:
+    """Return an operation as it ended for one message: others of it may have been sent."""
+    refused = (operation["result"] or {}).get("refused", {})
+    if identity not in refused:
+        return operation
+    return {**operation, "state": "FAILED", "reason": refused[identity]}
 
 
 def dump_hex(data: bytes) -> str:

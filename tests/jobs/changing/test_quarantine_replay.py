@@ -53,12 +53,16 @@ class Refusing:
         written = WrittenTable(data, QUERY, {"name": STRING, "v": INT})
         spec = load_spec(written.place.spec).document() | {"source": {"topic": topic}}
         written.place.spec.write_text(spec_text(load_spec(spec)))
-        reject = Reject(topic, 1, 1, None, "v: 'x' is not a valid INT", "$", BAD, len(BAD))
-        table = written.layout.quarantine_table(0, [reject])
+        rejects = [
+            Reject(topic, 1, 1, None, "v: 'x' is not a valid INT", "$", BAD, len(BAD)),
+            Reject(topic, 1, 0, None, "no column v", "$", GOOD.encode(), len(GOOD)),
+        ]
+        table = written.layout.quarantine_table(0, rejects)
         name = file_name(QUARANTINE, 0, uuid4().hex, "w")
         added = write_file(written.place.table, name, table)
         written.table.commit([added], uuid=uuid4().hex, what="a refused message")
         self.id = f"0-{topic}-1-1"
+        self.fitting_id = f"0-{topic}-1-0"  # the spec has changed since
 
     def replay(
         self, message: str | None, *arguments: str, failpoints: str = ""
@@ -117,6 +121,26 @@ def test_a_fixed_message_has_the_key_and_the_partition_of_the_refused_one(
     assert "sent again already" in twice.stderr
     assert refusing.replay(GOOD, "--again").returncode == 0
     assert len(refusing.sent()) == 2
+
+
+def test_several_messages_are_sent_by_one_command_and_a_refused_one_stops_none(
+    refusing: Refusing,
+) -> None:
+    done = refusing.replay(None, "--replay", refusing.fitting_id, "--replay", "9-x-0-0")
+    assert done.returncode == 1
+    assert "2 of 3 messages were not sent" in done.stderr
+    output = json.loads(done.stdout)
+    (record,) = refusing.sent()
+    assert record.value.decode() == GOOD
+    assert [(each["id"], each["offset"]) for each in output["sent"]] == [
+        (refusing.fitting_id, record.offset)
+    ]
+    assert list(output["refused"]) == [refusing.id, "9-x-0-0"]
+    assert "would refuse that message again" in output["refused"][refusing.id]
+    twice = refusing.replay(None, "--replay", refusing.fitting_id)
+    assert "sent again already" in json.loads(twice.stdout)["refused"][refusing.fitting_id]
+    assert refusing.replay(GOOD, "--replay", refusing.fitting_id).returncode == 2
+    assert len(refusing.sent()) == 1
 
 
 @pytest.mark.parametrize(

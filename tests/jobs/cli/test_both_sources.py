@@ -425,6 +425,11 @@ def test_changes_of_a_stopped_job_are_reported_the_same(
             assert same(6, *words.split())[0] == 0
         replay = ("quarantine", "items", "--replay", f"0-{topic}-0-0")
         assert both.by_service(*replay)[0] == 1  # the job would refuse it again
+        several = (*replay, "--replay", "9-x-0-0", "--json")
+        by_service = both.by_service(*several)
+        assert by_service == both.call(*several, "--data", str(first))
+        assert by_service[0] == 1
+        assert list(json.loads(by_service[1])["refused"]) == [f"0-{topic}-0-0", "9-x-0-0"]
         sent = [
             json.loads(answer[1])
             for answer in (

@@ -36,6 +36,7 @@ ADMIN = {
     "/v1/jobs/{name}/approve",
     "/v1/jobs/{name}/offsets",
     "/v1/jobs/{name}/quarantine/{id}/replay",
+    "/v1/jobs/{name}/quarantine/replay",
     "/jobs/{name}/quarantine/check",
     "/v1/jobs/{name}/savepoints/{savepoint}",
 }

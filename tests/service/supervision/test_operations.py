@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from schemas.limits import RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable, shown
@@ -101,6 +102,11 @@ def test_a_message_that_is_not_in_quarantine_is_not_sent(
     for identity in ("7-t-0-12", "nonsense", "7-..-0-12"):
         refused = client.post(f"{JOB}/quarantine/{identity}/replay", json={"message": "{}"})
         assert refused.status_code == 404, refused.text
+    several = client.post(f"{JOB}/quarantine/replay", json={"ids": ["7-t-0-12", "nonsense"]})
+    assert several.status_code == 404
+    for ids in ([], ["7-t-0-12"] * (RESENT_AT_ONCE_MAX + 1)):
+        refused = client.post(f"{JOB}/quarantine/replay", json={"ids": ids})
+        assert (refused.status_code, refused.json()["code"]) == (422, "body-invalid")
     both = {"message": "{}", "message_base64": "e30="}
     refused = client.post(f"{JOB}/quarantine/7-t-0-12/replay", json=both)
     assert (refused.status_code, refused.json()["code"]) == (422, "body-invalid")
