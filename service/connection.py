@@ -1,4 +1,4 @@
-"""HTTP connections to the service, for its client: JSON, pages of a list, server-sent events."""
+"""HTTP connections to the service: JSON, pages of a list, server-sent events."""
 
 from __future__ import annotations
 
