@@ -102,9 +102,10 @@ def open_consumer(connections: Connections, connection: str) -> Iterator[Any]:
         )
         raise Problem("address-refused", 502, detail) from None
     except (KafkaError, OSError, ValueError) as error:
+        log.warning("connection %s: %s: %s", connection, type(error).__name__, error)
         detail = (
-            f"the brokers of connection {connection!r} returned no message "
-            f"({type(error).__name__}): check that they run, and that the topic exists"
+            f"the brokers of connection {connection!r} did not answer: check that they run, and "
+            "that the service reaches them (retally doctor)"
         )
         raise Problem("broker-silent", 503, detail) from None
 

@@ -278,7 +278,9 @@ async def replay(
     responses=describe_responses(Operation, OPERATION, 404, 409, 422, 429, status=202),
 )
 async def replay_all(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Resend quarantined messages to their topics, unchanged and in this order, in one operation.
+    """Resend quarantined messages to their topics, unchanged, in one operation.
+
+    They are sent in the order of the ids.
 
     Its result has the messages that were sent, and the reasons of those that were refused. For a
     single id it is that of the route for one message.

@@ -103,7 +103,7 @@ def test_each_template_is_a_valid_spec(visits: Visits, starter: Starter) -> None
 def test_brokers_that_do_not_answer_are_said_to_be_silent(visits: Visits) -> None:
     page = visits.open("/new")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("returned no message")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("did not answer")).to_be_visible(timeout=15_000)
 
 
 def change_query(page: Page, before: str, after: str) -> None:
