@@ -24,12 +24,10 @@ _ANONYMOUS = re.compile(r"(total_rss|anon) ")  # cgroup v1, v2
 # A cache per container that can be filled without filling the machine's disk.
 SMALL_CACHE = """\
 services:
-  spark-worker:
-    volumes:
-      - {type: tmpfs, target: /cache, tmpfs: {size: 400m, mode: 0o1777}}
-  service:
-    volumes:
-      - {type: tmpfs, target: /cache, tmpfs: {size: 400m, mode: 0o1777}}
+  spark-worker: &small
+    volumes: !override ["data:/data"]
+    tmpfs: ["/cache:exec,size=400m,uid=10001,gid=10001"]
+  service: *small
 """
 
 
