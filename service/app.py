@@ -30,6 +30,7 @@ from service.routes import (
     results,
     sessions,
     sql,
+    views,
 )
 from service.routes.documents import make_schemas
 from service.routes.parameters import require_known
@@ -47,6 +48,7 @@ _ROUTERS = (
     jobs.router,
     approvals.router,
     sql.router,
+    views.router,
 )
 _ABOUT = (
     "Run jobs that maintain GROUP BY aggregates over a change stream, read their results, and "

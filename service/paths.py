@@ -35,7 +35,12 @@ class JobPaths(JobDirectory):
 
     @property
     def index(self) -> Path:
-        return self.service_files / "index"
+        return self.service_files / (f"index-{self.view}" if self.view else "index")
+
+    @property
+    def history(self) -> Path:
+        """The newest epochs, for the pages of a job or a view."""
+        return self.service_files / (f"history-{self.view}.json" if self.view else "history.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ TITLES = {
     "too-many-requests": "Too many requests of this kind at once",
     "too-many-running": "The maximum number of jobs is running",
     "unauthorized": "A valid bearer token is required",
+    "view-required": "The job has only views; name one",
 }
 
 

@@ -126,9 +126,7 @@ class Runtime:
     def approve(self, name: str, if_match: str | None) -> JobRecord:
         """Drop a job's table and approve its pending spec; replace its follower."""
         record = self.jobs.approve(name, if_match)
-        with self._lock:
-            follower = self._followers.pop(name, None)
-        if follower is not None:
+        for follower in self._take_followers(name):
             follower.close()
         shutil.rmtree(self.jobs.find_paths(name).index, ignore_errors=True)
         self._follow(record)
@@ -136,9 +134,7 @@ class Runtime:
 
     def delete(self, name: str, *, drop_data: bool, if_match: str | None) -> None:
         self.jobs.delete(name, drop_data=drop_data, if_match=if_match)
-        with self._lock:
-            follower = self._followers.pop(name, None)
-        if follower is not None:
+        for follower in self._take_followers(name):
             follower.close()
         # The follower may have created the index directory again meanwhile.
         shutil.rmtree(self.jobs.find_paths(name).service_files, ignore_errors=True)
@@ -168,31 +164,47 @@ class Runtime:
             time.sleep(INDEX_POLL_SECONDS)
 
     def _follow(self, record: JobRecord) -> None:
+        """Follow the job's query and its views; the job itself is its first view."""
         spec = self.jobs.parse_spec(record)
+        specs = spec.view_specs
         with self._lock:
-            known = self._followers.get(record.name)
-            if known is None:
-                paths = self.jobs.find_paths(record.name)
-                follower = Follower(paths, spec, self._spawner, self._loop, self._replace_follower)
-                follower.start()
-                self._followers[record.name] = follower
-            elif known.shape.plan == plan_of(spec):
-                known.spec = spec
-            else:
-                self._followers[record.name] = known.replace(spec)
+            for view, own in specs.items():
+                self._follow_view(record.name, view, own)
+            if "" not in specs:
+                self._followers[record.name] = self._followers[view_name(record.name, min(specs))]
+
+    def _follow_view(self, job: str, view: str, spec: JobSpec) -> None:
+        name = view_name(job, view)
+        known = self._followers.get(name)
+        if known is None or known.paths.view != view:
+            paths = self.jobs.find_paths(job).at_view(view)
+            follower = Follower(paths, spec, self._spawner, self._loop, self._replace_follower)
+            follower.start()
+            self._followers[name] = follower
+        elif known.shape.plan == plan_of(spec):
+            known.spec = spec
+        else:
+            self._followers[name] = known.replace(spec)
+
+    def _take_followers(self, job: str) -> list[Follower]:
+        """Remove and return the followers of a job and its views."""
+        with self._lock:
+            names = [name for name in self._followers if name.partition(".")[0] == job]
+            return list({id(each): each for each in map(self._followers.pop, names)}.values())
 
     def _replace_follower(self, follower: Follower) -> bool:
         """Replace a follower whose table has another query, after `retally evolve`.
 
         Return whether it was replaced.
         """
-        name = follower.paths.name
-        spec = self.jobs.adopt_evolved_spec(name)
-        if spec is None:
+        job, view = follower.paths.name, follower.paths.view
+        spec = self.jobs.adopt_evolved_spec(job)
+        if spec is None or view not in spec.view_specs:
             return False
+        name = view_name(job, view)
         with self._lock:
             if self._followers.get(name) is follower:
-                self._followers[name] = follower.replace(spec)
+                self._followers[name] = follower.replace(spec.view_specs[view])
         return True
 
     def find_follower(self, name: str) -> Follower:
@@ -233,7 +245,11 @@ class Runtime:
     def list_newest_epochs(self) -> list[tuple[str, Follower, EpochRow]]:
         with self._lock:
             followers = sorted(self._followers.items())
-        return [(name, each, each.newest) for name, each in followers if each.newest is not None]
+        return [
+            (name, each, each.newest)
+            for name, each in followers
+            if each.newest is not None and "." not in name
+        ]
 
     def _list_lag_targets(self) -> list[tuple[str, JobSpec, EpochRow]]:
         """Return the jobs whose lag to measure: those that should run."""
@@ -275,6 +291,11 @@ class Runtime:
             "rates": follower.compute_rates(),
             "table": follower.problem,
         }
+
+
+def view_name(job: str, view: str) -> str:
+    """Return the name of a view among the followers; no job has such a name."""
+    return f"{job}.{view}" if view else job
 
 
 def runtime_of(request: Request) -> Runtime:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
+from jobs.changing.one_query import require_one_query
 from jobs.changing.rewind import build_table_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
 from jobs.core.job.cloning import clone_problems
@@ -67,6 +68,7 @@ def clone(
 
     Its table is below `tables`, or in the data directory.
     """
+    require_one_query(place, "clone")
     lock = WriterLock(new.lock, new.name)
     try:
         if new.has_table:

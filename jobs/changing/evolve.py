@@ -28,6 +28,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from jobs.changing.clone import read_part, write_part
+from jobs.changing.one_query import require_one_query
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
@@ -80,12 +81,14 @@ class Evolved:
 
 def compare(place: JobDirectory, spec: JobSpec) -> Evolution:
     """Return the effect of a spec on a job's state."""
+    require_one_query(place, "evolve")
     reader = TableReader.open(place)
     return _require_same_job(reader, spec, plan_of(spec))
 
 
 def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
     """Continue a stopped job's state under a spec; do nothing if it has this query."""
+    require_one_query(place, "evolve")
     lock = WriterLock(place.lock, place.name)
     try:
         reader, plan = TableReader.open(place), plan_of(spec)
@@ -105,6 +108,7 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
 
 def prepare_replay(place: JobDirectory, spec: JobSpec) -> JobDirectory:
     """Return the shadow job, which starts at the job's first offsets; create it if needed."""
+    require_one_query(place, "evolve")
     shadow, plan = place.shadow, plan_of(spec)
     if shadow.has_table:
         begun = newest_epoch(shadow.table, live_files(open_table(shadow.table)))
@@ -139,6 +143,7 @@ def prepare_replay(place: JobDirectory, spec: JobSpec) -> JobDirectory:
 
 def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
     """Replace a stopped job's state by that of its shadow job."""
+    require_one_query(place, "evolve")
     lock = WriterLock(place.lock, place.name)
     try:
         reader, plan = TableReader.open(place), plan_of(spec)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
+from jobs.changing.one_query import require_one_query
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import first_offsets, require_same_topics
 from jobs.edge.process.fence import WriterLock
@@ -44,6 +45,7 @@ def move_offsets(
 
     With `at`, raise CannotMove if the job is at another epoch.
     """
+    require_one_query(place, "offsets")
     lock = WriterLock(place.lock, place.name)
     try:
         reader = TableReader.open(place)

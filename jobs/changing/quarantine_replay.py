@@ -26,6 +26,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from jobs.core.job.refused_message import MessagePlace, place_of, why_refused
+from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.record import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
@@ -33,6 +34,7 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
+from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in
 from schemas.table.places import JobDirectory
 from schemas.table.replayed import Replay, read_replay, write_replay
@@ -65,6 +67,12 @@ def replay(
             f"{place.name} lists the ids"
         )
     table, row = found
+    if row.get("quarantine_code") == RejectCode.EXPRESSION and (
+        place.view or load_spec(place.spec).views
+    ):
+        raise CannotReplay(
+            "only one view refused this message; sent again, it would count twice in the others"
+        )
     _, topic, partition, offset = wanted
     known = {topic: table.newest.topics[topic]} if topic in table.newest.topics else {}
     require_same_topics(admin, known)

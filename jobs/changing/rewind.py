@@ -21,6 +21,7 @@ from uuid import uuid4
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from jobs.changing.one_query import require_one_query
 from jobs.changing.savepoint import create_savepoint
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import well_formed
@@ -74,6 +75,7 @@ class Rewound:
 
 def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
     """Restore a stopped job to a savepoint's name or an epoch's number."""
+    require_one_query(place, "rewind")
     lock = WriterLock(place.lock, place.name)
     try:
         reader = TableReader.open(place)

@@ -5,6 +5,7 @@ The job may run. This only reads its table and writes one small file beside it.
 
 from __future__ import annotations
 
+from jobs.changing.one_query import require_one_query
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
 from jobs.table.epoch_rows import newest_epoch
@@ -24,6 +25,7 @@ class NothingToSave(LookupError):
 
 def create_savepoint(place: JobDirectory, name: str | None = None) -> Savepoint:
     """Name the newest epoch; without a name, return `epoch-N`, which may exist already."""
+    require_one_query(place, "a savepoint")
     for _ in range(_TRIES_MAX):
         handle = open_table(place.table)
         row = newest_epoch(place.table, live_files(handle))

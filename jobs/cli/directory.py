@@ -19,7 +19,7 @@ from jobs.cli.spec_reading import load_job
 from jobs.core.fold.state import Key
 from jobs.core.job.refused_message import message_document
 from jobs.core.values.change import Row
-from jobs.edge.process.job_directory import JobDirectory, find_job
+from jobs.edge.process.job_directory import JobDirectory, find_job, find_view
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
 from jobs.table.listing import select_items
@@ -43,7 +43,7 @@ class Directory:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._job = find_job(options.data, options.job)
+        self._job = find_view(find_job(options.data, options.job), options.view)
 
     # --- reading ----------------------------------------------------------------------------------
 

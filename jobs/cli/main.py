@@ -300,7 +300,7 @@ def _add_reading(commands: Commands) -> None:
         help="document: one JSON object with epochs, columns and rows (table)",
     )
     results = commands.add("results", "prints a job's results, now or at an epoch")
-    results.job().json()
+    results.job().view().json()
     results.parser.add_argument(
         "--key", metavar="JSON", help="one group: its value, or an object of its columns"
     )
@@ -319,20 +319,20 @@ def _add_reading(commands: Commands) -> None:
         "--order", metavar="COLUMNS", help="such as --order=-total,name; - is descending"
     )
     results.parser.add_argument("--limit", type=parse_whole, metavar="N", help="at most N rows")
-    changes = commands.add("changes", "prints a job's changelog").job().json().parser
+    changes = commands.add("changes", "prints a job's changelog").job().view().json().parser
     changes.add_argument(
         "--since", type=parse_whole, metavar="EPOCH", help="only changes after EPOCH"
     )
     changes.add_argument("--key", metavar="JSON", help="only the changes of one group")
     changes.add_argument("--follow", action="store_true", help="continue with each new epoch")
     diff = commands.add("diff", "prints the groups that differ between two epochs")
-    diff.job().json().parser.add_argument(
+    diff.job().view().json().parser.add_argument(
         "--from", dest="first", type=parse_whole, required=True, metavar="N", help="an epoch"
     )
     diff.parser.add_argument(
         "--to", dest="last", type=parse_whole, metavar="N", help="another epoch (the newest)"
     )
-    explain = commands.add("explain", "explains the values of a group").job().json().parser
+    explain = commands.add("explain", "explains the values of a group").job().view().json().parser
     explain.add_argument(
         "key", metavar="KEY", nargs="?", help="the group's value, or an object of its columns"
     )
@@ -348,7 +348,8 @@ def _add_specs(commands: Commands) -> None:
         parser.add_argument(
             "steps", nargs="?", default="-", metavar="STEPS", help="JSON lines (standard input)"
         )
-    commands.add("plan", "prints types, operators, state layout and code of a job").spec().json()
+    plan = commands.add("plan", "prints types, operators, state layout and code of a job")
+    plan.spec().json().parser.add_argument("--view", metavar="NAME", help="only this view")
     commands.add("validate", "checks a job spec; prints the place of every error").spec().json()
     flink = commands.add(
         "from-flink", "writes the job specs of a Flink SQL file", module="specs.from_flink"
@@ -386,7 +387,7 @@ def _add_upkeep(commands: Commands) -> None:
     quarantine = commands.add(
         "quarantine", "lists the messages that a job refused, or resends some"
     )
-    replay = quarantine.job().brokers().json().parser
+    replay = quarantine.job().view().brokers().json().parser
     replay.add_argument(
         "--replay",
         action="append",
@@ -421,7 +422,7 @@ def _add_upkeep(commands: Commands) -> None:
         "--replay", action="store_true", help="read the topic again if the state does not"
     )
     audit = commands.add("audit", "recomputes a job's results from its topic, and compares")
-    audit.job().brokers().master().json()
+    audit.job().view().brokers().master().json()
     doctor = commands.add("doctor", "checks this machine").brokers().json().parser
     doctor.add_argument("--data", type=Path, metavar="DIR", help="check this directory too")
 

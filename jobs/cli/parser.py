@@ -102,6 +102,14 @@ class Command:
             help="read the tables in DIR instead of calling a service",
         )
         where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
+        self.parser.set_defaults(view="")
+        return self
+
+    def view(self) -> Command:
+        """Add the view of a job with several."""
+        self.parser.add_argument(
+            "--view", default="", metavar="NAME", help="one view of a job with several"
+        )
         return self
 
     def service(self) -> Command:

@@ -30,4 +30,5 @@ def open_source(options: argparse.Namespace) -> Iterator[Directory | Service]:
     from jobs.cli.service import Service, service_client
 
     with service_client(options) as client:
-        yield Service(client, options.job)
+        job = f"{options.job}.{options.view}" if options.view else options.job
+        yield Service(client, job)

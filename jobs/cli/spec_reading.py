@@ -1,6 +1,6 @@
-"""Read a spec file: spec and plan, or every problem of both with its position in the file.
+"""Read a spec file: spec and plans, or every problem of them with its position in the file.
 
-file ──► keys (schemas.spec.file) ──► JobSpec ──► query (jobs.core.sql.select) ──► Plan
+file ──► keys (schemas.spec.file) ──► JobSpec ──► queries (jobs.core.sql.select) ──► Plans
                  └─ positions of keys ─┐               └─ line and column in the query
                                        └──► FILE:LINE:COL: path: reason ◄──┘
 """
@@ -15,20 +15,32 @@ import yaml
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
+from jobs.core.job.views import find_type_conflicts
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError, parse_query
 from schemas.limits import SPEC_BYTES_MAX
-from schemas.spec.file import Document, Problem, SpecError, TextPosition, read_file, validate
-from schemas.spec.job import JobSpec
+from schemas.spec.file import (
+    Document,
+    Problem,
+    SpecError,
+    TextPosition,
+    path_text,
+    read_file,
+    validate,
+)
+from schemas.spec.job import JobSpec, View
 from schemas.types.sql_types import SqlType
 
 QUERY = "query"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", " ": " "}
 
 
-def load_job(path: Path) -> tuple[JobSpec, Plan]:
-    """Return the spec in a file and the plan of its query; a SpecError has every problem."""
+def load_job(path: Path) -> tuple[JobSpec, dict[str, Plan]]:
+    """Return the spec in a file and the plan of each view; a SpecError has every problem.
+
+    The plan of the job's own query has the name "".
+    """
     try:
         return _load_job(path)
     except SpecError as error:
@@ -37,23 +49,35 @@ def load_job(path: Path) -> tuple[JobSpec, Plan]:
         raise
 
 
-def _load_job(path: Path) -> tuple[JobSpec, Plan]:
+def _load_job(path: Path) -> tuple[JobSpec, dict[str, Plan]]:
     document = read_file(path)
     try:
         spec = validate(JobSpec, document)
     except SpecError as error:
         raise SpecError(error.source, _add_query_problems(error.problems, document, path)) from None
     problems = _find_time_problems(spec, document)
-    try:
-        plan = plan_of(spec)
-    except QueryError as error:
-        problems = [*_locate_problems(error, document, path), *problems]
-    else:
-        wrong = window_problems(spec, plan)
-        problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
+    plans: dict[str, Plan] = {}
+    for name, each in spec.view_specs.items():
+        above = ("views", name) if name else ()
+        try:
+            plans[name] = plan_of(each)
+        except QueryError as error:
+            problems = [*_locate_problems(error, document, path, above), *problems]
+        else:
+            wrong = window_problems(each, plans[name])
+            problems += [
+                document.problem(_place_key(keys, above), reason) for keys, reason in wrong.items()
+            ]
+    for name, reason in find_type_conflicts(plans).items():
+        problems.append(document.problem(("views", name, QUERY), reason))
     if problems:
         raise SpecError(document.name, _sort_problems(problems))
-    return spec, plan
+    return spec, plans
+
+
+def _place_key(keys: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of a key of a view; keys that all views share are keys of the job."""
+    return (*above, *keys) if keys[0] in View.model_fields else keys
 
 
 def _add_query_problems(problems: list[Problem], document: Document, path: Path) -> list[Problem]:
@@ -85,23 +109,31 @@ def _find_time_problems(spec: JobSpec, document: Document) -> list[Problem]:
     ]
 
 
-def _locate_problems(error: QueryError, document: Document, path: Path) -> list[Problem]:
-    text = path.read_text("utf-8-sig")
+def _locate_problems(
+    error: QueryError, document: Document, path: Path, above: tuple[str, ...] = ()
+) -> list[Problem]:
+    """Return the problems of a query, which is the job's own or that of the view `above` it."""
+    text, keys, query = path.read_text("utf-8-sig"), (*above, QUERY), document.value
+    for key in keys:
+        query = query.get(key) if isinstance(query, dict) else None
     found = []
     for problem in error.problems:
         hint = f" (try: {problem.hint})" if problem.hint else ""
-        place = _locate_in_query(text, document.value[QUERY], problem.line, problem.column)
+        event = _find_view_query(text, keys) if above else _find_query_event(text)
+        place = _locate_in_query(text, str(query), event, problem.line, problem.column)
         if place is None:  # the query is an alias or so: give the position inside it
             reason = f"line {problem.line}, column {problem.column}: {problem.message}{hint}"
-            found.append(document.problem((QUERY,), reason))
+            found.append(document.problem(keys, reason))
         else:
-            found.append(Problem(QUERY, problem.message + hint, place.line, place.column))
+            name = path_text(keys)
+            found.append(Problem(name, problem.message + hint, place.line, place.column))
     return found
 
 
-def _locate_in_query(text: str, query: str, line: int, column: int) -> TextPosition | None:
-    """Return the position in the file of a position in the query."""
-    event = _find_query_event(text)
+def _locate_in_query(
+    text: str, query: str, event: Any, line: int, column: int
+) -> TextPosition | None:
+    """Return the position in the file of a position in the query, whose value is `event`."""
     if event is None:
         return None
     lines = query.split("\n")
@@ -110,6 +142,16 @@ def _locate_in_query(text: str, query: str, line: int, column: int) -> TextPosit
     if at is None:
         return None
     return TextPosition(text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1)
+
+
+def _find_view_query(text: str, keys: tuple[str, ...]) -> Any:
+    """Return the parser's node of the value below these keys, or None."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    for key in keys:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == key), None)
+    return node if isinstance(node, yaml.ScalarNode) else None
 
 
 def _find_query_event(text: str) -> Any:

@@ -31,6 +31,7 @@ from jobs.core.job.in_memory import (
 )
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import TimeRules
+from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Op, Rejected, Row
@@ -97,7 +98,19 @@ def replay(spec: JobSpec | Mapping[str, Any] | Path | str, steps: Lines) -> Iter
     the outputs so far.
     """
     job = spec if isinstance(spec, JobSpec) else load_spec(spec)
-    return _Replay(job).run(steps)
+    if job.views is None:
+        return _Replay(job).run(steps)
+    return _replay_views(job, list(steps))
+
+
+def _replay_views(spec: JobSpec, steps: list[Any]) -> Iterator[Output]:
+    """Yield the outputs of each view, one view after the other; the job's own query has view ""."""
+    conflicts = find_type_conflicts(plans_of(spec))
+    if conflicts:
+        raise SpecError("", [Problem(f"views.{name}", why) for name, why in conflicts.items()])
+    for name, view in spec.view_specs.items():
+        for output in _Replay(view).run(steps):
+            yield {"view": name, **output}
 
 
 def main(spec_path: str, steps_path: str = "-") -> int:

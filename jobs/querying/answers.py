@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.core.values.json_values import Json
-from jobs.edge.process.job_directory import list_jobs
 from jobs.querying.engine import answer
 from jobs.querying.json_answers import name_type, render_column
 from jobs.querying.statement import StatementRefused, read_statement
-from jobs.querying.tables import read_job
+from jobs.querying.tables import list_tables, read_job
 from schemas import limits
 
 
@@ -77,7 +76,7 @@ def answer_statement(data: Path, sql: str) -> Answer:
         raise StatementRefused(
             f"the statement has {len(sql)} characters; use at most {limits.QUERY_CHARACTERS_MAX}"
         )
-    jobs = list_jobs(data)
+    jobs = list_tables(data)
     statement = read_statement(sql, jobs)
     read = {name: read_job(data, *place) for name, place in statement.tables.items()}
     try:

@@ -4,7 +4,7 @@
         └──► SELECT ... FROM "items AT EPOCH 41" JOIN "daily-orders" USING (name)
              items at epoch 41, daily-orders as it is now
 
-Only names that jobs have are looked for; DuckDB reads all the rest.
+A view is `job.view`. Only names that jobs have are looked for; DuckDB reads all the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 _AT = re.compile(r"\s+AT\s+(?:(EPOCH)\s+([0-9]{1,18})|(TIME)\s+'([^']{1,40})')", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z](?:-*[A-Za-z0-9])*-*")
+_VIEW = re.compile(r"\.\"?([A-Za-z](?:-*[A-Za-z0-9])*-*)\"?")
 _BEFORE_TABLE = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.L_PAREN)
 
 
@@ -84,6 +85,9 @@ def _find_job(
         if named is None:
             return None
         name, after = named[0].lower(), named.end()
+    view = _VIEW.match(sql, after)
+    if view is not None and f"{name}.{view[1].lower()}" in jobs:
+        return f"{name}.{view[1].lower()}", view.end()
     is_column = sql[after : after + 1] == "."
     return (name, after) if name in jobs and not is_column else None
 

@@ -18,11 +18,18 @@ import pyarrow as pa
 
 from jobs.core.values.change import Value
 from jobs.core.values.json_values import renderer
-from jobs.edge.process.job_directory import find_job
+from jobs.edge.process.job_directory import (
+    JobDirectory,
+    find_job,
+    find_view,
+    list_jobs,
+    list_views,
+)
 from jobs.edge.rows.columns import to_arrow
 from jobs.edge.table.reading import HistoryGone, TableReader, read_with_retries
 from jobs.querying.statement import Moment, StatementRefused
 from schemas import limits
+from schemas.spec.file import load_spec
 from schemas.types.sql_types import Kind, SqlType
 
 
@@ -55,9 +62,21 @@ def read_job(data: Path, job: str, moment: Moment) -> JobResults:
         return JobResults(found.epoch, pa.table(arrays, names=list(types)))
 
     try:
-        return read_with_retries(find_job(data, job), read)
+        name, _, view = job.partition(".")
+        return read_with_retries(find_view(find_job(data, name), view), read)
     except HistoryGone as error:
         raise StatementRefused(str(error)) from None
+
+
+def list_tables(data: Path) -> list[str]:
+    """Return the names of the tables: JOB for a job's own query, JOB.VIEW for a view."""
+    names: list[str] = []
+    for job in list_jobs(data):
+        views = list_views(JobDirectory(data.absolute(), job))
+        if not views or load_spec(JobDirectory(data.absolute(), job).spec).query:
+            names.append(job)
+        names += [f"{job}.{view}" for view in views]
+    return names
 
 
 def _find_epoch(table: TableReader, time_us: int) -> int:

@@ -13,7 +13,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from types import FrameType
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Plan
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import (
@@ -40,7 +40,6 @@ from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
-from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
@@ -48,13 +47,18 @@ from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
 from jobs.running.failure import SpecMisfit, name_disk, report_failure
-from jobs.running.job_table import open_table, require_same_buckets, require_time_left
+from jobs.running.job_table import (
+    open_table,
+    require_same_buckets,
+    require_time_left,
+    write_specs,
+)
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirror
 from jobs.running.pipeline import Pipeline
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
-from jobs.table.parts import CHANGELOG
+from jobs.running.views_pipeline import make_pipeline
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
     Connections,
@@ -62,7 +66,7 @@ from schemas.spec.connections import (
     librdkafka_options,
     spark_options,
 )
-from schemas.spec.file import load_spec, write_spec
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.failure import forget_failure
@@ -168,11 +172,11 @@ class Job:
         before: JobSpec | None,
         admin: KafkaAdmin,
     ) -> None:
-        plan = plan_of(self.spec)
+        plans = plans_of(self.spec)
         choose_location(place, self.tables)
         require_same_buckets(self.spec, before, place)
         self._begin("table")
-        table, newest = open_table(self.spec, plan, place, admin, topics.identities)
+        table, newest = open_table(self.spec, plans, place, admin, topics.identities)
         if before is None and not newest.fresh:
             raise SpecMisfit(
                 f"{place.spec} is missing, which has the number of buckets of "
@@ -185,31 +189,31 @@ class Job:
         failpoint("start_checked")
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
         goal = read_ends(admin, topics.identities)
-        write_spec(place.spec, self.spec)
+        write_specs(self.spec, place)
         place.next_spec.unlink(missing_ok=True)
-        publisher = self._start_publisher(plan, table, newest)
+        publisher = self._start_publisher(plans, table, newest)
         mirrored = self.spec.mirror_ms is not None
         self._begin("spark")
         spark = session(self.spec.name, self.master, delta=mirrored)
         try:
             self._begin("state")
             clock = self._make_clock(topics, newest)
-            pipeline = Pipeline(
+            pipeline = make_pipeline(
                 self.spec,
-                plan,
+                plans,
+                place,
                 table,
                 newest,
                 clock=clock,
                 spark=spark,
                 connection=librdkafka_options(topics.connection),
-                cache=hot_state_of(place, table.handle),
                 cores=spark.sparkContext.defaultParallelism,
                 on_commit=lambda row, files: self._on_commit(publisher, row, files),
                 check_source=topics.require_same,
             )
             pipeline.topics = dict(topics.identities)
             if publisher is not None:
-                pipeline.topics[publisher.topic] = publisher.identity()
+                pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
             maintenance = Maintenance(pipeline, place.home)
             mirror = self._start_mirror(spark, pipeline, place)
@@ -242,12 +246,13 @@ class Job:
             )
 
     def _start_publisher(
-        self, plan: Plan, table: EpochTable, newest: EpochRow
+        self, plans: Mapping[str, Plan], table: EpochTable, newest: EpochRow
     ) -> JobPublisher | None:
-        if self.spec.sink is None:
+        sinks = [each.sink for each in self.spec.view_specs.values() if each.sink is not None]
+        if not sinks:
             return None
-        connection = self.connections.lookup(self.spec.sink.connection)
-        return JobPublisher(self.spec, plan, table, newest, connection).start()
+        connection = self.connections.lookup(sinks[0].connection)
+        return JobPublisher(self.spec, plans, table, newest, connection).start()
 
     def _start_mirror(
         self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory
@@ -395,8 +400,7 @@ class Job:
     ) -> None:
         """Send a committed epoch to the publisher, and count it in the progress."""
         if publisher is not None:
-            names = [file.path for file in files if file.part == CHANGELOG]
-            publisher.send(row, names)
+            publisher.send(row, files)
         counts = row.counts
         self.progress.newest = row
         self.progress.read += counts.read

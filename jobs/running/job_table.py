@@ -6,10 +6,14 @@ refused before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from jobs.core.fold.program import Program
+from jobs.core.job.views import reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import refuse_other_windows
@@ -19,40 +23,75 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.running.failure import SpecMisfit
+from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow, TopicIdentity
+from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
 
 
 def open_table(
     spec: JobSpec,
-    plan: Plan,
+    plans: Mapping[str, Plan],
     place: JobDirectory,
     admin: KafkaAdmin,
     topics: Mapping[str, TopicIdentity],
 ) -> tuple[EpochTable, EpochRow]:
     """Return the job's table and its newest epoch; create a new table with epoch 0."""
-    layout = TableLayout(Program(plan))
+    layouts = [TableLayout(Program(plan)) for plan in plans.values()]
     if EpochTable.exists(place.table):
-        table = EpochTable.open(place.table, layout)
+        table = EpochTable.open(place.table, layouts[0])
         newest = table.newest()
         if newest is not None:
-            _require_same_query(spec, plan, place, newest)
+            _require_same_views(spec, plans, place, newest)
             return table, newest
     else:
-        table = EpochTable.create(place.table, layout)
+        table = EpochTable.create(place.table, layouts[0], unite_schemas(layouts))
+    counters: dict[str, Any] = {"groups": 0}
+    if spec.views is not None:
+        counters[VIEWS] = {
+            name: {"plan": plan.fingerprint, "counters": {"groups": 0}}
+            for name, plan in plans.items()
+        }
     start = EpochRow(
         epoch=0,
         uuid=uuid4().hex,
         generation=now_ms(),
         kind="start",
         committed_at=now_ms() * 1_000,
-        plan=plan.fingerprint,
+        plan=reading_plan(plans).fingerprint,
         offsets=first_offsets(admin, spec.source.topics, spec.source.start),
         topics=dict(topics),
-        counters={"groups": 0},
+        counters=counters,
     )
     table.commit_epoch(start, (), durable=spec.durable)
     return table, start
+
+
+def unite_schemas(layouts: Iterable[TableLayout]) -> pa.Schema:
+    """Return the columns of all views.
+
+    Columns of results have one type in all views (see `find_type_conflicts`). A column of the state
+    may differ; then the table's schema has the type of the first view.
+    """
+    columns: dict[str, pa.DataType] = {}
+    for layout in layouts:
+        for field in layout.table_schema:
+            columns.setdefault(field.name, field.type)
+    return pa.schema(list(columns.items()))
+
+
+def _require_same_views(
+    spec: JobSpec, plans: Mapping[str, Plan], place: JobDirectory, newest: EpochRow
+) -> None:
+    """Raise SpecMisfit unless the table has the state of exactly these views."""
+    known = set(newest.views or [""])
+    if known != set(plans):
+        changed = ", ".join(repr(name) if name else "the query" for name in known ^ set(plans))
+        raise SpecMisfit(
+            f"job {spec.name!r} has started with other views, which differ in {changed}; use the "
+            f"views in {place.spec}, or give the job a new name"
+        )
+    for name, view in spec.view_specs.items():
+        _require_same_query(view, plans[name], place, newest.of_view(name))
 
 
 def _require_same_query(spec: JobSpec, plan: Plan, place: JobDirectory, newest: EpochRow) -> None:
@@ -71,13 +110,15 @@ def require_same_buckets(spec: JobSpec, before: JobSpec | None, place: JobDirect
     """Raise SpecMisfit if the number of buckets changed: groups would be in other buckets."""
     if before is None or not EpochTable.exists(place.table):
         return
-    buckets = before.state.buckets
-    if buckets != spec.state.buckets:
-        raise SpecMisfit(
-            f"state.buckets is fixed for the life of a job: {spec.name!r} has {buckets}, "
-            f"the spec now says {spec.state.buckets}; go back to {buckets}, or give the job a new "
-            "name"
-        )
+    specs = before.view_specs
+    for name, view in spec.view_specs.items():
+        buckets = specs[name].state.buckets if name in specs else view.state.buckets
+        if buckets != view.state.buckets:
+            key = f"views.{name}.state.buckets" if name else "state.buckets"
+            raise SpecMisfit(
+                f"{key} is fixed for the life of a job: {spec.name!r} has {buckets}, the spec now "
+                f"says {view.state.buckets}; go back to {buckets}, or give the job a new name"
+            )
 
 
 def require_time_left(spec: JobSpec, newest: EpochRow) -> None:
@@ -87,3 +128,18 @@ def require_time_left(spec: JobSpec, newest: EpochRow) -> None:
             f"job {spec.name!r} was drained, so its time has ended at epoch {newest.epoch}; rewind "
             "it to an epoch before that, or clone one"
         )
+
+
+def write_specs(spec: JobSpec, place: JobDirectory) -> None:
+    """Write the spec of the job, and that of each view, by which readers open the view."""
+    if spec.views is not None:
+        place.view_specs.mkdir(parents=True, exist_ok=True)
+        for path in place.view_specs.glob("*.yaml"):  # of a dropped table
+            if path.stem not in spec.views:
+                path.unlink()
+        for name, view in spec.view_specs.items():
+            if name:
+                own = place.at_view(name)
+                write_spec(own.spec, view)
+                own.table.mkdir(parents=True, exist_ok=True)  # readers go through it
+    write_spec(place.spec, spec)

@@ -17,25 +17,27 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from jobs.core.plan.tree import Plan
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.parent import end_with_parent
-from jobs.edge.table.compaction import Merge, due_merge, merge_files
+from jobs.edge.table.compaction import Merge, due_merge, is_crowded, merge_files
 from jobs.edge.table.delta_epochs import CommitUnknown, Fenced, last_checkpoint, write_checkpoint
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import pinned_files
+from jobs.running.lens import Lens
 from jobs.running.pipeline import Pipeline
 from jobs.table.epoch_rows import epoch_rows
+from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import MULTISETS, PARTS
 from schemas.limits import (
     CHECKPOINT_EVERY_COMMITS,
@@ -47,7 +49,7 @@ from schemas.limits import (
     ORPHAN_AGE_SECONDS_MIN,
     SWEEP_EVERY_SECONDS,
 )
-from schemas.table.object_path import TablePath
+from schemas.table.view_path import place_name, split_part
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +68,10 @@ class Maintenance:
         self.table = pipeline.table
         self.home = home
         self._merger: Merger | None = None
-        self._merging: tuple[Merge, str] | None = None
+        self._merging: tuple[Lens, Merge, str] | None = None
         self._not_before = 0.0
-        self._retry_at: dict[str, float] = {}  # by part, after its merge failed
+        self._retry_at: dict[tuple[str, str], float] = {}  # by view and part, after a failure
+        self._turn = 0  # of the view whose merges are considered first
         self._checked = 0.0  # when the last check for a due merge was
         self._swept = time.monotonic()
         self._checkpoint = last_checkpoint(self.table.root) or 0
@@ -110,7 +113,7 @@ class Maintenance:
         The publisher needs the files of unpublished epochs, all files if it has published nothing.
         """
         newest = self.pipeline.newest.epoch
-        if self.pipeline.spec.sink is None:
+        if not any(view.sink for view in self.pipeline.spec.view_specs.values()):
             return newest
         return -1 if published is None else min(newest, published)
 
@@ -120,22 +123,33 @@ class Maintenance:
         with self.pipeline.between_epochs():
             files = self.table.live_files()
             epoch_max = self._find_last_done(published)
-        now = time.monotonic()
-        ready = [file for file in files if self._retry_at.get(file.part, 0.0) <= now]
-        merge = due_merge(ready, epoch_max)
-        if merge is None:
+        found = self._find_merge(files, epoch_max)
+        if found is None:
             return
         if len(files) > LIVE_FILES_MAX:
             log.debug("%d live files, compaction is behind", len(files))
         if self._merger is None:
-            merger = Merger(self.pipeline.plan, self.table.root, self.pipeline.spec.durable)
-            self._merger = merger.start()
-        self._merging = (merge, uuid4().hex)
+            self._merger = Merger(self.pipeline.spec.durable).start()
+        self._merging = (*found, uuid4().hex)
         self._merger.begin(*self._merging)
+
+    def _find_merge(self, files: Sequence[LiveFile], epoch_max: int) -> tuple[Lens, Merge] | None:
+        """Return a due merge; the views take turns."""
+        now = time.monotonic()
+        lenses = self.pipeline.lenses
+        self._turn += 1
+        for place in range(len(lenses)):
+            lens = lenses[(self._turn + place) % len(lenses)]
+            seen = own_files(files, lens.view)
+            retried = [f for f in seen if self._retry_at.get((lens.view, f.part), 0.0) <= now]
+            merge = due_merge(retried, epoch_max, crowded=is_crowded(files))
+            if merge is not None:
+                return lens, merge
+        return None
 
     def _finish_merge(self) -> None:
         assert self._merging is not None and self._merger is not None
-        merge, uuid = self._merging
+        lens, merge, uuid = self._merging
         try:
             merged = self._merger.read_outcome()
             if merged is None:
@@ -144,10 +158,12 @@ class Maintenance:
                 failpoint("compaction_commit")
                 what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
                 durable = self.pipeline.spec.durable
-                self.table.commit(merged.added, merge.files, uuid=uuid, what=what, durable=durable)
+                added = [file.of_view(lens.view) for file in merged.added]
+                removed = [place_file(file, lens.view) for file in merge.files]
+                self.table.commit(added, removed, uuid=uuid, what=what, durable=durable)
         except BaseException:
             self._merging = None
-            self._retry_at[merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
+            self._retry_at[lens.view, merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
             self.close()  # the next merge gets a new process
             raise
         self._merging = None
@@ -182,16 +198,16 @@ class Maintenance:
         oldest = time.time() - ORPHAN_AGE_SECONDS_MIN
         with self.pipeline.between_epochs():
             kept = {file.path for file in self.table.live_files()}
-            kept |= {name for epoch in self.pipeline.line for _, name in epoch.files}
+            kept |= self.pipeline.kept_names
             kept |= self.table.removed_since(int(oldest * 1_000))
             kept |= self._find_explained()
         delete_dead_pins(self.home)
         kept |= pinned_files(self.home)
-        merging = None if self._merging is None else self._merging[1]
-        for part in PARTS:
-            directory = self.table.root / f"part={part}"
+        merging = None if self._merging is None else self._merging[2]
+        for lens, part in product(self.pipeline.lenses, PARTS):
+            directory = lens.root / f"part={part}"
             for path in directory.glob("*.parquet") if directory.is_dir() else ():
-                name = f"part={part}/{path.name}"
+                name = place_name(f"part={part}/{path.name}", lens.view)
                 unfinished = merging is not None and merging in name
                 if name not in kept and not unfinished and path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
@@ -199,8 +215,14 @@ class Maintenance:
     def _find_explained(self) -> set[str]:
         """Return the multiset files of the newest epochs, merged or not, for explanations."""
         after = self.pipeline.newest.epoch - 2 * EXPLAINED_EPOCHS_MIN
-        rows = epoch_rows(self.table.root, self.table.live_files(), after)
-        return {name for row in rows for name in row.files.get(MULTISETS, ())}
+        rows = epoch_rows(self.table.root, self.table.live_files(), after, whole=True)
+        return {
+            name
+            for row in rows
+            for part, names in row.files.items()
+            if split_part(part)[1] == MULTISETS
+            for name in names
+        }
 
 
 # --- the merging process ----------------------------------------------------------------------
@@ -217,10 +239,10 @@ class Merged:
 class Merger:
     """A process that runs one merge after the other, with a lower priority than epochs."""
 
-    def __init__(self, plan: Plan, root: TablePath, durable: bool) -> None:
+    def __init__(self, durable: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, self._child_pipe = context.Pipe()
-        arguments = (self._child_pipe, os.getpid(), plan, root, durable)
+        arguments = (self._child_pipe, os.getpid(), durable)
         self._process = context.Process(target=_serve_merges, args=arguments, daemon=True)
 
     def start(self) -> Self:
@@ -233,9 +255,9 @@ class Merger:
     def pid(self) -> int | None:
         return self._process.pid
 
-    def begin(self, merge: Merge, uuid: str) -> None:
+    def begin(self, lens: Lens, merge: Merge, uuid: str) -> None:
         """Begin a merge, whose files get `uuid` in their names."""
-        self._pipe.send((merge, uuid))
+        self._pipe.send((lens.plan, lens.root, merge, uuid))
 
     def read_outcome(self) -> Merged | None:
         """Return the result of the merge, or None while it runs; raise MergeFailed if it failed."""
@@ -258,9 +280,7 @@ class Merger:
         self._pipe.close()
 
 
-def _serve_merges(
-    pipe: Connection, parent: int, plan: Plan, root: TablePath, durable: bool
-) -> None:
+def _serve_merges(pipe: Connection, parent: int, durable: bool) -> None:
     """Run the merges that come through the pipe, until the pipe ends or the parent dies.
 
     The driver's main thread starts this process, and the kernel kills it with that thread.
@@ -270,7 +290,7 @@ def _serve_merges(
     os.nice(_NICE)
     while True:
         try:
-            merge, uuid = pipe.recv()
+            plan, root, merge, uuid = pipe.recv()
         except EOFError:
             return
         began = time.process_time()

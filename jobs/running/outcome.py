@@ -130,21 +130,34 @@ class Outcome:
 
     def sum_counters(self, plan: Plan, newest: EpochRow) -> dict[str, Any]:
         """Return the counters of a data epoch after `newest`; raise BrokenLaw if rows got lost."""
+        counters = self.sum_range_counters()
+        if plan.primary_key:
+            counters |= self._sum_dedupe_counters(counters["rows"])
+        counters["where_filtered"] = self.count_filtered(plan, counters["shipped"])
+        return counters | self.sum_fold_counters(plan, newest)
+
+    def sum_range_counters(self) -> dict[str, Any]:
+        """Return the counters of the messages that were read."""
         counters: dict[str, Any] = {
             name: sum(getattr(report, name) for report in self.ranges) for name in _RANGE_COUNTERS
         }
         if self.appended_ms is not None:
             counters["appended_ms"] = self.appended_ms
         counters["decode_seconds"] = max((each.seconds for each in self.ranges), default=0.0)
-        if plan.primary_key:
-            counters |= self._sum_dedupe_counters(counters["rows"])
-        counters["where_filtered"] = rows_conserved(
-            counters["shipped"],
+        return counters
+
+    def count_filtered(self, plan: Plan, shipped: int) -> int:
+        """Return how many of the shipped rows WHERE removed; raise BrokenLaw if rows got lost."""
+        return rows_conserved(
+            shipped,
             sum(fold.arrived for fold in self.folds),
             filters=plan.where is not None,
             copies=plan.copies_per_row,
         )
-        return counters | self.sum_fold_counters(plan, newest)
+
+    def of_view(self, number: int) -> Outcome:
+        """Return the outcome with the folds of one view only."""
+        return Outcome(self.ranges, [], [fold for fold in self.folds if fold.view == number])
 
     def _sum_dedupe_counters(self, rows: int) -> dict[str, int]:
         """Return the counters of dedupe; raise unless the tasks received all decoded `rows`."""

@@ -37,11 +37,9 @@ import msgspec
 from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
-from jobs.core.plan.tree import Column as PlanColumn
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork, Work
 from jobs.edge.kafka.ranges import (
@@ -60,21 +58,17 @@ from jobs.edge.rows.weighted_rows import (
     REPORT,
     SPARK_PARCELS,
     TARGET,
-    WEIGHT,
     parcelling_of,
 )
 from jobs.edge.spark.bucket_column import bucket_column, row_bucket_column
-from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.spark.expressions import project
 from jobs.edge.spark.task_errors import collect_rows
+from jobs.edge.spark.weighted_schema import OWN_COLUMNS, weighted_schema
 from jobs.edge.state.bucket_states import CommittedEpoch, recent_line, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    by_part,
-    file_name,
-)
+from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
 from jobs.edge.tasks.epoch import EpochTask
@@ -82,23 +76,18 @@ from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.running.clock import JobClock
 from jobs.running.input_limits import InputLimits
+from jobs.running.lens import Lens
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
 from jobs.running.source_rules import make_source_rules
 from jobs.table.parts import CHANGELOG
-from schemas.limits import (
-    FOLD_TASK_ROWS,
-    RECENT_EPOCHS_MAX,
-    SMALL_RANGE_RECORDS,
-    TASK_BYTES_MAX,
-)
+from schemas.limits import FOLD_TASK_ROWS, RECENT_EPOCHS_MAX, SMALL_RANGE_RECORDS, TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
 
 log = logging.getLogger(__name__)
 
-_OWN_COLUMNS = (POSITION, WEIGHT, REPORT)
-_OUTPUT_SCHEMA = ", ".join(
+OUTPUT_SCHEMA = ", ".join(
     f"{name} {kind}" for name, kind in zip(OUTPUT.names, ("string", "binary"), strict=True)
 )
 
@@ -151,6 +140,16 @@ class Pipeline:
         self.task_bytes_max = TASK_BYTES_MAX
         self._rules = make_source_rules(spec, plan)
         self.phases = Phases()
+
+    @property
+    def lenses(self) -> list[Lens]:
+        """The roots whose files are merged on their own: one, or one for each view."""
+        return [Lens("", self.plan, self.table.root)]
+
+    @property
+    def kept_names(self) -> set[str]:
+        """The names in the table of the state files that a hot state may still need."""
+        return {name for epoch in self.line for _, name in epoch.files}
 
     # A Column belongs to no DataFrame, and each of its nodes costs a call to the JVM: built once.
 
@@ -225,41 +224,39 @@ class Pipeline:
     def pass_time(self) -> EpochRow | None:
         """Run an epoch without data if any work is due; return its row, or None."""
         with self._epoch_lock:
-            if self.due_work.due(self.clock.now) is None:
+            if not self._is_due():
                 return None
             return self._run((), self.newest.offsets)
+
+    def _is_due(self) -> bool:
+        """Return whether time alone makes an epoch due."""
+        return self.due_work.due(self.clock.now) is not None
 
     def _run(self, ranges: tuple[OffsetRange, ...], ends: Offsets) -> EpochRow:
         """Compute one epoch, check it and commit it; without `ranges`, an epoch without data."""
         self.phases.begin()
         epoch, uuid = self.newest.epoch + 1, uuid4().hex
-        outcome = Outcome()
         if ranges:
             horizons = self.clock.horizons
             outcome = self._compute(ranges, epoch, uuid, (), horizons)
             if outcome.failing:  # rare: compute again, with those messages in quarantine
-                failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
                 uuid = uuid4().hex
-                outcome = self._compute(ranges, epoch, uuid, failing, horizons)
+                outcome = self._compute_without(outcome, ranges, epoch, uuid, horizons)
                 outcome.require_none_failing()
             self.check_source()
             outcome.check_reports(ranges)
             self._limits.check(outcome.ranges)
-            counters = outcome.sum_counters(self.plan, self.newest)
-            self.due_work.observe_fold(counters["rows"], (fold.timers for fold in outcome.folds))
+            counters = self._count_data(outcome)
         else:
-            work = self.due_work.due(self.clock.now)
-            if work is not None:
-                outcome = self._fold_time(work, epoch, uuid)
-                self.due_work.complete(work, (fold.timers for fold in outcome.folds))
-            counters = outcome.sum_fold_counters(self.plan, self.newest)
+            outcome = Outcome()
+            counters = self._do_due_work(outcome, epoch, uuid)
         self.clock.observe(outcome.ranges, ends)
-        self.due_work.observe_watermark(self.clock.time.watermark)
+        self._observe_watermark()
         counters |= self.phases.end("judge")
         committed_ms = now_ms()
-        latest = outcome.latest_ms
-        if latest is not None:  # from the newest row's time to this commit
+        if (latest := outcome.latest_ms) is not None:  # from the newest row's time to this commit
             counters["event_lag_ms"] = committed_ms - latest
+        files = self._list_files(outcome)
         row = EpochRow(
             epoch=epoch,
             uuid=uuid,
@@ -270,15 +267,41 @@ class Pipeline:
             offsets=advance_offsets(self.newest.offsets, ends),
             topics=self.topics,
             watermarks=self._snapshot_time(),
-            counters=counters,
-            files=by_part(outcome.files),
+            counters=self._finish_counters(counters),
+            files=by_part(files),
         )
-        self.table.commit_epoch(row, outcome.files, durable=self.spec.durable)
+        self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self.line.append(CommittedEpoch.of(row))
-        self.on_commit(row, outcome.files)
+        self._extend_line(row)
+        self.on_commit(row, files)
         return row
+
+    def _count_data(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the counters of an epoch with data, after the checks; observe its timers."""
+        counters = outcome.sum_counters(self.plan, self.newest)
+        self.due_work.observe_fold(counters["rows"], (fold.timers for fold in outcome.folds))
+        return counters
+
+    def _do_due_work(self, outcome: Outcome, epoch: int, uuid: str) -> dict[str, Any]:
+        """Fold the due work, if there is any, and return the counters of the epoch."""
+        work = self.due_work.due(self.clock.now)
+        if work is not None:
+            self._fold_time(outcome, work, self._make_fold_task(epoch, uuid, work.now_ms))
+            self.due_work.complete(work, (fold.timers for fold in outcome.folds))
+        return outcome.sum_fold_counters(self.plan, self.newest)
+
+    def _observe_watermark(self) -> None:
+        self.due_work.observe_watermark(self.clock.time.watermark)
+
+    def _list_files(self, outcome: Outcome) -> list[AddedFile]:
+        return outcome.files
+
+    def _finish_counters(self, counters: dict[str, Any]) -> dict[str, Any]:
+        return counters
+
+    def _extend_line(self, row: EpochRow) -> None:
+        self.line.append(CommittedEpoch.of(row))
 
     def _snapshot_time(self) -> dict[str, Any]:
         """Return the `watermarks` of the epoch row, for readers and for the next start."""
@@ -287,22 +310,22 @@ class Pipeline:
             return snapshot
         return snapshot | {"agenda": msgspec.to_builtins(due_work)}
 
-    def _fold_time(self, work: Work, epoch: int, uuid: str) -> Outcome:
-        """Fold the due work in every bucket, without rows."""
-        buckets = self.spec.state.buckets
-        task = TimeTask(self._make_fold_task(epoch, uuid, work.now_ms), work.release)
-        numbers = self.spark.range(0, buckets, 1, min(self.cores, buckets))
-        outcome = Outcome()
-        for _, payload in collect_rows(numbers.mapInArrow(task, _OUTPUT_SCHEMA)):
-            outcome.folds.append(msgspec.json.decode(payload, type=FoldReport))
-        due_files = [file for fold in outcome.folds for file in fold.due]
+    def _fold_time(self, outcome: Outcome, work: Work, fold: FoldTask) -> None:
+        """Add to the outcome what the due work gives in every bucket, without rows."""
+        task = TimeTask(fold, work.release)
+        numbers = self.spark.range(0, fold.buckets, 1, min(self.cores, fold.buckets))
+        folds = [
+            msgspec.json.decode(payload, type=FoldReport)
+            for _, payload in collect_rows(numbers.mapInArrow(task, OUTPUT_SCHEMA))
+        ]
+        outcome.folds += folds
+        due_files = [file for each in folds for file in each.due]
         if due_files:
-            name = file_name(CHANGELOG, epoch, uuid, "driver")
-            changes = write_sorted(self.table.root, name, due_files, durable=self.spec.durable)
-            outcome.folds[0].files.append(changes)
+            name = file_name(CHANGELOG, fold.epoch, fold.uuid, "driver")
+            changes = write_sorted(fold.root, name, due_files, durable=self.spec.durable)
+            folds[0].files.append(changes)
         self.phases.lap("tasks")
         failpoint("after_tasks")
-        return outcome
 
     def _make_decode_task(
         self, ranges: tuple[OffsetRange, ...], epoch: int, uuid: str, horizons: Mapping[str, int]
@@ -337,6 +360,7 @@ class Pipeline:
             in_order=self._rules.in_order,
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
+            buckets=self.spec.state.buckets,
         )
 
     def _compute(
@@ -356,7 +380,22 @@ class Pipeline:
             bytes_max=self.task_bytes_max,
             parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._count_tasks(ranges)),
         )
-        planned = self._plan_stages(decode, fold)
+        return self._collect(self._plan_stages(decode, fold))
+
+    def _compute_without(
+        self,
+        outcome: Outcome,
+        ranges: tuple[OffsetRange, ...],
+        epoch: int,
+        uuid: str,
+        horizons: Mapping[str, int],
+    ) -> Outcome:
+        """Compute an epoch again, with the messages of its failing rows in quarantine."""
+        failing = self._find_failing(outcome, ranges, epoch, uuid, horizons)
+        return self._compute(ranges, epoch, uuid, failing, horizons)
+
+    def _collect(self, planned: DataFrame | RDD[tuple[str, bytes]]) -> Outcome:
+        """Run the planned stages, and return the reports of their tasks."""
         outcome = Outcome()
         self.phases.lap("plan")
         for kind, payload in collect_rows(planned):
@@ -379,12 +418,12 @@ class Pipeline:
         """Return the epoch's reports: of one stage, without SQL, if one task can do all of it."""
         parcelling = decode.parcelling
         if parcelling is None:
-            return self._shuffle_rows(decode).mapInArrow(fold, _OUTPUT_SCHEMA)
+            return self._shuffle_rows(decode).mapInArrow(fold, OUTPUT_SCHEMA)
         if parcelling.targets == 1:
             ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
             return ranges.mapPartitions(EpochTask(decode, fold))
         shuffled = self._shuffle_parcels(decode, parcelling.targets)
-        return shuffled.mapInArrow(fold, _OUTPUT_SCHEMA)
+        return shuffled.mapInArrow(fold, OUTPUT_SCHEMA)
 
     def _shuffle_parcels(self, decode: DecodeTask, targets: int) -> DataFrame:
         """Send the rows of each fold task as parcels, which Spark does not evaluate."""
@@ -393,7 +432,7 @@ class Pipeline:
 
     def _shuffle_rows(self, decode: DecodeTask) -> DataFrame:
         """Evaluate the expressions of the decoded rows in Spark, and send them to fold tasks."""
-        own_columns = _OWN_COLUMNS if decode.deadline is None else (*_OWN_COLUMNS, LATE)
+        own_columns = OWN_COLUMNS if decode.deadline is None else (*OWN_COLUMNS, LATE)
         weighted = self._decode(decode, own_columns)
         if self.plan.primary_key:
             weighted = self._dedupe(weighted, decode)
@@ -401,7 +440,7 @@ class Pipeline:
         return self._shuffle(projected.withColumn(BUCKET, self._bucket), BUCKET, decode.ranges)
 
     def _decode(self, decode: DecodeTask, own_columns: Sequence[str]) -> DataFrame:
-        schema = _weighted_schema(self.plan.image, own_columns)
+        schema = weighted_schema(self.plan.image, own_columns)
         return self._number_ranges(decode.ranges).mapInArrow(decode, schema)
 
     def _number_ranges(self, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -427,7 +466,7 @@ class Pipeline:
         bucket = row_bucket_column(self.plan, self.spec.state.buckets)
         rows = images.withColumn(ROW_BUCKET, bucket)
         shuffled = self._shuffle(rows, ROW_BUCKET, decode.ranges)
-        return shuffled.mapInArrow(dedupe, _weighted_schema(self.plan.used, _OWN_COLUMNS))
+        return shuffled.mapInArrow(dedupe, weighted_schema(self.plan.used, OWN_COLUMNS))
 
     def _find_failing(
         self,
@@ -445,7 +484,7 @@ class Pipeline:
         if not self.plan.primary_key:
             return tuple(outcome.failing)
         decode = replace(self._make_decode_task(ranges, epoch, uuid, horizons), probing=True)
-        projected = project(self._decode(decode, _OWN_COLUMNS), self.plan, _OWN_COLUMNS)
+        projected = project(self._decode(decode, OWN_COLUMNS), self.plan, OWN_COLUMNS)
         failing = projected.where(F.col(FAILURE).isNotNull()).select(POSITION, FAILURE)
         return tuple((position, reason) for position, reason in failing.collect())
 
@@ -459,12 +498,3 @@ class Pipeline:
     def _count_tasks(self, ranges: Sequence[OffsetRange]) -> int:
         """Return the number of fold tasks for these ranges."""
         return max(1, min(self.cores, -(-count_planned_records(ranges) // FOLD_TASK_ROWS)))
-
-
-def _weighted_schema(columns: Sequence[PlanColumn], own_columns: Sequence[str]) -> StructType:
-    schema = StructType()
-    for column in columns:
-        schema = schema.add(column.name, spark_type(column.type))
-    for name in own_columns:
-        schema = schema.add(name, "long" if name in (POSITION, WEIGHT) else "binary")
-    return schema

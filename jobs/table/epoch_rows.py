@@ -1,4 +1,7 @@
-"""Read epoch rows from the files of a table version."""
+"""Read epoch rows from the files of a table version.
+
+From the root of a view, a row has the counters, the files and the due work of this view.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,35 @@ from jobs.table.parts import EPOCHS
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import TableDamaged, rows_in
+from schemas.table.view_path import split_root
 
 
 def newest_epoch(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
     """Return the row of the newest epoch; None if there is none yet."""
+    row = newest_of_job(root, files)
+    return None if row is None else row.of_view(split_root(root)[1])
+
+
+def newest_of_job(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
+    """Return the newest row as it is written, with all views; None if there is none yet."""
     newest = max(_epoch_files(files), key=lambda file: file.epoch_max, default=None)
     if newest is None:
         return None
     return max(read_epoch_rows(root / newest.path), key=lambda row: row.epoch)
 
 
-def epoch_rows(root: TablePath, files: Iterable[LiveFile], since: int = -1) -> list[EpochRow]:
-    """Return the epoch rows after `since`, in order and without a gap up to the newest."""
+def epoch_rows(
+    root: TablePath, files: Iterable[LiveFile], since: int = -1, *, whole: bool = False
+) -> list[EpochRow]:
+    """Return the epoch rows after `since`, in order and without a gap up to the newest.
+
+    With `whole`, return them as they are written, with all views.
+    """
     read = (file for file in _epoch_files(files) if file.epoch_max > since)
+    view = split_root(root)[1]
     rows = [row for file in read for row in read_epoch_rows(root / file.path)]
-    rows = sorted((row for row in rows if row.epoch > since), key=lambda row: row.epoch)
+    rows = [row if whole else row.of_view(view) for row in rows if row.epoch > since]
+    rows.sort(key=lambda row: row.epoch)
     if len(rows) > 1 and rows[1].epoch > rows[0].epoch + 1:
         return rows[1:]  # retention kept only the start, see `start_row`
     return rows
@@ -42,7 +59,7 @@ def start_row(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
     if oldest is None:
         return None
     row = min(read_epoch_rows(root / oldest.path), key=lambda row: row.epoch)
-    return row if row.kind == "start" else None
+    return row.of_view(split_root(root)[1]) if row.kind == "start" else None
 
 
 def read_epoch_rows(path: TablePath) -> list[EpochRow]:

@@ -2,13 +2,15 @@
 
     _delta_log ──► open_table ──► handle of a version ──► live_files
 
-Every reader and the writer open a table here, so that all of them refuse the same formats.
+Every reader and the writer open a table here, so that all of them refuse the same formats. From the
+root of a view, only the files of this view and those of all views are visible.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -16,6 +18,14 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from schemas.table.epoch import FORMAT_VERSION, OLDEST_FORMAT
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged
+from schemas.table.view_path import (
+    is_seen,
+    name_from,
+    place_name,
+    place_part,
+    split_part,
+    split_root,
+)
 
 VERSION_PROPERTY = "retally.formatVersion"
 _FORMAT_WITHOUT_PROPERTY = 1  # format 1 did not write the property
@@ -62,15 +72,22 @@ def writer_of_tier(tier: int, number: int) -> str:
     return f"c{tier}-{number}"
 
 
-def open_table(root: TablePath, version: int | None = None) -> DeltaTable:
+class TableHandle(DeltaTable):
+    """A table at a version, as seen from the root of one view; "" sees all files."""
+
+    view: str = ""
+
+
+def open_table(root: TablePath, version: int | None = None) -> TableHandle:
     """Open the table of a job for reading; refuse a format that this retally does not know.
 
     Format 3 is the oldest that retally reads (1 had no timers, 2 no late rows). Format 4 added row
     images for jobs with dedupe; a table of format 3 has none and needs none. A retally that changes
     the format upgrades older tables here, or raises an error that says what to do.
     """
+    table, view = split_root(root)
     try:
-        handle = DeltaTable(str(root), version=version, storage_options=storage_options(root))
+        handle = TableHandle(str(table), version=version, storage_options=storage_options(table))
     except (TableNotFoundError, FileNotFoundError) as error:
         raise NoTable(f"there is no job table at {root}") from error
     except DeltaError as error:
@@ -81,6 +98,7 @@ def open_table(root: TablePath, version: int | None = None) -> DeltaTable:
         ) from error
     written = handle.metadata().configuration.get(VERSION_PROPERTY)
     require_known_format(root, int(written) if written else _FORMAT_WITHOUT_PROPERTY)
+    handle.view = view
     return handle
 
 
@@ -100,7 +118,7 @@ def require_known_format(root: TablePath, written: int) -> None:
 
 def log_entry(root: TablePath, version: int) -> TablePath:
     """Return the path of the log entry of a version."""
-    return root / "_delta_log" / f"{version:020d}.json"
+    return split_root(root)[0] / "_delta_log" / f"{version:020d}.json"
 
 
 def live_files(handle: DeltaTable) -> list[LiveFile]:
@@ -116,4 +134,30 @@ def live_files(handle: DeltaTable) -> list[LiveFile]:
             raise TableDamaged(
                 f"the table's log has no statistics of {file.path}; restore the log from a backup"
             )
-    return sorted(files, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
+    files.sort(key=lambda file: (file.epoch_min, file.epoch_max, file.path))
+    view = handle.view if isinstance(handle, TableHandle) else ""
+    return files_of_view(files, view) if view else files
+
+
+def files_of_view(files: Iterable[LiveFile], view: str) -> list[LiveFile]:
+    """Return the files of a table that a view sees: its own ones, and those of all views."""
+    seen = []
+    for file in files:
+        owner, part = split_part(file.part)
+        if is_seen(view, owner, part):
+            seen.append(replace(file, path=name_from(file.path, view), part=part))
+    return seen
+
+
+def own_files(files: Iterable[LiveFile], view: str) -> list[LiveFile]:
+    """Return the files of a table that only this view has; "" has those that all views share."""
+    own = (file for file in files if split_part(file.part)[0] == view)
+    return files_of_view(own, view) if view else list(own)
+
+
+def place_file(file: LiveFile, view: str) -> LiveFile:
+    """Return a file that a view sees as its table sees it."""
+    if not view:
+        return file
+    part = file.part if file.path.startswith("../") else place_part(file.part, view)
+    return replace(file, path=place_name(file.path, view), part=part)

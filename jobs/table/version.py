@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.core.values.change import Row
-from jobs.table.epoch_rows import epoch_rows, newest_epoch, start_row
+from jobs.table.epoch_rows import epoch_rows, newest_epoch, newest_of_job, start_row
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.table.epoch import EpochRow
@@ -194,6 +194,14 @@ def read_again(open_newest: Callable[[], Table], read: Callable[[Table], Answer]
         except FileNotFoundError:
             continue
     return read(open_newest())
+
+
+def newest_whole_row(root: TablePath) -> EpochRow | None:
+    """Return the same row with all views."""
+    try:
+        return at_newest(root, lambda table: newest_of_job(table.root, table.files))
+    except (NoTable, DeltaError):
+        return None
 
 
 def newest_row(root: TablePath) -> EpochRow | None:

@@ -55,3 +55,6 @@ PATTERN_CHARACTERS_MAX = 500
 
 # Buckets of a job's state. The count cannot change later, so it may be far above the default, 32.
 BUCKETS_MAX = 4_096
+
+# Queries over one source, each with a publication of its own in the transaction of an epoch.
+VIEWS_MAX = 32

@@ -252,15 +252,16 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 
 def _without_places(keys: Keys) -> Keys:
-    """Return a path without the places of items in lists."""
-    return tuple(key for key in keys if not key.isdigit())
+    """Return a path without the places of items in lists, and without the names of views."""
+    named = keys[:1] == ("views",)
+    return tuple(key for at, key in enumerate(keys) if not (key.isdigit() or (named and at == 1)))
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that an annotation allows, itself or in a list."""
+    """Yield the models that an annotation allows, itself or in a list or a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    elif get_origin(annotation) in (Annotated, Union, UnionType, tuple):
+    elif get_origin(annotation) in (Annotated, Union, UnionType, tuple, dict):
         for argument in get_args(annotation):
             yield from _sections(argument)
 

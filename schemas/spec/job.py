@@ -1,6 +1,7 @@
 """The job spec: its keys, their defaults, and all checks that need no SQL.
 
     source ──► columns ──► query ──► minibatch, watermark, state ──► sink, mirror
+                       └─► views: other queries over the same rows, each with its own sink
 
 Users write keys; the code uses attributes, whose names carry the unit of a duration: the key
 `latency: 1s` is `minibatch.latency_ms == 1000`. `document()` turns a spec back into the user's
@@ -35,6 +36,7 @@ from schemas.spec.values import (
     Section,
     SinkTopic,
     Sql,
+    ViewName,
 )
 from schemas.spec.watermark import Watermark
 from schemas.table.changelog import SinkFormat, progress_topic
@@ -42,6 +44,13 @@ from schemas.types.sql_types import SqlType
 
 MINIBATCH_SIZE_DEFAULT = 5_000
 MINIBATCH_MAX_ROWS_DEFAULT = 500_000
+_READS_OWN_OUTPUT = (
+    "is a source topic too; use another, so that the job does not read its own output"
+)
+_ONE_TRANSACTION = (
+    "differs from that of another view; the views of a job publish in one transaction, so use the "
+    "same for all"
+)
 _FOLLOWS_CHANGELOG = (
     "needs source.format: changelog-json, whose job writes its progress beside the topic; remove "
     "it, or read such a topic"
@@ -104,6 +113,16 @@ class Sink(Section):
     delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
 
 
+class View(Section):
+    """Another query over the source of a job, with the keys that a query may have of its own."""
+
+    query: Sql
+    emit: Literal["changes", "final"] = "changes"
+    allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
+    state: State = State()
+    sink: Sink | None = None
+
+
 class JobSpec(Section):
     """A whole job spec. Two specs are equal if and only if their documents are equal."""
 
@@ -115,7 +134,7 @@ class JobSpec(Section):
     primary_key: tuple[ColumnName, ...] | None = Field(default=None, strict=False)
     dedupe: Literal["pk"] | None = Field(default=None, validate_default=True)
     timestamp_format: Literal["sql", "iso"] = "sql"
-    query: Sql
+    query: Sql = ""  # "": only views
     # Emit the results of a window when they change, or once when the watermark has passed its end;
     # and how much longer the window stays open (None: `final` 0, `changes` for ever).
     emit: Literal["changes", "final"] = "changes"
@@ -124,6 +143,8 @@ class JobSpec(Section):
     watermark: Watermark = Field(default=Watermark(), validate_default=True)
     state: State = State()
     sink: Sink | None = None
+    # More queries over the same rows, by name; every epoch commits the results of all of them.
+    views: dict[ViewName, View] | None = Field(default=None, validate_default=True)
     mirror_ms: Duration | None = Field(default=None, alias="mirror")
     retention_ms: Duration = Field(default=7 * 86_400_000, alias="retention")
     on_error: Literal["quarantine", "fail"] = "quarantine"
@@ -271,13 +292,92 @@ class JobSpec(Section):
                 )
         return sink
 
+    @field_validator("views")
+    @classmethod
+    def _queries(
+        cls, views: dict[str, View] | None, info: ValidationInfo
+    ) -> dict[str, View] | None:
+        has_query = info.data.get("query", "wrong") != ""
+        if not views and not has_query:
+            raise ElsewhereError("is required; add it", "query")
+        if views is None:
+            return None
+        if not views:
+            raise ValueError(
+                "names no view; write it like {top: {query: SELECT ...}}, or remove it"
+            )
+        if len(views) > limits.VIEWS_MAX:
+            raise ValueError(f"has {len(views)} views; use at most {limits.VIEWS_MAX}")
+        for key in ("sink", "emit", "allowed_lateness_ms", "state"):
+            if (
+                not has_query
+                and key in info.data
+                and info.data[key] != cls.model_fields[key].default
+            ):
+                name = cls.model_fields[key].alias or key
+                raise ElsewhereError("belongs to the query; move it into a view", name)
+        if info.data.get("dedupe") is not None:
+            raise ValueError(
+                "needs a source whose rows are distinct; dedupe in a job before this one, and read "
+                "its changelog"
+            )
+        source, taken = info.data.get("source"), set[str]()
+        if info.data.get("sink") is not None:
+            taken |= _topics_of(info.data["sink"])
+        for name, view in views.items():
+            own = set() if view.sink is None else _topics_of(view.sink)
+            if source is not None and own & set(source.topics):
+                raise MisplacedError(_READS_OWN_OUTPUT, name, "sink", "topic")
+            if own & taken:
+                raise MisplacedError("is the topic of another view; use another", name, "sink")
+            taken |= own
+        sinks = {name: view.sink for name, view in views.items() if view.sink is not None}
+        first = info.data.get("sink") or next(iter(sinks.values()), None)
+        for name, sink in sinks.items():
+            for key in ("connection", "delivery"):
+                if getattr(sink, key) != getattr(first, key):
+                    raise MisplacedError(_ONE_TRANSACTION, name, "sink", key)
+        return views
+
+    @field_validator("mirror_ms")
+    @classmethod
+    def _mirror_of_one_query(cls, mirror: int | None, info: ValidationInfo) -> int | None:
+        if mirror is not None and info.data.get("views"):
+            raise ValueError("belongs to a job with one query; remove it, or the views")
+        return mirror
+
+    @property
+    def view_specs(self) -> dict[str, JobSpec]:
+        """The spec of each view, as of a job with only this query; the job's own query is ""."""
+        if self.views is None:
+            return {"": self}
+        specs = {}
+        if self.query:
+            specs[""] = self.model_copy(update={"views": None})
+        for name, view in self.views.items():
+            own = {key: getattr(view, key) for key in View.model_fields}
+            specs[name] = self.model_copy(update={"views": None, "mirror_ms": None, **own})
+        return specs
+
+    @property
+    def main(self) -> JobSpec:
+        """The spec of the job's own query, or of its first view."""
+        return next(iter(self.view_specs.values()))
+
     def document(self) -> dict[str, Any]:
         """Return the spec as a user writes it, with every default, ready for YAML and JSON."""
         document = self.model_dump(by_alias=True, exclude_none=True)
+        if not self.query:
+            document.pop("query")
         # Omit a default group, so that a copy under another name gets a group of its own.
         if self.source.group == default_group(self.name):
             document["source"].pop("group", None)
         return document
+
+
+def _topics_of(sink: Sink) -> set[str]:
+    """Return the topics that a sink writes."""
+    return {sink.topic, progress_topic(sink.topic)}
 
 
 def section_path(place: int) -> tuple[str, ...]:

@@ -212,6 +212,14 @@ JobName = Annotated[
         f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9 and -, and begin with a letter",
     ),
 ]
+ViewName = Annotated[
+    str,
+    text_like(
+        "a view name",
+        rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}",
+        f"use 1 to {limits.JOB_NAME_CHARACTERS_MAX} of a-z, 0-9 and -, and begin with a letter",
+    ),
+]
 Topic = Annotated[
     str,
     text_like("a topic name", rf"[A-Za-z0-9._-]{{1,{limits.TOPIC_CHARACTERS_MAX}}}", _TOPIC_HINT),

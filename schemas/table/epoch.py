@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from schemas.table.view_path import is_seen, name_from, split_part
+
 FORMAT_VERSION = 4
 OLDEST_FORMAT = 3  # without images; readable as it is
 # Epochs of these kinds do not continue the state of the previous one.
@@ -194,6 +196,44 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def time(self) -> EpochTime:
         return msgspec.convert(self.watermarks, EpochTime)
 
+    def of_view(self, view: str) -> EpochRow:
+        """Return the row as of a job with this view only; "" is the job's own query.
+
+        An epoch before the view was added has nothing of it.
+        """
+        views: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
+        if not view and (not views or view not in views):
+            return self
+        own = views.get(view, {"plan": "", "counters": {"groups": 0}})
+        kept = {name: count for name, count in self.counters.items() if name not in _OF_VIEWS}
+        if refused := own["counters"].get(REFUSED, 0):  # the other views have decoded them
+            kept["quarantined"] = kept.get("quarantined", 0) + refused
+            kept["decoded"] = kept.get("decoded", 0) - refused
+        time = {name: value for name, value in self.watermarks.items() if name != "agenda"}
+        files: dict[str, list[str]] = {}
+        for part, names in self.files.items():
+            owner, name = split_part(part)
+            if is_seen(view, owner, name):
+                files.setdefault(name, []).extend(name_from(each, view) for each in names)
+        return msgspec.structs.replace(
+            self,
+            plan=own["plan"],
+            counters=kept | own["counters"],
+            watermarks=time | own.get("time", {}),
+            files=files,
+        )
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names of the views; empty for a job with one query."""
+        return tuple(self.counters.get(VIEWS, ()))
+
+    @property
+    def plans(self) -> dict[str, str]:
+        """The fingerprint of the plan of each view."""
+        views: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
+        return {name: own["plan"] for name, own in views.items()} or {"": self.plan}
+
     @property
     def watermark(self) -> int | None:
         return self.time.combined
@@ -249,4 +289,31 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return kept | self.repeated_counters
 
 
+# By view, among the counters: the plan, the counters and the due work that are its own.
+VIEWS = "views"
+REFUSED = "refused"  # messages on which an expression of the view fails
+# Sums over all views, which a view has for itself.
+_OF_VIEWS = frozenset(
+    {
+        VIEWS,
+        REFUSED,
+        "shipped",
+        "where_filtered",
+        "groups",
+        "groups_touched",
+        "groups_in_arrays",
+        "changelog_rows",
+        "dropped_retractions",
+        "unmatched_retractions",
+        "misfits",
+        "expired",
+        "expired_silently",
+        "closed",
+        "late",
+        "late_windows",
+        "fold_seconds",
+        "dropped_keys",
+        "begins",
+    }
+)
 JSON_FIELDS = ("offsets", "topics", "watermarks", "counters", "files")

@@ -70,6 +70,8 @@ class ObjectPath:
         return SCHEME + self.key
 
     def __truediv__(self, name: str) -> ObjectPath:
+        if name.startswith("../"):
+            return self.parent / name.removeprefix("../")
         return ObjectPath(f"{self.key}/{name}")
 
     @property

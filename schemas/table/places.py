@@ -4,6 +4,7 @@ DIR/jobs/<name>/epochs          the table, the source of truth
                /epochs.url      the URL of the table instead, if it is in object storage
                /results         the mirror, if the spec has one
                /spec.yaml       the spec of the last run
+               /views/<view>.yaml  the spec of each view, as of a job with this view only
                /spec.next.yaml  the spec that an evolve is about to activate
                /savepoints      named epochs
                /next            the shadow job, which reads the topic again for another query
@@ -22,11 +23,13 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from schemas.table.object_path import ObjectPath, TablePath
+from schemas.table.view_path import view_root
 
 HOT_STATE_NAME_CHARACTERS = 12
 
@@ -37,6 +40,11 @@ class JobDirectory:
 
     data: Path
     name: str
+    view: str = ""  # "": the job's own query
+
+    def at_view(self, view: str) -> Self:
+        """Return the paths of one view of the job."""
+        return replace(self, view=view)
 
     @property
     def home(self) -> Path:
@@ -46,9 +54,9 @@ class JobDirectory:
     def table(self) -> TablePath:
         """The table, in object storage or here; for a job without one, here."""
         try:
-            return ObjectPath.of(self.pointer.read_text().strip())
+            return view_root(ObjectPath.of(self.pointer.read_text().strip()), self.view)
         except FileNotFoundError:
-            return self.own_table
+            return view_root(self.own_table, self.view)
         except ValueError as error:
             raise ValueError(f"{self.pointer} is damaged: {error}") from None
 
@@ -79,12 +87,17 @@ class JobDirectory:
 
     @property
     def spec(self) -> Path:
-        return self.home / "spec.yaml"
+        return self.view_specs / f"{self.view}.yaml" if self.view else self.home / "spec.yaml"
+
+    @property
+    def view_specs(self) -> Path:
+        """The directory with the specs of the views."""
+        return self.home / "views"
 
     @property
     def next_spec(self) -> Path:
         """The spec that an evolve is about to activate."""
-        return self.home / "spec.next.yaml"
+        return self.home / (f"views/{self.view}.next.yaml" if self.view else "spec.next.yaml")
 
     @property
     def savepoints(self) -> Path:

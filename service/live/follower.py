@@ -99,7 +99,7 @@ class Follower:
         self.shape = RowShape(plan_of(spec))
         self.index = ResultsIndex(paths.index, self.shape)
         self.recent = RecentChanges()
-        self.history = EpochHistory(paths.service_files / "history.json")
+        self.history = EpochHistory(paths.history)
         self.newest: EpochRow | None = None
         self.problem: str | None = None
         self.totals: Counter[str] = Counter()  # of the epochs since the start

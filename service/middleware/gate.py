@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from urllib.parse import unquote
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -28,6 +29,7 @@ from service.runtime import Runtime
 log = logging.getLogger("service.access")
 
 _KEYED = re.compile(rb"((?:/v1)?/jobs/[^/]+/results/)([^/]+)(/explain|/history)?")
+_VIEW = re.compile(rb"(/v1/jobs/[a-z][a-z0-9-]*)/views/([a-z][a-z0-9-]*)((?:/.*)?)")
 # They change nothing; the spec editor sends two of them while the user types.
 _READS_WITH_BODY = frozenset({"/v1/jobs:validate", "/v1/sql", "/preview"})
 _HEALTH = frozenset({"/healthz", "/readyz"})
@@ -52,7 +54,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = _encode_key(scope)
+        scope = _encode_key(_name_view(scope))
         began = time.monotonic()
         status, took = 0, 0.0
 
@@ -110,6 +112,16 @@ class Gate:
     def _rank(self, scope: Scope) -> int:
         role = self._runtime.access.find_likely_role(Request(scope))
         return ANONYMOUS if role is None else int(role)
+
+
+def _name_view(scope: Scope) -> Scope:
+    """Rewrite the address of a view to that of a job named JOB.VIEW."""
+    raw: bytes = scope.get("raw_path") or b""
+    found = _VIEW.fullmatch(raw.split(b"?")[0])
+    if found is None:
+        return scope
+    raw = found[1] + b"." + found[2] + found[3]
+    return {**scope, "raw_path": raw, "path": unquote(raw.decode("latin-1"))}
 
 
 def _encode_key(scope: Scope) -> Scope:

@@ -22,7 +22,7 @@ from service.routes.answering import make_epoch_headers, parse_key
 from service.runtime import Runtime
 
 LOOKUP = "/v1/jobs/{name}/results/{key}"  # the route that it replaces
-_PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9-]*)/results/([^/]+)")
+_PLAIN = re.compile(r"/v1/jobs/([a-z][a-z0-9-]*(?:\.[a-z][a-z0-9-]*)?)/results/([^/]+)")
 
 
 def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
@@ -39,7 +39,7 @@ def answer_lookup(runtime: Runtime, scope: Scope) -> Response | None:
         runtime.access.authorize(request, Role.VIEWER)
         follower = runtime.find_follower(found[1])
         newest = follower.newest
-        if newest is None:
+        if newest is None or (follower.paths.view and "." not in found[1]):
             return None
         group = follower.shape.key_bytes(parse_key(follower, found[2]))
         epoch, document = follower.index.lookup(group)

@@ -29,6 +29,7 @@ from service.live.recent_changes import EpochChanges
 from service.problems import Problem
 from service.routes.documents import ChangePage
 from service.routes.examples import ROW, describe_responses
+from service.routes.views import require_view
 from service.runtime import runtime_of
 
 router = APIRouter(
@@ -100,6 +101,7 @@ async def changes(
     `Accept: application/json`, it is one page of changes, after waiting up to `wait` for some.
     """
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.EVENTS, Media.JSON, Media.NDJSON, Media.ARROW)
     group = None

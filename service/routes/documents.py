@@ -144,6 +144,19 @@ class Listing(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
+class View(msgspec.Struct, frozen=True):
+    name: str
+    query: str
+    columns: list[str]
+    sink: str | None
+    epoch: int | None
+    groups: int | None
+
+
+class Views(msgspec.Struct, frozen=True):
+    views: list[View]
+
+
 class Change(msgspec.Struct, frozen=True):
     op: Op
     epoch: int

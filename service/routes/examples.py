@@ -17,6 +17,18 @@ SPEC_DOCUMENT = {
     "query": "SELECT name, SUM(cnt), MAX(cnt) AS top, COUNT(*) AS n FROM product GROUP BY name",
     "sink": {"topic": "items-changes"},
 }
+VIEWS = {
+    "views": [
+        {
+            "name": "by-region",
+            "query": "SELECT region, MAX(cnt) AS top FROM product GROUP BY region",
+            "columns": ["region", "top"],
+            "sink": "shop-by-region",
+            "epoch": 41,
+            "groups": 5,
+        }
+    ]
+}
 ROW = {"name": "bolt", "sum_cnt": 36120, "top": 998, "n": 71}
 _JOB = {
     "name": "items",

@@ -21,6 +21,7 @@ from service.routes.answering import (
 )
 from service.routes.documents import Difference, Explained, History, Quarantine, Quarantined
 from service.routes.examples import ROW, describe_responses
+from service.routes.views import require_view
 from service.runtime import runtime_of
 from service.table.explanation import explain_group
 from service.table.quarantine import (
@@ -84,6 +85,7 @@ _REJECT = {
 async def explain(request: Request, name: str, key: str) -> Response:
     """Explain the values of a group: sums, multisets, epochs and source offsets."""
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     group = parse_key(follower, key)
 
@@ -113,6 +115,7 @@ async def history(
 ) -> Response:
     """Return the changes of one group, oldest first."""
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     group = parse_key(follower, key)
 
@@ -146,6 +149,7 @@ async def diff(
 ) -> Response:
     """Return the groups whose results differ between two epochs, with both rows."""
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
 
     def read(table: TableVersion) -> dict[str, Any]:
@@ -170,6 +174,7 @@ async def list_quarantine(
 ) -> Response:
     """Return the quarantined messages, oldest first, with reason and first bytes."""
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     after = parse_message_id(cursor) if cursor else None
     found = await run_in_threadpool(
@@ -190,6 +195,7 @@ async def list_quarantine(
 async def get_quarantine(request: Request, name: str, id: str) -> Response:
     """Return one quarantined message with all of its stored bytes."""
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     position = parse_message_id(id)
     found = await run_in_threadpool(

@@ -18,6 +18,7 @@ from service.problems import Problem, describe_spec_problem
 from service.routes.answering import answer
 from service.routes.documents import Job, JobPlan, Jobs, Logs, Valid
 from service.routes.examples import JOB, JOBS, LOGS, PLAN, SPEC_DOCUMENT, VALID, describe_responses
+from service.routes.views import find_view_record
 from service.runtime import Runtime, runtime_of
 from service.supervision import job_log
 from service.supervision.evolution import describe_evolution
@@ -146,7 +147,7 @@ async def put_job(
 async def get_job(request: Request, name: str) -> Response:
     """Return a job: its desired and actual state with the reason, epoch, watermark and lag."""
     runtime = runtime_of(request)
-    record = runtime.jobs.find_record(name)
+    record = find_view_record(runtime, name)
     with suppress(Problem):  # a job without results has a document too
         await runtime.wait_until_ready(name)
     return answer(await describe_job_status(runtime, record), headers={"ETag": make_etag(record)})
@@ -160,7 +161,9 @@ async def get_plan(request: Request, name: str) -> Response:
     runtime = runtime_of(request)
     spec = runtime.jobs.parse_spec(runtime.jobs.find_record(name))
     spec = spec.with_idle_default(runtime.settings.idle_after_ms)
-    return answer({"nodes": await run_in_threadpool(lambda: list_nodes(spec, plan_of(spec)))})
+    return answer(
+        {"nodes": await run_in_threadpool(lambda: list_nodes(spec.main, plan_of(spec.main)))}
+    )
 
 
 @router.delete(

@@ -206,6 +206,8 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
     """Return the spec of the new job, checked against the state of the old one."""
     # The state fits the spec of the last run, which may be older than the job's spec.
     old = load_spec(runtime.jobs.find_paths(name).spec)
+    if old.views:
+        raise Problem("query-fixed", 409, f"job {name!r} has several views; clone needs one query")
     spec = clone_spec(old, body.name)
     if body.spec is not None:
         spec = runtime.jobs.check_spec(msgspec.json.encode(body.spec), body.name).spec

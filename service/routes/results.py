@@ -7,6 +7,7 @@ import time
 from typing import Annotated
 from urllib.parse import urlencode
 
+import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -23,7 +24,8 @@ from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
 from service.routes.documents import Listing, Result
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
-from service.runtime import runtime_of
+from service.routes.views import read_views, require_view
+from service.runtime import Runtime, runtime_of
 
 router = APIRouter(
     prefix="/v1/jobs/{name}", tags=["results"], dependencies=[Depends(require_role(Role.VIEWER))]
@@ -137,6 +139,9 @@ async def list_results(
     min_epoch: MinEpoch = None,
     after_offset: AfterOffset = None,
     wait: Wait = 10.0,
+    views: Annotated[
+        str | None, Query(description="such as top,by-name: these views at one epoch")
+    ] = None,
     spreadsheet: Annotated[
         bool, Query(description="CSV only: prefix texts that a spreadsheet would execute")
     ] = False,
@@ -148,6 +153,9 @@ async def list_results(
     All pages of a listing show the epoch of its first page, whatever is committed meanwhile.
     """
     runtime = runtime_of(request)
+    if views is not None:
+        return await _list_views(runtime, name, views, limit, as_of)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     media = choose_media(accept, Media.JSON, Media.NDJSON, Media.CSV, Media.ARROW)
     cursor = cursor or None  # a form sends an empty one for the first page
@@ -165,6 +173,21 @@ async def list_results(
     if is_unchanged(if_none_match, page.epoch):
         return Response(status_code=304, headers=make_epoch_headers(page.epoch, page.watermark))
     return await run_in_threadpool(_encode, request, follower, page, media, spreadsheet)
+
+
+async def _list_views(
+    runtime: Runtime, name: str, views: str, limit: int, as_of: str | None
+) -> Response:
+    """Return the first page of several views, all at one epoch."""
+    epoch, watermark, pages = await read_views(runtime, name, views.split(","), limit, as_of)
+    named = b",".join(
+        b"%b:%b" % (msgspec.json.encode(view), encode_page(page.epoch, page.documents, page.cursor))
+        for view, page in pages.items()
+    )
+    body = b'{"epoch":%d,"views":{%b}}' % (epoch, named)
+    return Response(
+        body, headers=make_epoch_headers(epoch, watermark), media_type="application/json"
+    )
 
 
 def _encode(
@@ -207,6 +230,7 @@ async def get_result(
     is NULL or starts with `{`, or if there are several columns.
     """
     runtime = runtime_of(request)
+    require_view(request, name)
     follower = await runtime.wait_until_ready(name)
     group = parse_key(follower, key)
     await wait_for_data(request, follower, min_epoch, after_offset, wait)

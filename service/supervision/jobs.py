@@ -23,8 +23,9 @@ from deltalake.exceptions import DeltaError
 
 from jobs.core.job.evolution import Evolution, Planned, compare_jobs
 from jobs.core.job.job_plan import plan_of
+from jobs.core.job.views import fingerprints_of, plans_of
 from jobs.table.files import FormatUnknown, NoTable
-from jobs.table.version import TableVersion, newest_row
+from jobs.table.version import TableVersion, newest_row, newest_whole_row
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
@@ -166,6 +167,8 @@ class JobCatalog:
         try:
             newest = newest_row(paths.table)
             old = None if newest is None else load_spec(paths.spec)
+            if spec.views or (old is not None and old.views):
+                return None  # the state of several views can only be dropped
         except (FormatUnknown, FileNotFoundError, SpecError) as error:
             raise Problem("table-unreadable", 409, str(error)[:300]) from None
         if newest is None or old is None:
@@ -227,18 +230,18 @@ class JobCatalog:
         If a command outside the service has changed the query, update the register.
         """
         paths = self.find_paths(name)
-        newest = newest_row(paths.table)
+        newest = newest_whole_row(paths.table)
         try:
             spec = load_spec(paths.spec)
         except (FileNotFoundError, SpecError):
             return None
-        plan = plan_of(spec).fingerprint
-        if newest is None or newest.plan != plan:
+        plans = fingerprints_of(spec)
+        if newest is None or newest.plans != plans:
             return None
         with self._register.transaction():
             record = self._register.find_job(name)
             by_service = self._register.find_unfinished(name, "evolve") is not None
-            if record and not by_service and plan_of(self.parse_spec(record)).fingerprint != plan:
+            if record and not by_service and fingerprints_of(self.parse_spec(record)) != plans:
                 log.info("job %s: a command has changed its query", name)
                 self._replace_spec(record, spec)
         return spec
@@ -257,7 +260,7 @@ class JobCatalog:
         """Make another spec the job's spec; drop a pending spec with the same query."""
         self._write_spec(record.name, spec)
         pending = record.pending
-        if pending is not None and plan_of(_parse_spec(pending)) == plan_of(spec):
+        if pending is not None and plans_of(_parse_spec(pending)) == plans_of(spec):
             pending = None
         document = msgspec.json.encode(spec.document()).decode()
         self._register.change_job(
@@ -290,12 +293,12 @@ class JobCatalog:
         """Raise a Problem if a spec has another query or bucket count than the job's state."""
         paths = self.find_paths(name)
         try:
-            newest = newest_row(paths.table)
+            newest = newest_whole_row(paths.table)
         except FormatUnknown as error:
             raise Problem("table-unreadable", 409, str(error)) from None
         if newest is None:
             return
-        if newest.plan != checked.plan.fingerprint:
+        if newest.plans != {name: plan.fingerprint for name, plan in checked.plans.items()}:
             raise Problem(
                 "query-fixed",
                 409,
@@ -303,14 +306,17 @@ class JobCatalog:
                 "job name for the changed query, or add ?replace=true to save it for approval",
                 errors=[{"path": "query", "message": "differs from the query of the job's state"}],
             )
-        buckets = load_spec(paths.spec).state.buckets
-        if buckets != checked.spec.state.buckets:
-            raise Problem(
-                "query-fixed",
-                409,
-                f"state.buckets of a started job cannot change; it is {buckets}",
-                errors=[{"path": "state.buckets", "message": f"must be {buckets}"}],
-            )
+        started = load_spec(paths.spec).view_specs
+        for name, own in checked.spec.view_specs.items():
+            buckets = started[name].state.buckets
+            if buckets != own.state.buckets:
+                path = f"views.{name}.state.buckets" if name else "state.buckets"
+                raise Problem(
+                    "query-fixed",
+                    409,
+                    f"{path} of a started job cannot change; it is {buckets}",
+                    errors=[{"path": path, "message": f"must be {buckets}"}],
+                )
 
     def _write_spec(self, name: str, spec: JobSpec) -> None:
         paths = self.find_paths(name)
@@ -393,10 +399,14 @@ def _parse_spec(document: str) -> JobSpec:
 
 def _check_sink(spec: JobSpec, before: JobSpec, reasons: Sequence[str] = ()) -> None:
     """Raise a Problem if a job without state would continue its old changelog topic."""
-    if spec.sink is None or before.sink is None or spec.sink.topic != before.sink.topic:
+    old = {each.sink.topic for each in before.view_specs.values() if each.sink is not None}
+    sinks = ((view, each.sink) for view, each in spec.view_specs.items() if each.sink is not None)
+    again = [view for view, sink in sinks if sink.topic in old]
+    if not again:
         return
     reason = "; ".join(["a changelog cannot start over; use another topic", *reasons])
-    errors = [{"path": "sink.topic", "message": reason}]
+    path = f"views.{again[0]}.sink.topic" if again[0] else "sink.topic"
+    errors = [{"path": path, "message": reason}]
     raise Problem("query-fixed", 409, reason, errors=errors)
 
 

@@ -8,17 +8,19 @@ Lines and columns refer to the body; a problem of the query also has a position 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.time_rules import time_problems
+from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.job.window_rules import window_notes, window_problems
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import QueryError
 from schemas.spec.connections import Connections, UnknownConnectionError
 from schemas.spec.file import Document, Problem, SpecError, read_text, validate
-from schemas.spec.job import JobSpec
+from schemas.spec.job import JobSpec, View
 
 _NAME = "<body>"
 
@@ -26,12 +28,22 @@ _NAME = "<body>"
 @dataclass(frozen=True, slots=True)
 class CheckedSpec:
     spec: JobSpec
-    plan: Plan
+    plans: Mapping[str, Plan]  # of each view; "" is the job's own query
     notes: tuple[Problem, ...] = ()  # what may surprise in a valid spec
+
+    @property
+    def main(self) -> JobSpec:
+        """The spec of the job's own query, or of its first view."""
+        return self.spec.main
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of this query."""
+        return next(iter(self.plans.values()))
 
     def with_column_order(self, other: JobSpec) -> CheckedSpec:
         spec = self.spec.with_column_order(other)
-        return self if spec is self.spec else replace(self, spec=spec, plan=plan_of(spec))
+        return self if spec is self.spec else replace(self, spec=spec, plans=plans_of(spec))
 
 
 def read_spec(
@@ -54,22 +66,29 @@ def read_spec(
     except SpecError as error:
         problems += [*error.problems, *_check_query_alone(document)]
         raise SpecError(_NAME, _sort(problems)) from None
-    plan: Plan | None = None
-    try:
-        plan = plan_of(spec)
-    except QueryError as error:
-        problems += _locate_query_problems(document, ("query",), error)
-    else:
-        wrong = window_problems(spec, plan)
-        problems += [document.problem(keys, reason) for keys, reason in wrong.items()]
+    plans: dict[str, Plan] = {}
+    for view, own in spec.view_specs.items():
+        above = ("views", view) if view else ()
+        try:
+            plans[view] = plan_of(own)
+        except QueryError as error:
+            problems += _locate_query_problems(document, (*above, "query"), error)
+        else:
+            wrong = window_problems(own, plans[view])
+            problems += [
+                document.problem((*above, *keys) if keys[0] in View.model_fields else keys, reason)
+                for keys, reason in wrong.items()
+            ]
+    for view, reason in find_type_conflicts(plans).items():
+        problems.append(document.problem(("views", view, "query"), reason))
     for keys, wrong_sql in time_problems(spec):
         problems += _locate_query_problems(document, keys, wrong_sql)
     problems += _check_connections(document, spec, connections)
-    if problems or plan is None:
+    if problems:
         raise SpecError(_NAME, _sort(problems))
     noted = window_notes(spec.with_idle_default(idle_after_ms))
     notes = tuple(document.problem(keys, reason) for keys, reason in noted.items())
-    return CheckedSpec(spec, plan, notes)
+    return CheckedSpec(spec, plans, notes)
 
 
 def _check_query_alone(document: Document) -> list[Problem]:
@@ -114,15 +133,16 @@ def _locate_query_problems(
 
 def _check_connections(document: Document, spec: JobSpec, known: Connections) -> list[Problem]:
     """Return a problem for each connection that the operator has not configured."""
-    named = [("source", spec.source.connection)]
-    if spec.sink is not None:
-        named.append(("sink", spec.sink.connection))
+    named: list[tuple[tuple[str, ...], str]] = [(("source",), spec.source.connection)]
+    for view, own in spec.view_specs.items():
+        if own.sink is not None:
+            named.append((("views", view, "sink") if view else ("sink",), own.sink.connection))
     problems = []
     for section, connection in named:
         try:
             known.lookup(connection)
         except UnknownConnectionError as error:
-            problems.append(document.problem((section, "connection"), str(error)))
+            problems.append(document.problem((*section, "connection"), str(error)))
     return problems
 
 

@@ -64,7 +64,9 @@ def publish(items: Items, broker: Broker, topic: str) -> Publish:
     def send(name: SinkFormat = "changelog-json", to: str = topic) -> None:
         connection = load_connections(None, broker.address).lookup("default")
         spec = spec_of(to, name)
-        publishing = JobPublisher(spec, items.plan, items.table, items.newest, connection).start()
+        publishing = JobPublisher(
+            spec, {"": items.plan}, items.table, items.newest, connection
+        ).start()
         try:
             publishing.drain()
         finally:

@@ -21,6 +21,7 @@ import yaml
 from jobs.cli import main as command
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Group
+from jobs.core.job.views import find_type_conflicts, plans_of
 from jobs.core.plan.scalar_functions import FUNCTIONS
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
@@ -74,8 +75,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
 def test_a_yaml_example_is_a_job_or_connections(block: Block, tmp_path: Path) -> None:
     if "name" in yaml.safe_load(block.text):
-        spec = load_spec(block.text)
-        assert parse_query(spec.query, spec.columns).output
+        plans = plans_of(load_spec(block.text))
+        assert all(plan.output for plan in plans.values()) and not find_type_conflicts(plans)
         return
     file = tmp_path / "connections.yaml"
     file.write_text(block.text)

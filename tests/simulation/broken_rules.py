@@ -26,6 +26,7 @@ from jobs.edge.publisher import session as publisher_session
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.publisher.session import Session
+from jobs.edge.publisher.sink_topics import SinkTopicWriter
 from jobs.edge.state import bucket_states
 from jobs.edge.table.delta_epochs import APPLICATION, CommitFailed, EpochTable
 from jobs.running import outcome as outcomes
@@ -384,9 +385,9 @@ BROKEN_RULES = [
     BrokenRule(
         "6: a sink that was made again stops the job",
         replaced(
-            PublisherProcess,
-            "_require_same_topic",
-            lambda self, admin: setattr(self, "_identity", admin.topic(self._configuration.topic)),
+            SinkTopicWriter,
+            "require_same_topic",
+            lambda self, admin: setattr(self, "identity", admin.topic(self.topic)),
         ),
         [fault for fault in FATAL if fault[0] == "recreate_sink"],
     ),

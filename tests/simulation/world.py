@@ -47,6 +47,7 @@ from jobs.edge.kafka.source import (
 from jobs.edge.publisher import job_publisher as publishing
 from jobs.edge.publisher import process as publisher_process
 from jobs.edge.publisher import session as publisher_session
+from jobs.edge.publisher import sink_topics
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.state import bucket_states
@@ -58,11 +59,10 @@ from jobs.edge.table.file_writer import (
     AddedFile,
     file_name,
 )
-from jobs.running import pipeline as pipeline_module
 from jobs.running.clock import JobClock
 from jobs.running.outcome import InputRefused
 from jobs.table import epoch_rows
-from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from jobs.table.parts import ACCUMULATORS
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
@@ -175,7 +175,7 @@ class Driver:
         newest = table.newest() or self._begun(table, admin)
         self.starts = check_starts(admin, newest.offsets, newest.topics, self.identities)
         world.point("starting")
-        self.publishing = JobPublisher(SPEC, PLAN, table, newest, CONNECTION).start()
+        self.publishing = JobPublisher(SPEC, {"": PLAN}, table, newest, CONNECTION).start()
         partitions = {name: identity.partitions for name, identity in self.identities.items()}
         self.pipeline = tasks.SimulatedPipeline(
             SPEC,
@@ -191,7 +191,7 @@ class Driver:
             check_source=lambda: require_same_topics(admin, self.identities),
         )
         self.pipeline.world = world
-        self.pipeline.topics = {**self.identities, "changes": self.publishing.identity()}
+        self.pipeline.topics = {**self.identities, **self.publishing.identities()}
 
     def _begun(self, table: EpochTable, admin: Any) -> EpochRow:
         row = EpochRow(
@@ -219,7 +219,7 @@ class Driver:
             self._compact()
 
     def _committed(self, row: EpochRow, files: Sequence[AddedFile]) -> None:
-        self.publishing.send(row, [file.path for file in files if file.part == CHANGELOG])
+        self.publishing.send(row, files)
 
     def _compact(self) -> None:
         """All state files become one, by the one commit function."""
@@ -503,11 +503,11 @@ def patched(world: World) -> Iterator[None]:
         }),
         (publisher_process, {
             "KafkaAdmin": lambda _options: Admin(world.broker),
-            "RecordWriter": publisher.RecordWriter, "split_rows": publisher.split_rows,
+            "split_rows": publisher.split_rows,
             "read_epoch": lambda *asked: publisher.read_epoch(world.disk, *asked),
             "failpoint": world.point, "log": lambda _text: None,
         }),
-        (pipeline_module, {}),
+        (sink_topics, {"RecordWriter": publisher.RecordWriter}),
     ]  # fmt: skip
     before = [(module, name, getattr(module, name)) for module, names in places for name in names]
     for module, names in places:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.cli.errors import CommandFailed
 from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
@@ -26,13 +27,26 @@ _WRITTEN_ELSEWHERE = ("aggregates", "decoding", "folding")  # in the operators' 
 
 
 def run(options: argparse.Namespace) -> None:
-    spec, plan = load_job(options.spec)
-    program = Program(plan)
-    document = describe_plan(spec, plan, program)
+    spec, plans = load_job(options.spec)
+    if options.view is not None and options.view not in plans:
+        known = ", ".join(name for name in plans if name) or "the job has none"
+        raise CommandFailed(f"there is no view {options.view!r}; known: {known}")
+    chosen = plans if options.view is None else {options.view: plans[options.view]}
+    specs = spec.view_specs
+    documents = {
+        name: describe_plan(specs[name], plan, Program(plan)) for name, plan in chosen.items()
+    }
     if options.json:
-        print_json(document)
+        whole = list(plans) == [""] or options.view is not None
+        print_json(next(iter(documents.values())) if whole else {"views": documents})
         return
-    print(f"{spec.name}: {' '.join(spec.query.split())}\n")
+    for name, document in documents.items():
+        _print_plan(specs[name], name, document)
+
+
+def _print_plan(spec: JobSpec, view: str, document: Mapping[str, Any]) -> None:
+    named = f"{spec.name}.{view}" if view else spec.name
+    print(f"{named}: {' '.join(spec.query.split())}\n")
     result = document["result"]
     columns = [("result column", False), ("type", False), ("is", False)]
     print_table(columns, [[each["name"], each["type"], each["is"]] for each in result])
@@ -44,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
     if costs:
         columns = [("aggregate", False), ("keeps of each group, and reads when it changes", False)]
         print_table(columns, [[each["name"], each["cost"]] for each in costs])
-    print(program.source)
+    print(document["code"])
 
 
 def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]:

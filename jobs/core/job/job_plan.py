@@ -8,13 +8,17 @@ from dataclasses import replace
 from jobs.core.fold.program import state_names
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.dialect import Refusal
-from jobs.core.sql.problems import problem_at
+from jobs.core.sql.problems import QueryProblem, problem_at
 from jobs.core.sql.select import QueryError, parse_query
 from schemas.spec.job import JobSpec
 
 
 def plan_of(spec: JobSpec) -> Plan:
-    """Return the plan of a job; raise QueryError with the problems of its query."""
+    """Return the plan of a job's own query; raise QueryError with the problems of the query."""
+    if not spec.query:
+        names = ", ".join(spec.views or ())
+        message = f"job {spec.name!r} has no query of its own; name one of its views: {names}"
+        raise QueryError([QueryProblem(message, 1, 1)])
     plan = parse_query(spec.query, spec.columns)
     if spec.dedupe is not None and spec.primary_key:
         columns = {column.name: column for column in plan.columns}

@@ -28,6 +28,16 @@ class ResultColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_end: tuple[str, str] | None = None
 
 
+class SinkOfView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic with the changelog of one view."""
+
+    topic: str
+    format: SinkFormat
+    partitions: int
+    columns: ResultColumns
+    topic_id: str | None = None  # None: the publisher may create the topic, or use any
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first line of the driver: the job, its table, and the topic."""
 
@@ -44,6 +54,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     transactional_id: str
     topic_id: str | None = None  # None: the publisher may create the topic, or use any
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
+    others: list[SinkOfView] = []  # of a job with several views, after the first topic
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +63,7 @@ class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     epoch: int
     uuid: str = ""
     files: list[str]  # absolute paths
+    others: list[list[str]] = []  # the files for the other topics
     rows: int
     watermark: int | None = None
     status: str = "active"
@@ -91,6 +103,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
     times: list[EpochTimes] = []  # of the epochs that this record completes
+    sink: int | msgspec.UnsetType = msgspec.UNSET  # the place of `seq` among several topics
 
     @property
     def next_epoch(self) -> int | None:
@@ -104,10 +117,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         expected = self.next_epoch
         return expected is not None and epoch < expected
 
-    def seq_reached(self, epoch: int) -> int:
-        """Return the highest published seq of the epoch; below 0 if there is none."""
-        inside = self.epoch == epoch and not self.complete and self.seq is not None
-        return self.seq if inside and self.seq is not None else -1
+    def seq_reached(self, epoch: int, sink: int = 0) -> int | None:
+        """Return the highest published seq of the epoch in a topic; below 0 if there is none.
+
+        None: the topic has all of the epoch. The topics of several views are written in order.
+        """
+        inside = self.epoch == epoch and not self.complete
+        if not inside or self.seq is None:
+            return -1
+        reached = 0 if self.sink is msgspec.UNSET else self.sink
+        if sink == reached:
+            return self.seq
+        return None if sink < reached else -1
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -119,6 +140,7 @@ class Ready(msgspec.Struct, frozen=True):
     topic_id: str
     partitions: int
     uuid: str = ""  # of the epoch
+    others: list[tuple[str, int]] = []  # id and partitions of the other topics
 
 
 class Fatal(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from schemas.table.places import JobDirectory
 
-__all__ = ["JobDirectory", "UnknownJob", "find_job", "list_jobs"]
+__all__ = ["JobDirectory", "UnknownJob", "find_job", "find_view", "list_jobs", "list_views"]
 
 
 class UnknownJob(LookupError):
@@ -28,6 +28,19 @@ def find_job(data: Path, name: str) -> JobDirectory:
     else:
         hint = "no job has run there; check --data"
     raise UnknownJob(f"there is no job {name!r} in {data}; {hint}")
+
+
+def find_view(place: JobDirectory, view: str) -> JobDirectory:
+    """Return the paths of a view; raise UnknownJob with the names of others."""
+    if not view or place.at_view(view).spec.exists():
+        return place.at_view(view)
+    known = ", ".join(list_views(place)) or "the job has none"
+    raise UnknownJob(f"job {place.name!r} has no view {view!r}; known: {known}")
+
+
+def list_views(place: JobDirectory) -> list[str]:
+    """Return the names of the views of a job that has run."""
+    return sorted(path.stem for path in place.view_specs.glob("*.yaml"))
 
 
 def list_jobs(data: Path) -> list[str]:

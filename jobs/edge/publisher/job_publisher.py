@@ -7,21 +7,29 @@ commit ─► send ─► publish, while the driver computes the next epoch
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from jobs.core.plan.tree import Plan, WindowBound
-from jobs.core.publish.protocol import Configuration, EpochToPublish, Ready, ResultColumns
+from jobs.core.publish.protocol import (
+    Configuration,
+    EpochToPublish,
+    Ready,
+    ResultColumns,
+    SinkOfView,
+)
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.handle import Publisher
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
-from jobs.table.epoch_rows import epoch_rows, newest_epoch
-from jobs.table.files import live_files, open_table
+from jobs.edge.table.file_writer import AddedFile
+from jobs.table.epoch_rows import epoch_rows, newest_of_job
+from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import CHANGELOG
 from schemas.spec.connections import Connection, librdkafka_options
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, TopicIdentity
+from schemas.table.view_path import place_part
 
 
 class HistoryMissing(Exception):
@@ -51,14 +59,27 @@ class JobPublisher:
     def __init__(
         self,
         spec: JobSpec,
-        plan: Plan,
+        plans: Mapping[str, Plan],  # of the views; "" is the job's own query
         table: EpochTable,
         newest: EpochRow,
         connection: Connection,
     ) -> None:
-        assert spec.sink is not None
-        self.topic = spec.sink.topic
-        known = newest.topics.get(self.topic)
+        specs = spec.view_specs
+        sinks = {name: each.sink for name, each in specs.items() if each.sink is not None}
+        self._views = list(sinks)
+        self.topics = [sink.topic for sink in sinks.values()]
+        self.topic = self.topics[0]
+        known = {topic: newest.topics[topic].id for topic in self.topics if topic in newest.topics}
+        first, *others = [
+            SinkOfView(
+                topic=sink.topic,
+                format=sink.format,
+                partitions=sink.partitions,
+                columns=result_columns(plans[name]),
+                topic_id=known.get(sink.topic),
+            )
+            for name, sink in sinks.items()
+        ]
         table_id = str(table.handle.metadata().id)
         self._table = table
         self._publisher = Publisher(
@@ -69,13 +90,14 @@ class JobPublisher:
                 # Grows with every commit, and no clock can set it back.
                 generation=table.version,
                 connection=librdkafka_options(connection),
-                topic=spec.sink.topic,
-                format=spec.sink.format,
-                partitions=spec.sink.partitions,
-                delivery=spec.sink.delivery,
-                columns=result_columns(plan),
-                transactional_id=f"retally-{spec.name}-{table_id}-{spec.sink.topic}",
-                topic_id=None if known is None else known.id,
+                topic=first.topic,
+                format=first.format,
+                partitions=first.partitions,
+                delivery=sinks[self._views[0]].delivery,
+                columns=first.columns,
+                transactional_id=f"retally-{spec.name}-{table_id}-{first.topic}",
+                topic_id=first.topic_id,
+                others=others,
             )
         )
         self._ready: Ready | None = None
@@ -87,16 +109,18 @@ class JobPublisher:
         self._starting.start()
         return self
 
-    def identity(self) -> TopicIdentity:
-        """Return the identity of the sink topic, which the publisher found or created."""
+    def identities(self) -> dict[str, TopicIdentity]:
+        """Return the identities of the sink topics, which the publisher found or created."""
         self._wait_until_ready()
-        assert self._ready is not None
-        return TopicIdentity(self._ready.topic_id, self._ready.partitions)
+        ready = self._ready
+        assert ready is not None
+        found = [(ready.topic_id, ready.partitions), *ready.others]
+        return {topic: TopicIdentity(*each) for topic, each in zip(self.topics, found, strict=True)}
 
-    def send(self, row: EpochRow, names: Sequence[str]) -> None:
+    def send(self, row: EpochRow, files: Sequence[AddedFile]) -> None:
         """Hand over a committed epoch."""
         self._wait_until_ready()
-        self._publisher.send(self._build_message(row, names))
+        self._publisher.send(self._build_message(row, files))
         failpoint("epoch_sent")
 
     def check(self) -> None:
@@ -144,7 +168,7 @@ class JobPublisher:
     def _send_missed(self, after: int, newest: int, uuid: str) -> None:
         """Send the epochs after `after`, the newest epoch of the topic, which has this uuid."""
         if after > newest:
-            current = newest_epoch(self._table.root, live_files(open_table(self._table.root)))
+            current = newest_of_job(self._table.root, live_files(open_table(self._table.root)))
             if current is not None and current.epoch > newest:
                 raise Fenced(
                     f"the table {self._table.root} is now at epoch {current.epoch}, but this job "
@@ -156,7 +180,7 @@ class JobPublisher:
                 "another name"
             )
         handle = self._table.reader()
-        rows = epoch_rows(self._table.root, live_files(handle), since=after - 1)
+        rows = epoch_rows(self._table.root, live_files(handle), since=after - 1, whole=True)
         same = [row for row in rows if row.epoch == after]
         if same and uuid and same[0].uuid != uuid:
             raise SinkAhead(
@@ -182,18 +206,26 @@ class JobPublisher:
                 f"removed the table's epochs before {oldest}; give the job a new name to recompute "
                 "it from its source"
             )
-        changelog = [file for file in live_files(handle) if file.part == CHANGELOG]
+        files = live_files(handle)
         for row in rows:
-            names = [f.path for f in changelog if f.epoch_min <= row.epoch <= f.epoch_max]
-            self._publisher.send(self._build_message(row, names))
+            of_row = [file for file in files if file.epoch_min <= row.epoch <= file.epoch_max]
+            self._publisher.send(self._build_message(row, of_row))
 
-    def _build_message(self, row: EpochRow, names: Sequence[str]) -> EpochToPublish:
+    def _build_message(
+        self, row: EpochRow, files: Sequence[AddedFile] | Sequence[LiveFile]
+    ) -> EpochToPublish:
+        parts = [place_part(CHANGELOG, view) for view in self._views]
+        first, *others = [
+            [str(self._table.root / file.path) for file in files if file.part == part]
+            for part in parts
+        ]
         return EpochToPublish(
             epoch=row.epoch,
             uuid=row.uuid,
-            files=[str(self._table.root / name) for name in names],
+            files=first,
+            others=others,
             rows=row.counts.changelog_rows,
-            watermark=row.time.published_watermark,
+            watermark=_published_watermark(row, self._views),
             status=row.time.status,
             offsets=row.offsets,
             committed_ms=row.committed_at // 1_000,
@@ -204,6 +236,15 @@ class JobPublisher:
         self._starting.join()
         if self._failure is not None:
             raise self._failure
+
+
+def _published_watermark(row: EpochRow, views: Sequence[str]) -> int | None:
+    """Return the watermark up to which every topic has every result."""
+    if not row.views:
+        return row.time.published_watermark
+    bounds = [row.of_view(view).time.published_watermark for view in views]
+    known = [bound for bound in bounds if bound is not None]
+    return min(known) if len(known) == len(bounds) else None
 
 
 def result_columns(plan: Plan) -> ResultColumns:

@@ -35,7 +35,6 @@ from uuid import uuid4
 import msgspec
 from kafka.errors import KafkaError
 
-from jobs.core.publish.formats import FORMATS, EpochFacts
 from jobs.core.publish.protocol import (
     Answer,
     EpochTimes,
@@ -47,7 +46,7 @@ from jobs.core.publish.protocol import (
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.pipes import Inbox, Outbox, ParentGone, log
-from jobs.edge.publisher.records import BrokenChangelog, RecordWriter, read_epoch, split_rows
+from jobs.edge.publisher.records import BrokenChangelog, read_epoch, split_rows
 from jobs.edge.publisher.session import (
     OutcomeUnknown,
     PublishFailed,
@@ -55,13 +54,10 @@ from jobs.edge.publisher.session import (
     awake_seconds,
     read_progress,
 )
+from jobs.edge.publisher.sink_topics import open_topics
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
 from schemas.table.changelog import progress_topic
-from schemas.table.epoch import TopicIdentity
-from schemas.types.sql_types import SqlType
-
-_PROGRESS_CONFIGURATION = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 
 
 class PublisherProcess:
@@ -71,25 +67,11 @@ class PublisherProcess:
         self._inbox = inbox
         self._outbox = outbox
         self._configuration = configuration = inbox.configuration
-        self._format = FORMATS[configuration.format]
-        group, output = (
-            [(name, SqlType.read(kind)) for name, kind in columns]
-            for columns in (configuration.columns.group, configuration.columns.output)
-        )
-        self._key_columns = tuple(name for name, _ in group)
-        end = configuration.columns.window_end
-        self._writer = RecordWriter(
-            self._format,
-            group,
-            output,
-            configuration.partitions,
-            None if end is None else (end[0], SqlType.parse(end[1])),
-        )
+        self._topics = open_topics(configuration)
         self._waiting: deque[tuple[EpochToPublish, float]] = deque()
         self._records: dict[int, int] = {}  # produced records of unanswered epochs
         self._admin: KafkaAdmin | None = None
         self._session: Session | None = None
-        self._identity: TopicIdentity | None = None
         self._progress = Progress()
         self._first = True
         self._writer_id = uuid4().hex
@@ -104,10 +86,10 @@ class PublisherProcess:
     def begin(self) -> None:
         """Take over the topic and answer with its progress."""
         self._start_over()
-        assert self._identity is not None
         at = self._progress
-        topic = self._identity
-        ready = Ready(at.epoch, at.seq, at.complete, topic.id, topic.partitions, at.uuid)
+        known = [topic.identity for topic in self._topics if topic.identity is not None]
+        (first_id, partitions), *others = [(each.id, each.partitions) for each in known]
+        ready = Ready(at.epoch, at.seq, at.complete, first_id, partitions, at.uuid, others)
         self._outbox.write_answer(Answer(ready=ready))
 
     def publish_next(self, *, wait: bool) -> None:
@@ -172,7 +154,8 @@ class PublisherProcess:
         """Check the topic, fence the predecessor, read its progress, claim the topic."""
         configuration = self._configuration
         self._admin = KafkaAdmin(kafka_python_options(configuration.connection))
-        self._require_topics(self._admin)
+        for topic in self._topics:
+            topic.require_topics(self._admin)
         before = self._read_own_progress()
         if self._first and before.epoch is not None and before.epoch > configuration.newest >= 0:
             self._progress = before  # the driver will stop, so fence nobody
@@ -194,7 +177,24 @@ class PublisherProcess:
     def _read_own_progress(self) -> Progress:
         """Return our progress; raise PublishFailed if another table or generation publishes."""
         configuration = self._configuration
+        for topic in self._topics[1:]:  # they have a copy of our progress
+            self._require_own(topic.topic, *self._read_progress(topic.topic))
         own, others = self._read_progress()
+        own = self._require_own(configuration.topic, own, others)
+        if own.generation > configuration.generation:
+            raise PublishFailed(
+                "fenced",
+                f"generation {own.generation} of the job publishes to "
+                f"{configuration.topic!r}; this is generation {configuration.generation}",
+                "one job is running twice; leave the newer one alone",
+            )
+        return own
+
+    def _require_own(
+        self, topic: str, own: Progress | None, others: dict[str, Progress]
+    ) -> Progress:
+        """Return our progress in a topic; raise PublishFailed if another table writes it."""
+        configuration = self._configuration
         strangers = [
             name
             for name, each in others.items()
@@ -205,19 +205,11 @@ class PublisherProcess:
         if strangers:
             raise PublishFailed(
                 "sink_taken",
-                f"topic {configuration.topic!r} has the changelog of job {strangers[0]!r}, which "
-                "has another table",
+                f"topic {topic!r} has the changelog of job {strangers[0]!r}, which has another "
+                "table",
                 "give sink.topic another name, because a topic has one writer",
             )
-        own = own or Progress()
-        if own.generation > configuration.generation:
-            raise PublishFailed(
-                "fenced",
-                f"generation {own.generation} of the job publishes to "
-                f"{configuration.topic!r}; this is generation {configuration.generation}",
-                "one job is running twice; leave the newer one alone",
-            )
-        return own
+        return own or Progress()
 
     def _has_successor(self) -> bool:
         """Return whether another publisher has claimed the topic since; True if unknown."""
@@ -227,38 +219,12 @@ class PublisherProcess:
             return True
         return own is None or own.writer != self._writer_id
 
-    def _read_progress(self) -> tuple[Progress | None, dict[str, Progress]]:
+    def _read_progress(
+        self, topic: str | None = None
+    ) -> tuple[Progress | None, dict[str, Progress]]:
         configuration = self._configuration
-        topic = progress_topic(configuration.topic)
+        topic = progress_topic(topic or configuration.topic)
         return read_progress(configuration.connection, topic, configuration.job)
-
-    def _require_topics(self, admin: KafkaAdmin) -> None:
-        configuration = self._configuration
-        if self._identity is None and configuration.topic_id is None:
-            policy = {"cleanup.policy": self._format.cleanup_policy}
-            admin.ensure_topic(configuration.topic, configuration.partitions, policy)
-        self._require_same_topic(admin)
-        admin.ensure_topic(progress_topic(configuration.topic), 1, _PROGRESS_CONFIGURATION)
-
-    def _require_same_topic(self, admin: KafkaAdmin) -> None:
-        """Raise PublishFailed if the topic was deleted, recreated, or has other partitions."""
-        configuration = self._configuration
-        found = admin.topic(configuration.topic)
-        expected = configuration.topic_id if self._identity is None else self._identity.id
-        hint = "publish to a new topic, or clone the job and let it publish from the start"
-        if found is None:
-            reason = f"topic {configuration.topic!r} does not exist any more: it was deleted"
-            raise PublishFailed("sink_changed", reason, hint)
-        if expected is not None and found.id != expected:
-            reason = f"topic {configuration.topic!r} was deleted and created again"
-            raise PublishFailed("sink_changed", reason, hint)
-        if found.partitions != configuration.partitions:
-            reason = (
-                f"topic {configuration.topic!r} has {found.partitions} partitions; the job "
-                f"publishes to {configuration.partitions}, and keys would move to other partitions"
-            )
-            raise PublishFailed("sink_changed", reason, hint)
-        self._identity = found
 
     # Publishing.
 
@@ -297,53 +263,51 @@ class PublisherProcess:
     def _publish(self, epochs: list[EpochToPublish]) -> None:
         session = self._session
         assert session is not None
-        in_transaction = 0
+        in_transaction, reached = 0, -1
         for order in epochs:
-            reached = self._progress.seq_reached(order.epoch)
             self._records[order.epoch] = 0
-            table = read_epoch(order.files, order.epoch, self._writer.columns, reached)
-            facts = self._epoch_facts(order)
-            for batch in split_rows(table, self._configuration.transaction_records):
-                self._inbox.require_parent()
-                records = self._writer.write(batch, facts)
-                count = len(records.keys)
-                if in_transaction and (
-                    in_transaction + count > self._configuration.transaction_records
-                ):
-                    self._commit(self._progress_inside(order.epoch, reached))
-                    in_transaction = 0
-                session.begin()
-                failpoint("publish_begun")
-                session.produce(records, order.epoch)
-                in_transaction += count
-                self._records[order.epoch] += count
-                reached = records.last_seq
+            for place, topic in enumerate(self._topics):
+                after = self._progress.seq_reached(order.epoch, place)
+                if after is None:
+                    continue
+                reached = after
+                files = order.others[place - 1] if place else order.files
+                table = read_epoch(files, order.epoch, topic.writer.columns, reached)
+                facts = topic.facts(order)
+                for batch in split_rows(table, self._configuration.transaction_records):
+                    self._inbox.require_parent()
+                    records = topic.writer.write(batch, facts)
+                    count = len(records.keys)
+                    if in_transaction and (
+                        in_transaction + count > self._configuration.transaction_records
+                    ):
+                        self._commit(self._progress_inside(order.epoch, reached, place))
+                        in_transaction = 0
+                    session.begin()
+                    failpoint("publish_begun")
+                    session.produce(records, order.epoch, topic.topic)
+                    in_transaction += count
+                    self._records[order.epoch] += count
+                    reached = records.last_seq
         self._commit(self._progress_after(epochs, reached))
         self._answer_for_published()
 
     def _commit(self, progress: Progress) -> None:
         assert self._session is not None
         assert self._admin is not None
-        self._require_same_topic(self._admin)
+        for topic in self._topics:
+            topic.require_same_topic(self._admin)
         failpoint("publish_produced")
         self._session.commit(progress)
         failpoint("publish_committed")
         self._progress = progress
         self._last_success = awake_seconds()
 
-    def _epoch_facts(self, order: EpochToPublish) -> EpochFacts:
-        committed = order.committed_ms
-        return EpochFacts(
-            job=self._configuration.job,
-            topic=self._configuration.topic,
-            epoch=order.epoch,
-            event_ms=0 if order.watermark is None else order.watermark,
-            commit_ms=int(time.time() * 1_000) if committed is None else committed,
-            key_columns=self._key_columns,
+    def _progress_inside(self, epoch: int, seq: int, place: int) -> Progress:
+        sink = place if len(self._topics) > 1 else msgspec.UNSET
+        return msgspec.structs.replace(
+            self._progress, epoch=epoch, seq=seq, complete=False, sink=sink
         )
-
-    def _progress_inside(self, epoch: int, seq: int) -> Progress:
-        return msgspec.structs.replace(self._progress, epoch=epoch, seq=seq, complete=False)
 
     def _progress_after(self, epochs: list[EpochToPublish], seq: int) -> Progress:
         order, now_ms = epochs[-1], int(time.time() * 1_000)

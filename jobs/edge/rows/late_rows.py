@@ -111,11 +111,16 @@ class Messages:
         self._offsets.append(offset)
         self._ends.append(self._ends[-1] + rows)
 
-    def places(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
-        """Yield of each row: the row, its message's offset, and the end of the message's rows."""
+    def extents(self, rows: Integers) -> Iterator[tuple[int, int, int, int]]:
+        """Yield of each row: the row, its message's offset, and where the message's rows are."""
         found = np.searchsorted(self._ends, rows, "right") - 1
         for row, message in zip(rows.tolist(), found.tolist(), strict=True):
-            yield row, self._offsets[message], self._ends[message + 1]
+            yield row, self._offsets[message], self._ends[message], self._ends[message + 1]
+
+    def places(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
+        """Yield of each row: the row, its message's offset, and the end of the message's rows."""
+        for row, offset, _, end in self.extents(rows):
+            yield row, offset, end
 
 
 def late_rows(

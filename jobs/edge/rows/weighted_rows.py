@@ -49,6 +49,7 @@ class Parcelling:
     arguments: tuple[int, ...]
     buckets: int
     targets: int  # fold tasks
+    first: int = 0  # the first target, which another view's parcels do not reach
 
     def parcels(
         self, columns: Sequence[pa.Array], weighted: WeightedRows, groups: Integers
@@ -63,7 +64,7 @@ class Parcelling:
             if len(chosen):
                 rows = self._project(columns, weighted, chosen, buckets)
                 for piece in _split(rows):
-                    yield _batch(target, parcel=_to_stream(piece))
+                    yield _batch(self.first + target, parcel=_to_stream(piece))
 
     def _find_buckets(self, columns: Sequence[pa.Array], groups: Integers) -> Integers:
         """Return the bucket of each group, by the group's number."""
@@ -101,6 +102,12 @@ def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
     group, arguments = places
     types = tuple(each.type for each in plan.group)
     return Parcelling(group, types, arguments, buckets, targets)
+
+
+def rows_parcel(target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows as parcels for one target, for expressions that Spark evaluates later."""
+    for piece in _split(rows):
+        yield _batch(target, parcel=_to_stream(piece))
 
 
 def report_parcel(payload: bytes) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from jobs.edge.state.hot_state import HotState, open_shared
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.epoch_rows import epoch_rows
-from jobs.table.files import live_files, open_table
+from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import STATE
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.table.epoch import EpochRow
@@ -68,12 +68,19 @@ def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
 
     With them an older hot state catches up instead of being rebuilt.
     """
-    rows = epoch_rows(table.root, live_files(table.handle), since=newest.epoch - RECENT_EPOCHS_MAX)
+    return recent_line_of(table.root, live_files(table.handle), newest)
+
+
+def recent_line_of(
+    root: TablePath, files: Sequence[LiveFile], newest: EpochRow
+) -> list[CommittedEpoch]:
+    """Return the same for a view, of its root and the files that it sees."""
+    rows = epoch_rows(root, files, since=newest.epoch - RECENT_EPOCHS_MAX)
     line = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
     incomplete = [
         index
         for index, epoch in enumerate(line)
-        if any(not (table.root / name).exists() for _, name in epoch.files)
+        if any(not (root / name).exists() for _, name in epoch.files)
     ]
     # A catch-up from an epoch needs the files of later epochs only.
     return line[incomplete[-1] :] if incomplete else line

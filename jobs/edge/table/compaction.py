@@ -71,13 +71,20 @@ class Merge:
 # --- due merges -------------------------------------------------------------------------------
 
 
-def due_merge(files: Sequence[LiveFile], epoch_max: int) -> Merge | None:
+def is_crowded(files: Sequence[LiveFile]) -> bool:
+    """Return whether a table is so full that smaller merges than usual keep commits fast."""
+    return len(files) > LIVE_FILES_MAX * 3 // 4
+
+
+def due_merge(
+    files: Sequence[LiveFile], epoch_max: int, *, crowded: bool | None = None
+) -> Merge | None:
     """Return the most overdue merge of files that end at or before `epoch_max`, or None.
 
     A waiting merge grows more overdue, whatever its part, so no merge waits forever.
     """
-    # Three quarters full: smaller merges than usual keep commits fast.
-    crowded = len(files) > LIVE_FILES_MAX * 3 // 4
+    if crowded is None:
+        crowded = is_crowded(files)
     enough = COMPACTION_FAN_IN // 2 if crowded else COMPACTION_FAN_IN
     due: list[tuple[float, Merge]] = []
     for part in PARTS:

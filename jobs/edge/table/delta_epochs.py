@@ -25,22 +25,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jobs.edge.process.failpoints import failpoint
-from jobs.edge.table.epoch_files import (
-    TableLayout,
-    now_ms,
+from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.file_writer import AddedFile, file_name, write_file
+from jobs.table.epoch_rows import newest_of_job
+from jobs.table.files import (
+    VERSION_PROPERTY,
+    LiveFile,
+    TableHandle,
+    live_files,
+    log_entry,
+    open_table,
 )
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    file_name,
-    write_file,
-)
-from jobs.table.epoch_rows import newest_epoch
-from jobs.table.files import VERSION_PROPERTY, LiveFile, live_files, log_entry, open_table
 from jobs.table.parts import EPOCHS
 from schemas.limits import LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
@@ -92,12 +93,14 @@ class EpochTable:
         return cls(root, layout, open_table(root))
 
     @classmethod
-    def create(cls, root: TablePath, layout: TableLayout) -> EpochTable:
-        """Create an empty table at `root`."""
+    def create(
+        cls, root: TablePath, layout: TableLayout, schema: pa.Schema | None = None
+    ) -> EpochTable:
+        """Create an empty table at `root`; `schema` has the columns of several views."""
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = DeltaTable.create(
+        handle = TableHandle.create(
             str(root),
-            Schema.from_arrow(layout.table_schema),
+            Schema.from_arrow(layout.table_schema if schema is None else schema),
             mode="error",
             partition_by=["part"],
             configuration={
@@ -113,7 +116,7 @@ class EpochTable:
 
     def newest(self) -> EpochRow | None:
         """Return the newest epoch row, from which a job resumes; None if there is none."""
-        row = newest_epoch(self.root, live_files(self.handle))
+        row = newest_of_job(self.root, live_files(self.handle))
         logged = self._read_log_epoch()
         if logged != (None if row is None else row.epoch):
             raise TableDamaged(

@@ -60,6 +60,7 @@ from jobs.table.parts import (
     ROWS,
     TIMERS,
 )
+from schemas.limits import VIEWS_MAX
 from schemas.table.epoch import JSON_FIELDS, EpochRow
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, to_list, to_tuples
@@ -376,7 +377,7 @@ class TableLayout:
             yield argument, key, columns[slot_of[argument]][position], multiplicity
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2 * VIEWS_MAX)
 def layout_of(plan: Plan) -> TableLayout:
     """Return the layout of a plan, built once per worker."""
     return TableLayout(Program(plan))

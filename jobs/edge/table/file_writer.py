@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from jobs.edge.rows.file_statistics import Extremes, find_extremes, format_stati
 from schemas.limits import ENCODING_SAMPLE_ROWS
 from schemas.table.object_path import TablePath, sink
 from schemas.table.parquet_file import WRITTEN
+from schemas.table.view_path import place_name, place_part
 
 _COMPRESSION = "zstd"
 _ROWS_OF_A_TEXT_MAX = 4  # on average; a text that more rows have is shorter in a dictionary
@@ -33,11 +34,15 @@ _SEQUENCE = "seq"
 class AddedFile:
     """A file for a commit to add."""
 
-    path: str  # relative to the table
+    path: str  # relative to the table, or to the root of a view
     part: str
     rows: int
     size: int
     stats: str
+
+    def of_view(self, view: str) -> AddedFile:
+        """Return the file of a view as a file of its table."""
+        return replace(self, path=place_name(self.path, view), part=place_part(self.part, view))
 
 
 def by_part(files: Iterable[AddedFile]) -> dict[str, list[str]]:

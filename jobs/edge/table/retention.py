@@ -28,6 +28,7 @@ from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
+from schemas.table.view_path import split_part
 from schemas.types.arrow_values import to_list
 
 HISTORY = (CHANGELOG, EPOCHS, LATE, QUARANTINE)
@@ -56,7 +57,7 @@ def expire_history(
     epochs = [file for file in files if file.part == EPOCHS]
     newest = max(file.epoch_max for file in epochs)
     last = min(_last_epoch_before(table.root, epochs, before_us), published, newest - 1)
-    old = [file for file in files if file.part in HISTORY and file.epoch_max <= last]
+    old = [f for f in files if split_part(f.part)[1] in HISTORY and f.epoch_max <= last]
     rows = [
         row
         for file in old

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.core.fold.window_closing import Late
+from jobs.core.fold.window_closing import Booleans, Late
 from jobs.core.plan.tree import Plan
 from jobs.core.rows.consolidate import (
     RUNNING_BITS,
@@ -48,6 +48,7 @@ from jobs.edge.rows.weighted_rows import (
     rows_schema,
 )
 from jobs.edge.tasks.body import task_body
+from jobs.edge.tasks.decode_views import ViewInputs, emit_views
 from jobs.edge.tasks.range_reading import RangeReader, RangeReport, RangeTooLarge, SourceRules
 from schemas.limits import TASK_BYTES_MAX
 from schemas.table.epoch import TopicPartition
@@ -77,6 +78,16 @@ class DecodeTask:
     parcelling: Parcelling | None = None  # for rows without expressions to evaluate
     starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are judged in order
     now_ms: int = 0  # the driver's clock
+    views: tuple[ViewInputs, ...] = ()  # of a job with several; `plan` then has all their columns
+
+    @property
+    def has_views(self) -> bool:
+        return bool(self.views)
+
+    @property
+    def needs_messages(self) -> bool:
+        """Whether the message of each row must be known."""
+        return self.deadline is not None or any(view.needs_messages for view in self.views)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_body():
@@ -124,22 +135,48 @@ class DecodeTask:
             yield list(together.values())
 
     def _emit_rows(self, run: RangeReader) -> Iterator[pa.RecordBatch]:
-        if run.signed_rows.signs:
-            columns, signs = run.signed_rows.concatenate()
-            if self.plan.primary_key:
-                yield self._image_batch(run, columns, signs)
-                yield self._report_batch(run.report)
-                return
-            late = None
-            if self.deadline is not None:
-                late = self.deadline.late(self.plan, columns, run.watermarks)
-            if late is None or not late.partly.any():
-                yield from self._consolidate(run, columns, signs)
-            else:
-                alone = late.partly if self.rules.in_order else late.whole
-                yield from self._consolidate(run, columns, signs, np.flatnonzero(~alone))
-                yield self._late_batch(run, columns, signs, late)
+        if self.views:
+            yield from emit_views(self, run)
+        elif run.signed_rows.signs:
+            yield from self.emit_changes(run, *run.signed_rows.concatenate())
         yield self._report_batch(run.report)
+
+    def emit_changes(
+        self,
+        run: RangeReader,
+        columns: list[pa.Array],
+        signs: Integers,
+        taken: Booleans | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the weighted rows of a range, which has these signed rows; only those `taken`."""
+        if self.plan.primary_key:
+            yield self._image_batch(run, columns, signs)
+            return
+        late = None
+        if self.deadline is not None:
+            late = self.deadline.late(self.plan, columns, run.watermarks)
+            if taken is not None:
+                late = Late(late.whole & taken, late.partly & taken)
+        if late is None or not late.partly.any():
+            only = None if taken is None else np.flatnonzero(taken)
+            yield from self._consolidate(run, columns, signs, only)
+        else:
+            alone = late.partly if self.rules.in_order else late.whole
+            together = ~alone if taken is None else ~alone & taken
+            yield from self._consolidate(run, columns, signs, np.flatnonzero(together))
+            yield self._late_batch(run, columns, signs, late)
+
+    def for_view(self, view: ViewInputs) -> DecodeTask:
+        """Return the task as of a job with this view only."""
+        return replace(
+            self,
+            plan=view.plan,
+            root=view.root,
+            deadline=view.deadline,
+            parcelling=view.parcelling,
+            failing=(),
+            views=(),
+        )
 
     def _image_batch(
         self, run: RangeReader, columns: list[pa.Array], signs: Integers
@@ -209,7 +246,7 @@ class DecodeTask:
 
     def _report_batch(self, report: RangeReport) -> pa.RecordBatch:
         payload = msgspec.json.encode(report)
-        if self.parcelling is not None:
+        if self.parcelling is not None or self.views:
             return report_parcel(payload)
         columns = [pa.nulls(1, arrow_type(column.type)) for column in self.plan.image]
         own = {REPORT: pa.array([payload], pa.binary())}

@@ -81,9 +81,13 @@ class FoldTask(FoldInputs):
         failpoint("fold_task")
         found = take_batches(batches, self.bytes_max)
         if found is None:
-            yield _output_batch("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
+            yield too_large_batch()
         if not found:
             return
+        yield from self.fold_found(found)
+
+    def fold_found(self, found: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold the rows of these batches, and pass on the reports in them."""
         began = time.monotonic()
         table = pa.Table.from_batches(found)
         reported = table.filter(table[REPORT].is_valid())
@@ -91,7 +95,7 @@ class FoldTask(FoldInputs):
             yield _output_batch("report", payload)
         parcelled = PARCEL in table.column_names
         rows = unpack_parcels(table) if parcelled else table.filter(table[REPORT].is_null())
-        report, writer = _start_report(rows.num_rows)
+        report, writer = _start_report(rows.num_rows, self.view)
         report.failing = _read_failures(rows)
         if not report.failing and rows.num_rows:
             self._fold_rows(rows, writer, report)
@@ -124,17 +128,23 @@ class TimeTask:
         with task_body():
             failpoint("fold_task")
             buckets = [bucket for batch in batches for bucket in to_list(batch[0])]
-            report, writer = _start_report(0)
+            report, writer = _start_report(0, self.fold.view)
             run = _Fold(self.fold, layout_of(self.fold.plan), writer, report)
             run.pass_time(buckets, release=self.release)
             run.write()
             yield _output_batch("fold", msgspec.json.encode(report))
 
 
-def _start_report(arrived: int) -> tuple[FoldReport, str]:
+def too_large_batch() -> pa.RecordBatch:
+    """Return the report of a task that may not hold its rows."""
+    return _output_batch("fold", msgspec.json.encode(FoldReport(task=-1, too_large=True)))
+
+
+def _start_report(arrived: int, view: int) -> tuple[FoldReport, str]:
     """Return an empty report of this task, and the writer name for its files."""
     context = TaskContext.get()
-    report = FoldReport(task=context.partitionId() if context else 0, arrived=arrived)
+    task = context.partitionId() if context else 0
+    report = FoldReport(task=task, view=view, arrived=arrived)
     return report, f"f{context.taskAttemptId() if context else 0}"
 
 

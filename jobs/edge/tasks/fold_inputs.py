@@ -21,6 +21,7 @@ class FoldReport(msgspec.Struct, kw_only=True):
     """The report of one fold task."""
 
     task: int
+    view: int = 0  # the number of the view
     arrived: int = 0  # weighted rows
     too_large: bool = False  # the rows have more bytes than a task may hold; none was folded
     failing: list[tuple[int, str]] = []
@@ -52,6 +53,8 @@ class FoldInputs:
     in_order: bool = False  # rows are late or not by the rows before them in the epoch
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
+    buckets: int = 0  # of the state, for an epoch without data
+    view: int = 0  # the number of the view
 
     @property
     def deadline(self) -> Deadline | None:

@@ -49,7 +49,7 @@ from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.table.file_writer import AddedFile
-from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter
+from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter, ViewRejects
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,
     EXACT_PIECES_MAX,
@@ -105,6 +105,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     scanned: int = 0  # decoded and filtered by the scanner
     rows: int = 0  # signed rows
     shipped: int = 0  # emitted weighted rows
+    views: list[int] = []  # of these, each view's; empty for one query
     unreadable: str | None = None  # why the range could not be read
     silent: bool = False  # unreadable, but a later attempt may succeed
     too_large: bool = False  # its rows have more bytes than a task may hold; none was emitted
@@ -115,6 +116,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     gone: str | None = None  # a declared column that the source has dropped
     first_reject: str | None = None
     quarantine: list[AddedFile] = []
+    refused: list[ViewRejects] = []
     seconds: float = 0.0  # of reading and decoding
 
 
@@ -135,6 +137,12 @@ class RangeTask(EpochTask, Protocol):
 
     @property
     def failing(self) -> tuple[tuple[int, str], ...]: ...
+
+    @property
+    def has_views(self) -> bool: ...
+
+    @property
+    def needs_messages(self) -> bool: ...
 
     @property
     def bytes_max(self) -> int: ...
@@ -224,7 +232,7 @@ class RangeReader:
         """Whether the task needs only rows and times of messages, so batches can be decoded."""
         task, rules = self.task, self.rules
         plain_time = rules.times.source in ("es", "ts", "ingestion") and rules.times.scannable
-        return plain_time and task.deadline is None and not task.failing
+        return plain_time and not task.needs_messages and not task.failing
 
     def _take_scanned(
         self, scanner: Scanner, decoder: MessageDecoder, records: list[Message]
@@ -266,7 +274,7 @@ class RangeReader:
         start, end = np.searchsorted(scanned.owners, (first, last)).tolist()
         rows = [column.slice(start, end - start) for column in columns[: len(self.task.plan.image)]]
         self.signed_rows.add_scanned(rows, scanned.signs[start:end].astype(np.int64))
-        if self.task.deadline is not None:
+        if self.task.needs_messages:
             ends = np.searchsorted(scanned.owners[start:end], range(first, last), "right")
             counts = np.diff(ends, prepend=0).tolist()
             for record, count in zip(records, counts, strict=True):
@@ -323,7 +331,7 @@ class RangeReader:
         horizon = FOR_EVER if self.horizon is None else self.horizon
         time_of = _time_of(self.rules, task.plan.image)
         by_es = self.rules.times.source == "es"
-        closes = task.deadline is not None
+        counts_messages = task.needs_messages
         for decoded, record in messages:
             if type(decoded) is Changes:
                 time = decoded.es if by_es else time_of(decoded, record) if time_of else None
@@ -340,7 +348,7 @@ class RangeReader:
                     self.watermarks += before
                 report.decoded += 1
                 take(decoded.changes)
-                if closes:
+                if counts_messages:
                     self.messages.add(record.offset() or 0, len(decoded.changes))
             else:
                 self._count_other(decoded, record)
@@ -350,7 +358,9 @@ class RangeReader:
     def finish(self) -> None:
         """End the range: take the messages of a second run, and write the last rejects."""
         if self.kept:
-            for place, reason in self._failing_messages().items():
+            # Several views refuse their messages themselves (jobs.edge.tasks.decode_views).
+            failing = {} if self.task.has_views else self._failing_messages()
+            for place, reason in failing.items():
                 why = Rejected(reason, code=RejectCode.EXPRESSION)
                 self.kept[place] = why, self.kept[place][1]
             self._take_each(self.kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from confluent_kafka import Message
 
 from jobs.core.plan.tree import Plan
@@ -42,6 +43,15 @@ class EpochTask(Protocol):
 
     @property
     def durable(self) -> bool: ...
+
+
+class ViewRejects(msgspec.Struct, array_like=True):
+    """The messages of a range that one view refused, because an expression of it fails."""
+
+    view: int  # its number
+    count: int
+    files: list[AddedFile]
+    first: str
 
 
 @dataclass(slots=True)

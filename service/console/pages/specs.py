@@ -169,7 +169,7 @@ async def _make_preview(
                 runtime.samples.read_newest, source.connection, source.topics
             )
             values["trial"] = await runtime.attempts.run(
-                partial(run_trial, checked.spec, checked.plan, messages)
+                partial(run_trial, checked.main, checked.plan, messages)
             )
         except Problem as problem:
             values["unavailable"] = problem.detail
@@ -177,7 +177,7 @@ async def _make_preview(
 
 
 def _describe_plan(checked: CheckedSpec, spec: JobSpec) -> dict[str, Any]:
-    columns, dataflow = _list_columns(checked.plan), draw_dataflow(spec, checked.plan, {})
+    columns, dataflow = _list_columns(checked.plan), draw_dataflow(spec.main, checked.plan, {})
     return {"checked": checked, "columns": columns, "dataflow": dataflow}
 
 

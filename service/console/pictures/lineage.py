@@ -69,6 +69,7 @@ def _parse(name: str, text: str) -> JobTopics | None:
         spec = load_spec(msgspec.json.decode(text))
     except SpecError:  # of another version of retally
         return None
+    spec = spec.main
     sink = None if spec.sink is None else (spec.sink.connection, spec.sink.topic)
     sources = tuple((spec.source.connection, topic) for topic in spec.source.topics)
     return JobTopics(name, sources, sink, " ".join(spec.query.split()))

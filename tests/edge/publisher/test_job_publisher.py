@@ -30,7 +30,7 @@ def publish(table: FoldedTable, broker: Broker, topic: str, newest: EpochRow | N
     )
     connection = load_connections(None, broker.address).lookup("default")
     publishing = JobPublisher(
-        spec, table.plan, table.table, newest or table.newest, connection
+        spec, {"": table.plan}, table.table, newest or table.newest, connection
     ).start()
     try:
         publishing.drain()

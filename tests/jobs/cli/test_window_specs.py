@@ -76,8 +76,8 @@ def test_a_watermark_has_to_follow_the_time_of_the_windows(path: Path) -> None:
     (problem,) = refused(path, TUMBLE, "watermark: {time: {column: ms}}\n")
     assert problem.startswith("5:20: watermark.time.column: a watermark of `ms` does not show")
     path.write_text(SPEC.format(group=TUMBLE) + COLUMN)
-    _, plan = load_job(path)
-    assert plan.window is not None
+    _, plans = load_job(path)
+    assert plans[""].window is not None
 
 
 def test_groups_of_windows_that_close_do_not_expire_as_well(path: Path) -> None:

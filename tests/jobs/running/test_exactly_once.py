@@ -17,12 +17,9 @@ import duckdb
 import pytest
 
 from jobs.core.fold.changelog_table import fold_changelog
-from jobs.core.fold.state import Key
-from jobs.core.plan.tree import Plan
-from jobs.core.values.change import Op, Row
-from jobs.core.values.json_values import parse
+from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
-from tests.support.histories.judge import QUERIES, Judge
+from tests.support.histories.judge import QUERIES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,
     DATABASE,
@@ -107,16 +104,6 @@ def must_end_in_the_truth(
     live = live_rows({}, made.messages)
     judge.claim(judge.begin(f"history {made.seed}"), 0, internal(plan, results), live.values())
     assert judge.decide(duckdb.connect()) == 1
-
-
-def internal(plan: Plan, results: dict[tuple[str, ...], dict[str, Any]]) -> dict[Key, Row]:
-    """Result rows as the judge says them: values as retally holds them in memory."""
-    return {
-        tuple(parse(row[named.name], named.type) for named in plan.group): tuple(
-            parse(row[name], kind) for name, kind in plan.results
-        )
-        for row in results.values()
-    }
 
 
 def must_have_quarantined_once(job: RunningJob, made: History) -> None:

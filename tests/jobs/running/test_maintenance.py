@@ -179,14 +179,15 @@ PARENT = """
     from jobs.edge.table.compaction import Merge
     from jobs.table.files import live_files, open_table
     from jobs.running.maintenance import Merger
+    from jobs.running.lens import Lens
     from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
         root = Path(sys.argv[1])
-        merger = Merger(a_plan(), root, False).start()
+        merger = Merger(False).start()
         files = tuple(file for file in live_files(open_table(root)) if file.part == "epochs")
         if sys.argv[2] == "working":
-            merger.begin(Merge("epochs", 1, files), "u")
+            merger.begin(Lens("", a_plan(), root), Merge("epochs", 1, files), "u")
         print(merger.pid, flush=True)
         time.sleep(300)
 """
@@ -224,11 +225,11 @@ def test_the_merging_process_ends_with_its_parent(
 
 def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
     job.epochs(3)
-    merger = Merger(job.made.plan, job.place.own_table, False).start()
+    merger = Merger(False).start()
     try:
         for number in range(2):
             files = tuple(job.live(ACCUMULATORS))
-            merger.begin(Merge(ACCUMULATORS, 1, files), f"u{number}")
+            merger.begin(job.pipeline.lenses[0], Merge(ACCUMULATORS, 1, files), f"u{number}")
             end = time.monotonic() + 30
             while (merged := merger.read_outcome()) is None:
                 assert time.monotonic() < end

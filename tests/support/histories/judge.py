@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from jobs.core.fold.state import Key
+from jobs.core.plan.tree import Plan
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
+from jobs.core.values.json_values import parse
 from schemas.types.sql_types import SqlType
 from tests.support.histories.products import (
     COLUMNS,
@@ -105,3 +108,13 @@ class Judge:
         for (run, bundle), table in self.claims.items():
             assert table == wanted[run, bundle], f"{self.runs[run]}, after bundle {bundle}"
         return len(self.claims)
+
+
+def internal(plan: Plan, results: dict[tuple[str, ...], dict[str, Any]]) -> dict[Key, Row]:
+    """Result rows as the judge says them: values as retally holds them in memory."""
+    return {
+        tuple(parse(row[named.name], named.type) for named in plan.group): tuple(
+            parse(row[name], kind) for name, kind in plan.results
+        )
+        for row in results.values()
+    }

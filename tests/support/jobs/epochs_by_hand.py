@@ -11,10 +11,10 @@ broker, as Spark's plan has them, and never from rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,27 +23,26 @@ from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.laws import messages_conserved, repeats_the_last_row
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Key
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.views import plans_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import render
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.ranges import ranges_between
-from jobs.edge.kafka.source import find_topics, first_offsets
+from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
-from jobs.edge.table.delta_epochs import EpochTable
-from jobs.edge.table.epoch_files import (
-    TableLayout,
-    now_ms,
-)
+from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
+from jobs.running.job_table import open_table as open_job_table
+from jobs.running.job_table import write_specs
 from jobs.running.pipeline import Pipeline
+from jobs.running.views_pipeline import make_pipeline
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import CHANGELOG, LATE, QUARANTINE
-from schemas.spec.file import load_spec, write_spec
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from tests.support.histories.change_scripts import shown
@@ -64,22 +63,39 @@ class EpochsByHand:
     home: Path
     spec: JobSpec
     now_ms: int | None = None  # where a test says what time it is
+    view: str = ""  # which of several views is looked at
     plan: Plan = field(init=False)
     layout: TableLayout = field(init=False)
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = plan_of(self.spec)
-        self.layout = TableLayout(Program(self.plan))
+        self._look_at(next(iter(self.plans)))
         self.restart()
 
     @property
+    def plans(self) -> dict[str, Plan]:
+        return plans_of(self.spec)
+
+    def _look_at(self, view: str) -> None:
+        self.view = view
+        self.plan = self.plans[view]
+        self.layout = TableLayout(Program(self.plan))
+
+    def at_view(self, view: str) -> EpochsByHand:
+        """The same job, of which the results and so on are those of one view."""
+        seen = copy(self)
+        seen._look_at(view)
+        return seen
+
+    @property
     def place(self) -> JobDirectory:
-        return JobDirectory(self.home, self.spec.name)
+        return JobDirectory(self.home, self.spec.name, self.view)
 
     @property
     def root(self) -> Path:
-        return self.place.own_table
+        table = self.place.table
+        assert isinstance(table, Path)
+        return table
 
     @property
     def cache(self) -> Path:
@@ -90,40 +106,24 @@ class EpochsByHand:
     def restart(self) -> Pipeline:
         """A pipeline that knows only what is on disk, as a new process does. The former one stays
         as it is: a test may keep it as the zombie it would be."""
-        if not EpochTable.exists(self.root):
-            self._create()
-        table = EpochTable.open(self.root, self.layout)
-        newest = table.newest()
-        assert newest is not None
-        self.pipeline = Pipeline(
+        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
+            topics = find_topics(admin, self.spec.source.topics)
+            place = self.place.at_view("")
+            table, newest = open_job_table(self.spec, self.plans, place, admin, topics)
+        write_specs(self.spec, place)
+        self.pipeline = make_pipeline(
             self.spec,
-            self.plan,
+            self.plans,
+            self.place.at_view(""),
             table,
             newest,
             spark=self.spark,
             connection={"bootstrap.servers": self.brokers},
-            cache=self.cache,
             cores=2,
             on_commit=lambda _row, _files: None,
             clock=ClockByHand(self, newest),
         )
         return self.pipeline
-
-    def _create(self) -> None:
-        with KafkaAdmin({"bootstrap_servers": [self.brokers]}) as admin:
-            start = EpochRow(
-                epoch=0,
-                uuid=uuid4().hex,
-                generation=now_ms(),
-                kind="start",
-                committed_at=now_ms() * 1_000,
-                plan=self.plan.fingerprint,
-                offsets=first_offsets(admin, self.spec.source.topics, self.spec.source.start),
-                topics=find_topics(admin, self.spec.source.topics),
-                counters={"groups": 0},
-            )
-        EpochTable.create(self.root, self.layout).commit_epoch(start, ())
-        write_spec(self.place.spec, self.spec)
 
     def ends(self) -> Offsets:
         """Where the topics end now for a read_committed reader."""
@@ -193,7 +193,7 @@ class EpochsByHand:
         fold_changelog(folded, repeats_the_last_row(folded.get, self.changelog()))
         stored = TableReader.open(self.place).results().rows
         assert sorted(map(repr, stored)) == sorted(map(repr, folded.items()))
-        assert self.pipeline.newest.counters["groups"] == len(folded)
+        assert self.pipeline.newest.of_view(self.view).counters["groups"] == len(folded)
         self._messages_must_be_accounted_for()
         return folded
 
@@ -246,6 +246,8 @@ class ClockByHand(JobClock):
         return super().now if self._job.now_ms is None else self._job.now_ms
 
 
-def spec_of(document: dict[str, Any]) -> JobSpec:
-    state = {"buckets": BUCKETS, **document.get("state", {})}
-    return load_spec({"name": "by-hand", **document, "state": state})
+def spec_of(document: dict[str, Any], buckets: int | None = BUCKETS) -> JobSpec:
+    """The spec of a job by hand; None: its views say how many buckets they have."""
+    state = {} if buckets is None else {"buckets": buckets, **document.get("state", {})}
+    own = {"state": state} if state else {}
+    return load_spec({"name": "by-hand", **document, **own})

@@ -1,0 +1,128 @@
+"""Emit the rows of a decoded range for each view of a job.
+
+    signed rows with the columns of all views ─┬─► columns of view 1 ─► consolidated ─► parcels
+                                               └─► columns of view 2 ─► consolidated ─► parcels
+
+A view gets the rows that it would get in a job of its own. A message whose rows fail in a view is
+in the quarantine of this view, and the other views take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.core.plan.tree import Plan
+from jobs.core.rows.consolidate import RUNNING_BITS, Integers
+from jobs.core.values.change import RejectCode, Rejected
+from jobs.edge.rows.columns import number_rows
+from jobs.edge.rows.late_rows import Deadline
+from jobs.edge.rows.weighted_rows import Parcelling, rows_parcel
+from jobs.edge.tasks.range_reading import RangeReader
+from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter, ViewRejects
+from schemas.limits import REASON_CHARACTERS_MAX
+from schemas.table.object_path import TablePath
+from schemas.types.arrow_values import from_arrow
+
+Booleans = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInputs:
+    """A view, for the tasks that decode messages for all views."""
+
+    number: int
+    name: str
+    plan: Plan
+    root: TablePath
+    places: tuple[int, ...]  # of its columns among those of all views
+    deadline: Deadline | None = None
+    parcelling: Parcelling | None = None  # None: Spark evaluates its expressions
+    failing: tuple[tuple[int, str], ...] = ()  # positions of rows that failed in the first run
+
+    @property
+    def needs_messages(self) -> bool:
+        return self.deadline is not None or bool(self.failing)
+
+
+class Emitter(EpochTask, Protocol):
+    """A decode task, for all views or as for a job with one of them only."""
+
+    @property
+    def views(self) -> tuple[ViewInputs, ...]: ...
+
+    def for_view(self, view: ViewInputs) -> Emitter: ...
+
+    def emit_changes(
+        self,
+        run: RangeReader,
+        columns: list[pa.Array],
+        signs: Integers,
+        taken: Booleans | None = None,
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range for each view, as parcels, and count them by view."""
+    if not run.signed_rows.signs:
+        return
+    columns, signs = run.signed_rows.concatenate()
+    for view in task.views:
+        own = [columns[place] for place in view.places]
+        part = task.for_view(view)
+        taken = _refuse(part, view, run, own) if view.failing else None
+        before = run.report.shipped
+        for batch in part.emit_changes(run, own, signs, taken):
+            if view.parcelling is None:
+                yield from rows_parcel(view.number, batch)
+            else:
+                yield batch
+        run.report.views.append(run.report.shipped - before)
+
+
+def _refuse(
+    part: Emitter, view: ViewInputs, run: RangeReader, columns: list[pa.Array]
+) -> Booleans | None:
+    """Put the messages with failing rows into the view's quarantine; return which rows are left.
+
+    A position names one of several equal rows, so each message with an equal row is refused.
+    """
+    numbers = number_rows(columns, run.signed_rows.count)
+    start = run.number << RUNNING_BITS
+    reasons: dict[int, str] = {}
+    for position, reason in view.failing:
+        at = (position if position >= 0 else ~position) - start
+        if 0 <= at < len(numbers):
+            reasons[int(numbers[at])] = f"{reason}; the row is {_format_row(view, columns, at)}"
+    if not reasons:
+        return None
+    failing = np.flatnonzero(np.isin(numbers, list(reasons)))
+    refused: dict[int, str] = {}  # by offset
+    taken = np.ones(len(numbers), np.bool_)
+    for row, offset, begin, end in run.messages.extents(failing):
+        refused.setdefault(offset, reasons[int(numbers[row])])
+        taken[begin:end] = False
+    records = {record.offset(): record for _, record in run.kept}
+    rejects = RejectWriter(part, run.writer)
+    for offset, reason in sorted(refused.items()):
+        named = f"view {view.name}: {reason}" if view.name else reason
+        rejects.add(run.range.place, Rejected(named, code=RejectCode.EXPRESSION), records[offset])
+    rejects.write()
+    run.report.refused.append(
+        ViewRejects(view.number, rejects.count, rejects.files, rejects.first or "")
+    )
+    return taken
+
+
+def _format_row(view: ViewInputs, columns: list[pa.Array], row: int) -> str:
+    values = [
+        from_arrow(array.slice(row, 1), column.type)[0]
+        for array, column in zip(columns, view.plan.used, strict=True)
+    ]
+    named = zip(view.plan.used, values, strict=True)
+    shown = ", ".join(f"{column.name} = {value!r}" for column, value in named)
+    return shown[: REASON_CHARACTERS_MAX // 2]

@@ -1,0 +1,128 @@
+"""The views of a running job: what each has of its own, and its share of an epoch's row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jobs.core.fold.window_closing import Closing
+from jobs.core.job.window_rules import closing_of
+from jobs.core.plan.tree import Plan
+from jobs.core.time.due_work import DueWork
+from jobs.edge.state.bucket_states import CommittedEpoch, recent_line_of
+from jobs.edge.table.file_writer import AddedFile
+from jobs.running.outcome import Outcome
+from jobs.table.files import LiveFile, files_of_view
+from schemas.limits import RECENT_EPOCHS_MAX
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import REFUSED, VIEWS, EpochRow
+from schemas.table.object_path import TablePath
+from schemas.table.view_path import view_root
+
+
+@dataclass(slots=True)
+class RunningView:
+    """One view of a running job; "" is the job's own query."""
+
+    number: int
+    name: str
+    spec: JobSpec  # as of a job with this view only
+    plan: Plan
+    root: TablePath
+    cache: Path
+    newest: EpochRow  # as this view sees it
+    due_work: DueWork
+    closing: Closing | None
+    line: deque[CommittedEpoch] = field(default_factory=deque)
+
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        name: str,
+        spec: JobSpec,
+        plan: Plan,
+        table: TablePath,
+        cache: Path,
+        files: list[LiveFile],
+        newest: EpochRow,
+    ) -> RunningView:
+        """Continue a view from the newest epoch of the job."""
+        own, root, closing = newest.of_view(name), view_root(table, name), closing_of(spec, plan)
+        seen = files_of_view(files, name)
+        return cls(
+            number,
+            name,
+            spec,
+            plan,
+            root,
+            cache,
+            own,
+            DueWork(
+                spec.minibatch,
+                spec.state.ttl_ms,
+                own.time.due_work,
+                fresh=own.fresh,
+                closing=closing,
+            ),
+            closing,
+            deque(recent_line_of(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
+        )
+
+    def extend(self, row: EpochRow) -> None:
+        """Take the epoch that was committed."""
+        self.newest = row.of_view(self.name)
+        self.line.append(CommittedEpoch.of(self.newest))
+
+    def count(self, outcome: Outcome, *, data: bool) -> dict[str, Any]:
+        """Return the view's counters of an epoch; raise BrokenLaw if rows of it got lost."""
+        own = outcome.of_view(self.number)
+        counters: dict[str, Any] = {}
+        if data:
+            shipped = sum(report.views[self.number] for report in own.ranges if report.views)
+            filtered = own.count_filtered(self.plan, shipped)
+            counters = {"shipped": shipped, "where_filtered": filtered}
+            refused = sum(each.count for each in self.refusals(outcome))
+            if refused:
+                counters[REFUSED] = refused
+        return counters | own.sum_fold_counters(self.plan, self.newest)
+
+    def refusals(self, outcome: Outcome) -> list[Any]:
+        """Return what the view refused of each range."""
+        return [
+            each for report in outcome.ranges for each in report.refused if each.view == self.number
+        ]
+
+    def list_files(self, outcome: Outcome) -> list[AddedFile]:
+        """Return the files of the view in an epoch, as files of the table."""
+        files = [file for fold in outcome.folds if fold.view == self.number for file in fold.files]
+        files += [file for each in self.refusals(outcome) for file in each.files]
+        return [file.of_view(self.name) for file in files]
+
+    def share(self, counters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the view's entry in the epoch row."""
+        share: dict[str, Any] = {"plan": self.plan.fingerprint, "counters": dict(counters)}
+        snapshot = self.due_work.snapshot()
+        if snapshot is not None:
+            share["time"] = {"agenda": msgspec.to_builtins(snapshot)}
+        return share
+
+
+def sum_views(views: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the counters of all views, and the longest times."""
+    totals: dict[str, Any] = {}
+    for counters in views.values():
+        for name, count in counters.items():
+            if name == "fold_seconds":
+                totals[name] = max(count, totals.get(name, 0.0))
+            elif isinstance(count, int) and not isinstance(count, bool):
+                totals[name] = totals.get(name, 0) + count
+    return totals
+
+
+__all__ = ["VIEWS", "RunningView", "sum_views"]

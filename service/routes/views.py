@@ -1,0 +1,102 @@
+"""Routes of the views of a job: their list, and one of them as a job.
+
+    /v1/jobs/items/views/top/results  ──gate──►  the route of results, for the job `items.top`
+
+The gate rewrites the address, so that each route that reads a job reads a view too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from jobs.core.job.views import plans_of
+from schemas.spec.job import JobSpec
+from service.access.requirements import require_role
+from service.access.tokens import Role
+from service.answers.listing import parse_listing
+from service.answers.results import ResultPage
+from service.problems import Problem
+from service.routes.answering import answer
+from service.routes.documents import Views
+from service.routes.examples import VIEWS, describe_responses
+from service.runtime import Runtime, runtime_of, view_name
+from service.supervision.register import JobRecord
+
+router = APIRouter(
+    prefix="/v1/jobs/{name}", tags=["views"], dependencies=[Depends(require_role(Role.VIEWER))]
+)
+
+
+@router.get("/views", responses=describe_responses(Views, VIEWS, 404))
+async def list_views(request: Request, name: str) -> Response:
+    """Return the views of a job, with how far each is; a job with one query has none."""
+    runtime = runtime_of(request)
+    spec = runtime.jobs.parse_spec(runtime.jobs.find_record(name))
+    return answer({"views": await run_in_threadpool(_describe_views, runtime, name, spec)})
+
+
+def _describe_views(runtime: Runtime, name: str, spec: JobSpec) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    specs, plans = spec.view_specs, plans_of(spec)
+    for view in spec.views or ():
+        newest = runtime.find_follower(view_name(name, view)).newest
+        sink = specs[view].sink
+        found.append(
+            {
+                "name": view,
+                "query": specs[view].query,
+                "columns": list(plans[view].output),
+                "sink": None if sink is None else sink.topic,
+                "epoch": None if newest is None else newest.epoch,
+                "groups": None if newest is None else newest.counts.groups,
+            }
+        )
+    return found
+
+
+def find_view_record(runtime: Runtime, name: str) -> JobRecord:
+    """Return the record of a job; for `job.view`, with the spec of this view."""
+    job, _, view = name.partition(".")
+    record = runtime.jobs.find_record(job)
+    if not view:
+        return record
+    spec = runtime.jobs.parse_spec(record).view_specs.get(view)
+    if spec is None:
+        raise Problem("job-unknown", 404, f"job {job[:80]!r} has no view {view[:80]!r}")
+    document = msgspec.json.encode(spec.document()).decode()
+    return msgspec.structs.replace(record, name=name, spec=document, pending=None)
+
+
+def require_view(request: Request, name: str) -> None:
+    """Raise a Problem if a job has only views and none is named."""
+    follower = runtime_of(request).find_follower(name)
+    if follower.paths.view and "." not in name:
+        detail = (
+            f"job {name!r} has no query of its own; read one of its views, such as "
+            f"/v1/jobs/{name}/views/{follower.paths.view}/results, or several with ?views="
+        )
+        raise Problem("view-required", 404, detail)
+
+
+async def read_views(
+    runtime: Runtime, name: str, views: list[str], limit: int, as_of: str | None
+) -> tuple[int, int | None, dict[str, ResultPage]]:
+    """Return an epoch, its watermark, and the first page of each view at this epoch."""
+    followers = {view: await runtime.wait_until_ready(view_name(name, view)) for view in views}
+    newest = [each.newest.epoch for each in followers.values() if each.newest is not None]
+    if as_of is None and len(newest) == len(followers):
+        as_of = f"epoch:{min(newest)}"
+    pages: dict[str, ResultPage] = {}
+    watermark: int | None = None
+    for view, follower in followers.items():
+        asked = parse_listing(follower.shape, [], None, as_of)
+        page = await run_in_threadpool(
+            runtime.results.read_page, follower, asked, limit, as_of, None
+        )
+        as_of = f"epoch:{page.epoch}"
+        watermark = page.watermark if page.watermark is not None else watermark
+        pages[view] = page
+    return next(iter(pages.values())).epoch, watermark, pages

@@ -1,0 +1,212 @@
+"""A job with several views: one decoding and one commit, and each view as in a job of its own.
+
+random histories ─► a job with views ─► each view ─┬─ DuckDB over the live rows, each epoch
+               └──► jobs with one query ───────────┴─ the same changelog, each epoch
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from jobs.core.values.change import Row
+from jobs.edge.process import failpoints
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.failpoints import FailpointError
+from jobs.edge.table.reading import TableReader
+from jobs.table.parts import CHANGELOG, QUARANTINE
+from tests.support.histories.judge import QUERIES, Judge
+from tests.support.histories.products import COLUMNS, history, live_rows
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+from tests.support.sampling import quick
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAIN = {f"plain-{number}": QUERIES[number][0] for number in range(3)}
+EVALUATED = {
+    "cheap": "SELECT UPPER(name) AS name, COUNT(*) AS n, MAX(price * 2) AS p FROM product "
+    "WHERE cnt < 2 GROUP BY UPPER(name)",
+    "sets": "SELECT region, name, COUNT(*) AS n FROM product "
+    "GROUP BY GROUPING SETS ((region), (name), ())",
+}
+BATCH = 40
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "with a query"])
+@pytest.mark.parametrize("seed", quick(range(6), [0]))
+def test_each_view_is_at_each_epoch_what_duckdb_computes_and_what_its_own_job_emits(
+    seed: int, kind: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    views = dict(PLAIN) if kind == "plain" else {**PLAIN, **EVALUATED}
+    if kind == "with a query":
+        views = {"": PLAIN["plain-0"], "plain-1": PLAIN["plain-1"], "cheap": EVALUATED["cheap"]}
+    create_topic(broker.address, topic, 4)
+    keys = {"columns": COLUMNS, "source": {"topic": topic, "database": "shop", "table": "product"}}
+    job = open_views(spark, broker, topic, tmp_path / "all", views, **keys)
+    alone = {
+        name: EpochsByHand(
+            spark, broker.address, tmp_path / f"own-{name}", spec_of({**keys, "query": query})
+        )
+        for name, query in views.items()
+    }
+    judges = {name: Judge(int(name[-1])) for name in views if name.startswith("plain-")}
+    runs = {name: judge.begin(f"history {seed}") for name, judge in judges.items()}
+    made, live, dice = history(seed, 4 * BATCH), dict[int, Row](), Random(seed)
+    for number in range(4):
+        sent = made.messages[number * BATCH : (number + 1) * BATCH]
+        job.epoch_of([(each.partition, each.value) for each in sent])
+        live_rows(live, sent)
+        for name, own in alone.items():
+            seen = job.at_view(name)
+            own.epoch()
+            assert sorted(seen.lines(number + 1)) == sorted(own.lines(number + 1)), name
+            results = seen.results()
+            assert results == own.results(), name
+            if name in judges:
+                judges[name].claim(runs[name], number, results, list(live.values()))
+        if dice.random() < 0.5:
+            job.restart()
+        if dice.random() < 0.3:
+            shutil.rmtree(job.at_view(next(iter(views))).cache, ignore_errors=True)
+    for judge in judges.values():
+        assert judge.decide(duckdb.connect()) == 4
+
+
+def timed_messages(random: Random, live: list[dict[str, str | None]]) -> list[tuple[int, bytes]]:
+    """Inserts and deletes of rows around 1970, in two partitions; some rows have no time."""
+    made: list[tuple[int, bytes]] = []
+    for _ in range(40):
+        second = f"1970-01-01 00:00:{random.randint(0, 19):02}.{random.randint(0, 999):03}"
+        if random.random() < 0.7 or not live:
+            time = None if random.random() < 0.05 else second
+            live.append({"k": random.choice("abc"), "v": str(random.randint(1, 9)), "t": time})
+            document = {"type": "INSERT", "data": [live[-1]]}
+        else:
+            document = {"type": "DELETE", "data": [live.pop(random.randrange(len(live)))]}
+        made.append((random.randint(0, 1), json.dumps(document).encode()))
+    return made
+
+
+def test_nothing_of_any_view_is_left_of_an_epoch_that_was_not_committed(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.address, topic, 2)
+    views = {
+        "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
+        "tops": "SELECT MAX(v) AS top FROM t",
+        "counts": "SELECT COUNT(*) AS n FROM t WHERE v > 1",
+    }
+    columns = {"k": "STRING", "v": "INT"}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns)
+    job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
+    for place in ("after_tasks", "before_commit"):
+        with monkeypatch.context() as patch:
+            patch.setitem(failpoints._POINTS, place, ("raise", 0))
+            with pytest.raises(FailpointError):
+                job.epoch_of([(1, insert(row("a", 5)))])
+        for name in views:
+            reader = TableReader.open(job.at_view(name).place)
+            assert reader.newest.epoch == 1
+            job.at_view(name).results()
+    job.restart()
+    job.epoch()
+    found = {name: job.at_view(name).results() for name in views}
+    assert found == {
+        "sums": {("a",): (11,), ("b",): (2,)},
+        "tops": {(): (5,)},
+        "counts": {(): (3,)},
+    }
+    (whole,) = (row.views for row in [job.pipeline.newest])
+    assert whole == ("sums", "tops", "counts")
+
+
+def test_a_message_on_which_one_view_fails_is_in_the_quarantine_of_that_view_only(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    views = {
+        "numbers": "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k",
+        "all": "SELECT COUNT(*) AS n FROM t",
+    }
+    columns = {"k": "STRING", "v": "STRING"}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    bad = insert(row("a", "1"), row("a", "three"))
+    job.epoch_of([(0, insert(row("a", "2"))), (0, bad), (1, insert(row("b", "4"))), (1, b"no")])
+    numbers, whole = job.at_view("numbers"), job.at_view("all")
+    assert numbers.results() == {("a",): (2,), ("b",): (4,)}
+    assert whole.results() == {(): (4,)}
+    assert [each["raw"] for each in whole.quarantine()] == [b"no"]
+    refused = {each["raw"]: each["reason"] for each in numbers.quarantine()}
+    assert set(refused) == {bad, b"no"}
+    assert refused[bad].startswith("view numbers: ") and "v = 'three'" in refused[bad]
+    assert numbers.epochs()[-1].counts.quarantined == 2
+    assert whole.epochs()[-1].counts.quarantined == 1
+    job.restart()
+    job.epoch_of([(0, insert(row("a", "5")))])
+    assert numbers.results() == {("a",): (7,), ("b",): (4,)}
+
+
+def test_views_with_windows_that_close_and_groups_that_expire_have_their_own_time(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    windows = (
+        "SELECT k, window_start, SUM(v) AS s FROM t GROUP BY k, TUMBLE(t, INTERVAL '2' SECOND)"
+    )
+    views: dict[str, Any] = {
+        "final": {"query": windows, "emit": "final"},
+        "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
+        "short": {
+            "query": "SELECT k, COUNT(*) AS n FROM t GROUP BY k",
+            "state": {"buckets": 4, "ttl": "1m"},
+        },
+    }
+    keys = {
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "watermark": {"time": {"column": "t"}, "idle_after": "1h"},
+        "max_bad_fraction": 1.0,
+    }
+    job = open_views(spark, broker, topic, tmp_path / "all", views, **keys)
+    alone: dict[str, EpochsByHand] = {}
+    for name, view in views.items():
+        section: dict[str, Any] = view if isinstance(view, dict) else {"query": view}
+        document = {"source": {"topic": topic}, **keys, **section}
+        alone[name] = EpochsByHand(
+            spark, broker.address, tmp_path / f"own-{name}", spec_of(document)
+        )
+    jobs = [job, *alone.values()]
+    dice, live = Random("views"), list[dict[str, str | None]]()
+    for number in range(4):
+        for each in jobs:
+            each.now_ms = 1_000_000 + 40_000 * number
+        sent = timed_messages(dice, live)
+        job.epoch_of(list(sent))
+        for own in alone.values():
+            own.epoch()
+        for each in jobs:
+            each.time_epoch(0)
+        if number == 1:
+            job.restart()
+        for name, own in alone.items():
+            seen = job.at_view(name)
+            assert seen.results() == own.results(), (number, name)
+            assert sorted(seen.lines()) == sorted(own.lines()), (number, name)
+            kept = [(each["partition"], each["offset"]) for each in seen.quarantine()]
+            assert kept == [(each["partition"], each["offset"]) for each in own.quarantine()]
+            assert len(seen.late()) == len(own.late()), (number, name)
+    assert job.at_view("final").late(), "no row was late"
+    assert job.at_view("short").epochs()[-1].counts.groups is not None
+    files = job.pipeline.table.live_files()
+    assert {"final:changelog", "sums:changelog"} <= {file.part for file in files}
+    assert not {CHANGELOG} & {file.part for file in files}
+    assert f"final:{QUARANTINE}" in {file.part for file in files}

@@ -1,0 +1,90 @@
+"""The service on a job with views: their list, each view, and several at one epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.cli.main import main
+from jobs.edge.process.broker import Broker
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+from tests.support.service.served import Served, eventually, problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+VIEWS = {
+    "sums": "SELECT k, SUM(v) AS s FROM t GROUP BY k",
+    "whole": "SELECT COUNT(*) AS n FROM t",
+}
+
+
+def test_views_are_read_one_by_one_and_together_at_one_epoch(
+    spark: SparkSession,
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    create_topic(broker.address, topic, 2)
+    job = open_views(spark, broker, topic, tmp_path, VIEWS, columns={"k": "STRING", "v": "INT"})
+    job.epoch_of([(0, insert(row("a", 1), row("b", 2)))])
+    job.epoch_of([(1, insert(row("a", 5)))])
+    served = Served.start(tmp_path)
+    try:
+        with served.client() as client:
+            put = client.put("/v1/jobs/by-hand", json=job.spec.document())
+            assert put.status_code == 201, put.text
+            own = "/v1/jobs/by-hand/views"
+            eventually(lambda: served.job("by-hand")["epoch"] == 2)
+            views = client.get(own).json()["views"]
+            assert [(each["name"], each["columns"]) for each in views] == [
+                ("sums", ["k", "s"]),
+                ("whole", ["n"]),
+            ]
+            sums = client.get(f"{own}/sums/results").json()
+            assert (sums["epoch"], sums["rows"]) == (2, [{"k": "a", "s": 6}, {"k": "b", "s": 2}])
+            assert client.get(f"{own}/sums/results/a").json()["row"] == {"k": "a", "s": 6}
+            past = client.get(f"{own}/whole/results", params={"as_of": "epoch:1"}).json()
+            assert past["rows"] == [{"n": 2}]
+            history = client.get(f"{own}/sums/results/a/history").json()
+            assert history, "no history"
+            assert client.get(f"{own}/sums/results/a/explain").status_code == 200
+            both = client.get("/v1/jobs/by-hand/results", params={"views": "sums,whole"}).json()
+            assert both["epoch"] == 2
+            assert both["views"]["whole"]["rows"] == [{"n": 3}]
+            assert both["views"]["sums"]["rows"] == sums["rows"]
+            before = client.get(
+                "/v1/jobs/by-hand/results", params={"views": "whole,sums", "as_of": "epoch:1"}
+            ).json()
+            assert before["views"]["whole"]["rows"] == [{"n": 2}]
+            assert {each["epoch"] for each in before["views"].values()} == {1}
+            changes = client.get(
+                f"{own}/sums/changes", params={"since": 1}, headers={"Accept": "application/json"}
+            ).json()
+            assert [each["op"] for each in changes["changes"]] == ["-U", "+U"]
+            problem(client.get("/v1/jobs/by-hand/results"), 404, "view-required")
+            problem(client.get(f"{own}/other/results"), 404, "job-unknown")
+            changed = job.spec.document()
+            changed["views"]["more"] = changed["views"]["whole"]
+            problem(client.put("/v1/jobs/by-hand", json=changed), 409, "query-fixed")
+            document = client.get(f"{own}/sums").json()
+            assert document["spec"]["query"] == VIEWS["sums"]
+            words = ["results", "by-hand", "--view", "sums", "--json"]
+            assert main([*words, "--service", served.address]) == 0
+            assert main([*words, "--data", str(tmp_path)]) == 0
+            over_http, tables = capsys.readouterr().out.splitlines()[:2], None
+            assert over_http == ['{"k": "a", "s": 6}', '{"k": "b", "s": 2}'], tables
+            statement = "SELECT n, s FROM by-hand.whole, by-hand.sums WHERE k = 'a'"
+            assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
+            assert '"n": 3, "s": 6' in capsys.readouterr().out
+            for page in ("/jobs/by-hand", "/"):
+                assert client.get(page).status_code == 200, page
+    finally:
+        served.stop()
