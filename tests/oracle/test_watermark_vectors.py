@@ -10,12 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jobs.core.time.combine import Multiplexer, Signal, Status, StatusWatermarkValve
+from jobs.edge.process.broker import Broker
 from jobs.offline.watermarks import watermarks
+from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
+from tests.support.jobs.running_job import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 VECTORS = Path(__file__).parents[3] / "shared" / "oracle" / "watermark_vectors.json"
 MISSING = "NOT CHECKED AGAINST THE OUTSIDE VECTORS: watermark_vectors.json is not beside this one"
@@ -101,17 +107,23 @@ def _multiplexed(sources: Multiplexer[str], step: str) -> list[Signal]:
     return []
 
 
+def split_spec(vector: dict[str, Any], topic: str, **watermark: Any) -> dict[str, Any]:
+    """Return the spec of a job whose partitions are the splits of a vector."""
+    bound, idle = vector["args"]["B"], vector["args"]["idle"]
+    idleness = {} if idle == "0" else {"idle_after": f"{idle}ms"}
+    return {
+        "name": "vector",
+        "source": {"topic": topic},
+        "columns": {"k": "STRING", "at": "BIGINT"},
+        "query": "SELECT k, COUNT(*) FROM t GROUP BY k",
+        "watermark": {"delay": f"{bound}ms", **idleness, **watermark},
+    }
+
+
 @pytest.mark.parametrize("vector", vectors("SIM"))
 def test_partitions_of_a_topic_give_what_flinks_splits_give(vector: dict[str, Any]) -> None:
     """Through the command's function, so that it is held to the vectors as well."""
-    bound, idle = vector["args"]["B"], vector["args"]["idle"]
-    spec = {
-        "name": "vector",
-        "source": {"topic": "t"},
-        "columns": {"k": "STRING"},
-        "query": "SELECT k, COUNT(*) FROM t GROUP BY k",
-        "watermark": {"delay": f"{bound}ms"} | ({} if idle == "0" else {"idle_after": f"{idle}ms"}),
-    }
+    spec = split_spec(vector, "t")
     fed = (_step(step) for step, _ in vector["steps"])
     by_step: list[list[str]] = [[] for _ in vector["steps"]]
 
@@ -146,3 +158,38 @@ def _step(step: str) -> dict[str, Any]:
             return {"resume": numbers[0]}
         case _:
             raise AssertionError(step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vector", vectors("SIM"))
+def test_a_job_gives_what_flinks_splits_give(
+    vector: dict[str, Any], spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Through Kafka, Spark and Delta: each emission is an epoch, and the clock is moved by hand."""
+    steps = [(*_step(step).items(), flink) for step, flink in vector["steps"]]
+    create_topic(broker.address, topic, sum(kind == "add" for (kind, _), _ in steps))
+    own = {"time": {"column": "at"}, "emit_every": "1h"}  # so that only epochs emit
+    spec = split_spec(vector, topic, **own) | {"minibatch": {"size": 1_000, "latency": "1h"}}
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(spec), now_ms=0)
+    clock = job.pipeline.clock
+    clock.tick()
+    waiting: list[tuple[int, bytes]] = []
+    before: tuple[int | None, str] = (None, "active")
+    for number, ((kind, value), flink) in enumerate(steps):
+        match kind:
+            case "event":
+                data = [{"k": "a", "at": str(value[1])}]
+                message = json.dumps({"type": "INSERT", "data": data}).encode()
+                waiting.append((value[0], message))
+            case "clock":
+                assert job.now_ms is not None
+                job.now_ms += value
+            case "pause" | "resume":
+                getattr(clock.time, kind)(topic, value)
+            case "periodic":
+                row = job.epoch_of(waiting) if waiting else job.time_epoch()
+                waiting.clear()
+                given = [] if row.watermark == before[0] else [f"W{row.watermark}"]
+                given += ["IDLE"] if (before[1], row.time.status) == ("active", "idle") else []
+                before = row.watermark, row.time.status
+                assert given == (flink or []), f"step {number}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
@@ -24,6 +26,7 @@ from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CHECKOUT = Path(__file__).resolve().parents[3]
 DELIVERY_SECONDS_MAX = 20
 ONCE = (Phase.explicit, Phase.generate)  # an example takes seconds: a failure is not shrunk
 END: Keys = {"message": "the end"}  # no JSON, so it is rejected
@@ -194,6 +197,43 @@ def test_the_printed_rows_in_one_epoch_are_late_as_one_by_one(
     lines = [shown(each["op"], each["row"].values()) for each in output if "op" in each]
     assert per_key(job.lines(), 2) == per_key(lines, 2)
     assert [each["late"]["offset"] for each in output if "late" in each] == late
+
+
+def test_a_mark_of_30_after_an_event_of_40_is_a_watermark_of_30(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker, topic, 1)
+    marker = {"when": "k = 'mark'", "time": f"v + {DAY}"}
+    document = printed_spec(topic, {"generator": "punctuated", "marker": marker})
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document))
+    send(broker, [message(topic, ("event", 0, 40)), message(topic, ("mark", 30, 10))])
+    job.epoch()
+    assert watermarks_of(job.epochs()) == [DAY + 30]
+
+
+def test_each_topic_of_the_printed_job_has_its_own_strategy(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The job `sales` of docs/time.md."""
+    text = (CHECKOUT / "docs" / "time.md").read_text(encoding="utf-8")
+    (printed,) = (
+        each for each in re.findall(r"```yaml\n(.*?)```", text, re.S) if "sales\n" in each
+    )
+    names = {name: f"{topic}-{name}" for name in ("shop.orders", "shop.payments")}
+    for name, renamed in names.items():
+        create_topic(broker, renamed, 1)
+        printed = printed.replace(name, renamed)
+    document = yaml.safe_load(printed) | {"minibatch": {"size": 1_000, "latency": "1h"}}
+    noon = 1_767_268_800_000  # 2026-01-01 12:00:00
+    job = EpochsByHand(spark, broker.address, tmp_path, spec_of(document), now_ms=noon)
+    ordered = {"shop": "a", "amount": "1", "ordered_at": "2026-01-01 12:10:00", "paid_s": None}
+    paid = {"shop": "a", "amount": "2", "ordered_at": None, "paid_s": str(noon // 1_000 + 300)}
+    sent = zip(names.values(), (ordered, paid), strict=True)
+    send(broker, [(name, 0, value_of(row, "INSERT", noon).encode(), noon) for name, row in sent])
+    assert job.epoch().watermark == noon + 240_000 - 1, "12:05 - 1m, of the payments"
+    for _ in range(3):  # Flink's timer: idle two probes after the last record
+        newest = job.time_epoch(6_000)
+    assert newest.watermark == noon + 595_000 - 1, "12:10 - 5s, for the payments are idle"
 
 
 def printed_spec(topic: str, watermark: Keys) -> Keys:
