@@ -367,8 +367,8 @@ class Job:
                 clock.end()
             if self.drain or (waits and clock.changed):
                 pipeline.run_epoch(pipeline.newest.offsets)
-            while pipeline.pass_time() is not None:
-                pass
+            while pipeline.pass_time() is not None and self.drain:
+                pass  # released results may complete a window
 
     def _end(self, source: SourceQuery, pipeline: Pipeline) -> None:
         """Wait for the running epoch, and stop the query; micro-batches that begin now raise."""

@@ -41,10 +41,10 @@ def _run_action(client: Any, options: argparse.Namespace) -> None:
         _print(list(client.jobs()), options.json)
         return
     if name is None:
-        raise UsageError(f"retally jobs {action} needs a job's name")
+        raise UsageError(f"write the job's name: retally jobs {action} NAME")
     if action == "put":
         if options.spec is None:
-            raise UsageError("retally jobs put NAME needs --spec FILE")
+            raise UsageError("write the spec's file: retally jobs put NAME --spec FILE")
         with name_places(options.spec):
             job = client.put(name, options.spec.read_bytes(), replace=options.replace)
         _print([job], options.json)
