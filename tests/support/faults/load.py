@@ -65,7 +65,7 @@ def check_job(job: RunningJob, shop: Shop, tally: FaultTally) -> None:
 def check_topic(job: RunningJob, tally: FaultTally) -> None:
     """Compare the topic with the table's changelog."""
     records = consumed(job.brokers, job.spec["sink"]["topic"])
-    stored = {place(change) for change in job.ask("changes", "items")}
+    stored = {place(change) for change in job.ask("changes", str(job.spec["name"]))}
     published = [place(record["value"]) for record in records]
     tally.inputs = sum(row.counters.get("read", 0) for row in job.epochs())
     tally.outputs = len(published)
