@@ -171,7 +171,9 @@ class Runtime:
             for view, own in specs.items():
                 self._follow_view(record.name, view, own)
             if "" not in specs:
-                self._followers[record.name] = self._followers[view_name(record.name, min(specs))]
+                self._followers[record.name] = self._followers[
+                    view_name(record.name, next(iter(specs)))
+                ]
 
     def _follow_view(self, job: str, view: str, spec: JobSpec) -> None:
         name = view_name(job, view)
