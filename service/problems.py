@@ -185,8 +185,8 @@ def install_handlers(app: FastAPI) -> None:
         ]
         of_body = any(str(each["path"]).startswith("body") for each in errors)
         code = "body-invalid" if of_body else "parameter-invalid"
-        named = ", ".join(dict.fromkeys(str(each["path"]) for each in errors))
-        return Problem(code, 422, f"invalid: {named}", errors=errors).response()
+        named = "; ".join(dict.fromkeys(f"{each['path']}: {each['message']}" for each in errors))
+        return Problem(code, 422, named, errors=errors).response()
 
     async def on_spec(_: Request, error: Exception) -> Response:
         assert isinstance(error, spec_file.SpecError)

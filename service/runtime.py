@@ -35,7 +35,7 @@ from service.problems import Problem
 from service.request_counts import RequestCounts
 from service.settings import Settings
 from service.supervision.evolving import Evolver
-from service.supervision.jobs import JobCatalog
+from service.supervision.jobs import JobCatalog, make_unknown_job
 from service.supervision.lags import Lags
 from service.supervision.operations import Operations
 from service.supervision.register import Desired, JobRecord, OperationRecord, Register
@@ -213,7 +213,7 @@ class Runtime:
         """Return the follower of a job; every job has one, so the register is not read."""
         follower = self._followers.get(name)
         if follower is None:
-            raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
+            raise make_unknown_job(name, list(self._followers))
         return follower
 
     async def wait_until_ready(self, name: str) -> Follower:

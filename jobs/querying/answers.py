@@ -83,8 +83,10 @@ def answer_statement(data: Path, sql: str) -> Answer:
         rows = answer(statement.sql, {name: found.rows for name, found in read.items()})
     except StatementRefused as error:
         known = f"; the jobs are {', '.join(jobs) or 'none yet'}"
-        hint = known if "Catalog Error: Table" in str(error) else ""
-        raise StatementRefused(f"{error}{hint}") from None
+        if "Catalog Error: Table" not in str(error):
+            raise
+        missing = str(error).partition("\n")[0]  # without DuckDB's guess at one of its own tables
+        raise StatementRefused(f"{missing}{known}") from None
     rows = rows.rename_columns(distinct_names(rows.column_names))
     return Answer({name: found.epoch for name, found in read.items()}, rows)
 

@@ -17,7 +17,10 @@ async def parse_body(request: Request, form: type[Body], empty: bytes = b"{}") -
     try:
         return msgspec.json.decode(await request.body() or empty, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise make_body_problem("body", str(error)[:300]) from None
+        reason = str(error)[:300]
+        if "unknown field" in reason:
+            reason = f"{reason}; known: {', '.join(form.__struct_fields__)}"
+        raise make_body_problem("body", reason) from None
 
 
 def make_body_problem(path: str, reason: str) -> Problem:

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from jobs.table.version import TableVersion, newest_row, newest_whole_row
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
+from schemas.spec.unknown_names import find_nearest
 from service.moments import format_instant, now_ms
 from service.paths import JobPaths, try_discard
 from service.problems import Problem
@@ -48,6 +49,13 @@ log = logging.getLogger(__name__)
 JOB_NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{limits.JOB_NAME_CHARACTERS_MAX - 1}}}", re.ASCII)
 
 
+def make_unknown_job(name: str, known: Iterable[str]) -> Problem:
+    """Return the problem of an unknown job, with the name that the client probably meant."""
+    near = find_nearest(name, tuple(known))
+    meant = f"; did you mean {near!r}?" if near else "; GET /v1/jobs lists them"
+    return Problem("job-unknown", 404, f"there is no job {name[:80]!r}{meant}")
+
+
 class JobCatalog:
     """The jobs of the service and their specs."""
 
@@ -61,7 +69,7 @@ class JobCatalog:
     def find_record(self, name: str) -> JobRecord:
         record = self._register.find_job(name[: limits.JOB_NAME_CHARACTERS_MAX + 1])
         if record is None:
-            raise Problem("job-unknown", 404, f"there is no job {name[:80]!r}")
+            raise make_unknown_job(name, (each.name for each in self._register.list_jobs()))
         return record
 
     def list_records(self) -> list[JobRecord]:
