@@ -36,7 +36,7 @@ from schemas.types.arrow_values import from_arrow, to_list, to_tuples
 from schemas.types.sql_types import Kind
 
 ReadFiles = dict[str, list[MultisetEntry]]  # by the name of a file
-_READ_THREADS = 4
+_READ_THREADS, _FILES_AT_ONCE = 4, 64
 
 
 class UnknownGroup(LookupError):
@@ -204,19 +204,28 @@ class GroupReader:
 
     def _read_merged(self, names: Sequence[str]) -> list[MultisetEntry]:
         """Return the rows that epochs wrote before merges; thousands of small files."""
-        wanted = self._where(pc.field("bucket") == self._bucket)
-
-        def read(name: str) -> list[MultisetEntry]:
-            entries = self._read_files.get(name)
-            if entries is None:
-                rows = self._mine(rows_in(self._table.root / name, filters=wanted))
-                entries = self._read_files[name] = self._entries_of(rows)
-            return entries
-
         for name in self._read_files.keys() - set(names):
             del self._read_files[name]
+        missing = [name for name in names if name not in self._read_files]
         with ThreadPoolExecutor(_READ_THREADS) as pool:
-            return [entry for entries in pool.map(read, names) for entry in entries]
+            for start in range(0, len(missing), _FILES_AT_ONCE):
+                self._read_together(missing[start : start + _FILES_AT_ONCE], pool)
+        return [entry for name in names for entry in self._read_files[name]]
+
+    def _read_together(self, names: Sequence[str], pool: ThreadPoolExecutor) -> None:
+        """Read some files whole and filter their rows once: a filter of each takes far longer."""
+
+        def read(number: int) -> pa.Table:
+            rows = rows_in(self._table.root / names[number], threads=False)
+            return rows.append_column("file", pa.repeat(number, rows.num_rows))
+
+        wanted = self._where(pc.field("bucket") == self._bucket)
+        rows = pa.concat_tables(pool.map(read, range(len(names)))).filter(wanted)
+        rows = self._mine(rows)
+        found: list[list[MultisetEntry]] = [[] for _ in names]
+        for number, entry in zip(to_list(rows["file"]), self._entries_of(rows), strict=True):
+            found[number].append(entry)
+        self._read_files.update(zip(names, found, strict=True))
 
     @cached_property
     def _entry_rows(self) -> list[MultisetEntry]:
