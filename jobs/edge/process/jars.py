@@ -58,8 +58,12 @@ def setup_command() -> str:
 
 def user_cache() -> Path:
     """Return the directory of an installed retally for what it downloads and compiles."""
-    if named := os.environ.get("RETALLY_HOME"):
-        return Path(named).absolute()
+    named = os.environ.get("RETALLY_HOME")
+    return Path(named).absolute() if named else own_cache()
+
+
+def own_cache() -> Path:
+    """Return the directory to which this user may write, whatever RETALLY_HOME says."""
     home = os.path.expanduser("~")  # "~" itself for a user whom the host does not know
     cache = Path(home) / ".cache" if os.path.isabs(home) else Path(tempfile.gettempdir())
     own = os.environ.get("XDG_CACHE_HOME")

@@ -86,7 +86,7 @@ def _writable_directory() -> Path:
     else:
         if os.access(beside_jars, os.W_OK):
             return beside_jars
-    return jars.user_cache() / "kernels"
+    return jars.own_cache() / "kernels"
 
 
 def _fingerprint() -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import kernel_cache
+from jobs.edge.process import jars, kernel_cache
 
 
 def load(cache: Path) -> str:
@@ -67,8 +68,9 @@ def test_without_a_home_the_cache_is_in_the_directory_for_temporary_files(
 def test_a_read_only_installation_lends_its_kernels_to_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container: so its first job does not compile them."""
+    """As in a container: so its first job does not compile them. RETALLY_HOME is everybody's."""
     monkeypatch.setenv("RETALLY_JARS", str(tmp_path / "jars"))
+    monkeypatch.setenv("RETALLY_HOME", str(tmp_path / "jars"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     installed = kernel_cache.use_kernel_cache()
@@ -90,3 +92,26 @@ def test_a_read_only_installation_lends_its_kernels_to_the_cache(
     (installed / "code" / "kernel.nbc").write_text("newer")
     assert (find() / "code" / "kernel.nbc").read_text() == "machine code", "it is copied once"
     assert list((tmp_path / "cache" / "retally" / "kernels").iterdir()) == [find()]
+
+
+def test_versions_side_by_side_share_the_jars_and_nothing_that_one_of_them_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETALLY_HOME", str(tmp_path))
+    monkeypatch.delenv("RETALLY_JARS", raising=False)
+    monkeypatch.setattr(jars, "is_checkout", lambda: False)
+
+    def find() -> tuple[Path, Path, Path]:
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+        return jars.directory(), jars.class_archive(), kernel_cache.use_kernel_cache()
+
+    first = find()
+    other = tmp_path / "other" / "kernels"
+    shutil.copytree(kernel_cache._SOURCES, other)
+    monkeypatch.setattr(kernel_cache, "_SOURCES", other)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "other"))
+    second = find()
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert first[2] != second[2]
+    assert all(path.is_relative_to(tmp_path) for path in (*first, *second))
