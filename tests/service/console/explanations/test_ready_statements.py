@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+import sqlglot
 
 from schemas.types.sql_types import INT, STRING
 from service.console.explanations.ready_statements import Statement, write_statements
@@ -35,6 +36,21 @@ def test_the_statement_for_duckdb_runs_as_it_is(table: WrittenTable) -> None:
         exec(statements(table)["DuckDB"].text, names)
     rows = set(names["current"].fetchall())  # type: ignore[attr-defined]
     assert rows == {("bolt", 7, 7), (None, 3, 3)}
+
+
+def test_the_statement_for_polars_runs_as_it_is(table: WrittenTable) -> None:
+    pytest.importorskip("polars", reason="Polars is not installed: pip install polars")
+    names: dict[str, object] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(statements(table)["Polars"].text, names)
+    assert set(names["current"].rows()) == {("bolt", 7, 7), (None, 3, 3)}  # type: ignore[attr-defined]
+
+
+def test_the_statement_for_trino_is_its_sql(table: WrittenTable) -> None:
+    select = statements(table)["Trino"].text.partition(";\n\n")[2]
+    (parsed,) = sqlglot.parse(select, read="trino")
+    assert isinstance(parsed, sqlglot.exp.Select)
+    assert [each.name for each in parsed.selects] == ["name", "order", "top"]
 
 
 def test_each_engine_has_a_statement_with_all_columns_and_the_path(table: WrittenTable) -> None:
