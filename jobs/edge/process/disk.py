@@ -5,7 +5,7 @@
 
 Python, Arrow, LMDB, delta-rs, Spark and the JVM wrap the kernel's errors in different ways, and
 some name no file. But the kernel's text is the same in all of them, and a check of the places that
-a job writes to shows which file system refuses.
+a job writes to shows which file system refuses. For a task of an executor Spark names the host.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from schemas.limits import REASON_CHARACTERS_MAX
 
 _CAUSES_MAX = 10
 _ORNAMENTS = re.compile("\x1b\\[[0-9;]*m|↳")
+# As Spark names the place of a lost task; in a local session the executor is "driver".
+_EXECUTOR = re.compile(r"\((\S+) executor \d+\)")
 _TEXT_MAX = REASON_CHARACTERS_MAX // 2
 _MIB = 1 << 20
 # A hot state is never synced: it relies on its files having all writes while the machine is up.
@@ -38,6 +40,8 @@ def find_refusal(error: BaseException, places: Sequence[Path]) -> DiskRefused | 
         for text, describe in _DESCRIPTIONS.items():
             if text in line:
                 problem, advice = describe(places)
+                if host := _find_executor_host(error):  # our own disks say nothing about its
+                    problem = f"an executor's host, {host}, {_REMOTE[describe]}"
                 return DiskRefused(f"the disk of {problem}: {line[-_TEXT_MAX:]}; {advice}")
     return None
 
@@ -78,6 +82,17 @@ _DESCRIPTIONS: dict[str, Callable[[Sequence[Path]], tuple[str, str]]] = {
     os.strerror(errno.EROFS): _describe_read_only,
     os.strerror(errno.EIO): _describe_broken,
 }
+_REMOTE = {
+    _describe_full: "is full",
+    _describe_read_only: "is read-only",
+    _describe_broken: "fails",
+}
+
+
+def _find_executor_host(error: BaseException) -> str | None:
+    """Return the host of the executor whose task failed; None if it was in this process."""
+    found = _EXECUTOR.search(str(error))
+    return found and found[1]
 
 
 def _read_lines(error: BaseException) -> Iterator[str]:

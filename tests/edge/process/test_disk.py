@@ -70,6 +70,18 @@ def test_a_full_disk_is_named_whoever_ran_into_it(
     assert "\x1b" not in told
 
 
+def test_the_host_of_an_executor_is_named_instead_of_a_disk_of_this_one() -> None:
+    lost = "Lost task 0.3 in stage 8.0 (TID 23) ({} executor {}): java.io.IOException: {}"
+    full = "No space left on device"
+    told = str(find_refusal(RuntimeError(lost.format("10.1.2.3", 1, full)), PLACES))
+    assert told.startswith("the disk of an executor's host, 10.1.2.3, is full: Lost task")
+    assert told.endswith("; make room, then the job resumes")
+    here = str(find_refusal(RuntimeError(lost.format("localhost", "driver", full)), PLACES))
+    assert here.startswith("the disk of /")
+    read_only = RuntimeError(lost.format("10.1.2.3", 1, "Read-only file system"))
+    assert "10.1.2.3, is read-only" in str(find_refusal(read_only, PLACES))
+
+
 def test_the_cause_of_an_error_is_looked_at_too(disks: dict[str, SimpleNamespace]) -> None:
     disks["/data"] = status(0, os.ST_RDONLY)
     try:
