@@ -76,13 +76,14 @@ def _name_disks(places: Sequence[Path]) -> str:
     return " or ".join(str(disks[fsid]) for fsid in reversed(disks))
 
 
-_DESCRIPTIONS: dict[str, Callable[[Sequence[Path]], tuple[str, str]]] = {
+_Describe = Callable[[Sequence[Path]], tuple[str, str]]
+_DESCRIPTIONS: dict[str, _Describe] = {
     os.strerror(errno.ENOSPC): _describe_full,
     os.strerror(errno.EDQUOT): _describe_full,
     os.strerror(errno.EROFS): _describe_read_only,
     os.strerror(errno.EIO): _describe_broken,
 }
-_REMOTE = {
+_REMOTE: dict[_Describe, str] = {
     _describe_full: "is full",
     _describe_read_only: "is read-only",
     _describe_broken: "fails",
