@@ -54,6 +54,8 @@ def render_cell(value: Json) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False)
     return escape_controls(str(value))
 
 

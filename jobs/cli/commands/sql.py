@@ -8,6 +8,8 @@ import resource
 import sys
 from typing import Any
 
+import msgspec
+
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
@@ -56,9 +58,9 @@ def _query_service(options: argparse.Namespace) -> None:
     if options.json:
         print_json(*found.rows)
     elif options.format == "document":
-        print_json({"epochs": found.epochs, "columns": found.columns, "rows": found.rows})
+        print_json(msgspec.to_builtins(found))
     else:
-        _print_table([column["name"] for column in found.columns], found.rows)
+        _print_table([column.name for column in found.columns], found.rows)
     print_note(f"epochs: {json.dumps(found.epochs)}")
 
 
