@@ -217,7 +217,12 @@ MUTANTS = [
     ),
     Mutant("time/idleness.py", "self._since > self._after", "self._since >= self._after", CLOCKS),
     Mutant("fold/timers.py", "first <= self.time", "first < self.time", CLOCKS),
-    Mutant("time/bundle_clocks.py", "if time < self.next:", "if time <= self.next:", CLOCKS),
+    Mutant(
+        "time/bundle_clocks.py",
+        "if time < min(self.next, END_OF_TIME):",
+        "if time <= min(self.next, END_OF_TIME):",
+        CLOCKS,
+    ),
     Mutant(
         "fold/window_closing.py",
         "self.complete_at(key) > watermark",
