@@ -33,10 +33,15 @@ from schemas.table.failure import Failure, write_failure
 from schemas.table.parquet_file import TableDamaged
 
 UNKNOWN, DISK_REFUSED, NO_EXECUTORS = "failed", "disk-refused", "no-executors"
+OVERTAKEN = "overtaken"
 
 
 class SpecMisfit(Exception):
     """The spec does not fit the job's state; the message says what to do."""
+
+
+class Overtaken(Exception):
+    """Another driver committed while this one started; the next start takes over from there."""
 
 
 _PERMANENT: dict[type[Exception], str] = {
@@ -77,6 +82,8 @@ def classify(error: BaseException) -> tuple[str, bool]:
     for kind, code in _PERMANENT.items():
         if isinstance(error, kind):
             return code, False
+    if isinstance(error, Overtaken):
+        return OVERTAKEN, True
     if isinstance(error, NoExecutors):
         return NO_EXECUTORS, True
     return (DISK_REFUSED if isinstance(error, DiskRefused) else UNKNOWN), True

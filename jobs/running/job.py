@@ -40,13 +40,13 @@ from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.session import choose_scratch, session, spark_directories
-from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
-from jobs.running.failure import SpecMisfit, name_disk, report_failure
+from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
 from jobs.running.job_table import (
     open_table,
     require_same_buckets,
@@ -112,6 +112,7 @@ class Job:
     _failure: list[BaseException] = field(default_factory=list)
     _groups: dict[str, AlignmentGroup] = field(default_factory=dict)
     _start: StartReport | None = None
+    _committed: bool = False  # an epoch, in this process
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
@@ -130,6 +131,12 @@ class Job:
             raise
         except Exception as failure:
             named = name_disk(failure, (place.home, place.cache, *spark_directories()))
+            if isinstance(failure, Fenced) and not self._committed:
+                named = Overtaken(
+                    f"another driver of this job committed while this one started ({failure}); "
+                    "start it again if the other one has stopped"
+                )
+                named.__cause__ = failure
             report_failure(place.failure, named)
             raise named from named.__cause__
         finally:
@@ -399,6 +406,7 @@ class Job:
         self, publisher: JobPublisher | None, row: EpochRow, files: Sequence[AddedFile]
     ) -> None:
         """Send a committed epoch to the publisher, and count it in the progress."""
+        self._committed = True
         if publisher is not None:
             publisher.send(row, files)
         counts = row.counts

@@ -39,6 +39,9 @@ def cells(heading: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in rows}
 
 
+_PASSING = (failure.UNKNOWN, failure.DISK_REFUSED, failure.NO_EXECUTORS, failure.OVERTAKEN)
+
+
 # --- codes ----------------------------------------------------------------------------------------
 
 
@@ -49,7 +52,7 @@ def publisher_codes() -> set[str]:
 
 
 def test_every_failure_of_a_job_is_there_with_whether_it_is_tried_again() -> None:
-    passing = dict.fromkeys((failure.UNKNOWN, failure.DISK_REFUSED, failure.NO_EXECUTORS), True)
+    passing = dict.fromkeys(_PASSING, True)
     codes = {**passing, **dict.fromkeys(failure._PERMANENT.values(), False)}
     for word in publisher_codes():
         code, again = failure.classify(PublisherFailed(Fatal(word, "why")))

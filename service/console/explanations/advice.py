@@ -71,6 +71,11 @@ _BY_CODE = {
         "The operator's configuration has no connection of this name. Add the connection, or "
         "correct the spec."
     ),
+    "overtaken": (
+        "Another process committed to this table while the job started. The service starts the "
+        "job again automatically, and it takes over from there. If it fails as fenced later, two "
+        "processes run this job: stop one of them."
+    ),
     "fenced": (
         "Another process writes this table or publishes under this job's name. Find and stop it "
         "before you start this job again."

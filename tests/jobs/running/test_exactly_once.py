@@ -19,6 +19,9 @@ import pytest
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
+from jobs.edge.table.delta_epochs import EpochTable
+from schemas.table.failure import read_failure
+from schemas.table.places import JobDirectory
 from tests.support.histories.judge import QUERIES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,
@@ -30,7 +33,14 @@ from tests.support.histories.products import (
     live_rows,
 )
 from tests.support.jobs.published_records import key_of, must_be_in_order, place
-from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
+from tests.support.jobs.running_job import (
+    RUN_SECONDS_MAX,
+    RunningJob,
+    consumed,
+    create_topic,
+    produce,
+)
+from tests.support.service.served import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -146,3 +156,23 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_made_twice(
     assert code == 0, said
     assert job.fired("commit_reply_lost")
     must_be_exact(job, made, query)
+
+
+def test_a_driver_that_is_overtaken_while_it_starts_takes_over_at_the_next_start(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    job = job_on(broker, topic, tmp_path, FAULTS[0], query=0)
+    made = history(5, messages=200)
+    produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[:100]])
+    job.must_run_by_itself()
+    produce(broker.address, topic, [(m.partition, m.value) for m in made.messages[100:]])
+    starting = job.start("start_checked=stall:5")
+    eventually(lambda: job.fired("start_checked"), RUN_SECONDS_MAX)
+    other = EpochTable.open(job.table, job.layout)
+    other.commit([], uuid="another driver's", what="nothing")
+    said, _ = starting.communicate(timeout=RUN_SECONDS_MAX)
+    assert starting.returncode == 1, said
+    failure = read_failure(JobDirectory(job.data, job.spec["name"]).failure)
+    assert failure is not None and (failure.code, failure.retryable) == ("overtaken", True)
+    job.must_run_by_itself()
+    must_be_exact(job, made, query=0)

@@ -17,7 +17,7 @@ from jobs.edge.process.disk import DiskRefused
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import CommitFailed, CommitUnknown, Fenced
-from jobs.running.failure import SpecMisfit, classify, report_failure
+from jobs.running.failure import Overtaken, SpecMisfit, classify, report_failure
 from jobs.running.job import JobFailed
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew
@@ -39,6 +39,7 @@ from tests.support.service.tables import WatchedTable
         (SpecMisfit("another query"), "spec-misfit", False),
         (FormatTooNew("format 99"), "format-too-new", False),
         (Fenced("another writer"), "fenced", False),
+        (Overtaken("while it started"), "overtaken", True),
         (BrokenLaw("U- without U+"), "law-broken", False),
         (PublisherFailed(Fatal("sink_changed", "made again")), "publisher-sink-changed", False),
         (PublisherFailed(Fatal("fenced", "another")), "fenced", False),
