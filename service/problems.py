@@ -149,12 +149,15 @@ _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 400: "body-invalid"}
 
 
 def _find_methods(app: FastAPI, path: str) -> list[str]:
-    """Return all methods of a path; a route knows only its own."""
-    found: set[str] = set()
+    """Return all methods of a path; a route knows only its own.
+
+    `.../quarantine/replay` is also like `.../quarantine/{id}`: the one with fewer names counts.
+    """
+    found: dict[int, set[str]] = {}
     for pattern, methods in app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(pattern)), path):
-            found |= {method.upper() for method in methods}
-    return sorted(found)
+            found.setdefault(pattern.count("{"), set()).update(map(str.upper, methods))
+    return sorted(found[min(found)]) if found else []
 
 
 def install_handlers(app: FastAPI) -> None:

@@ -144,6 +144,15 @@ class Listing(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
+class Listings(msgspec.Struct, frozen=True):
+    """A listing; or one of each view, if `views` asks for them."""
+
+    epoch: int
+    rows: list[Row] | msgspec.UnsetType = msgspec.UNSET
+    next_cursor: str | msgspec.UnsetType | None = msgspec.UNSET
+    views: dict[str, Listing] | msgspec.UnsetType = msgspec.UNSET
+
+
 class View(msgspec.Struct, frozen=True):
     name: str
     query: str

@@ -22,7 +22,7 @@ from service.answers.results import ResultPage
 from service.live.follower import Follower
 from service.problems import Problem
 from service.routes.answering import make_epoch_headers, parse_key
-from service.routes.documents import Listing, Result
+from service.routes.documents import Listings, Result
 from service.routes.examples import NOT_MODIFIED, ROW, describe_responses
 from service.routes.views import read_views, require_view
 from service.runtime import Runtime, runtime_of
@@ -123,7 +123,7 @@ _STATUSES = (404, 406, 409, 410, 412, 422, 429, 503)
 
 @router.get(
     "/results",
-    responses=describe_responses(Listing, _LISTING, *_STATUSES, media=_MEDIA) | NOT_MODIFIED,
+    responses=describe_responses(Listings, _LISTING, *_STATUSES, media=_MEDIA) | NOT_MODIFIED,
 )
 async def list_results(
     request: Request,
