@@ -74,6 +74,7 @@ from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
 from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
+from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.running.clock import JobClock
 from jobs.running.input_limits import InputLimits
 from jobs.running.lens import Lens
@@ -380,7 +381,11 @@ class Pipeline:
             bytes_max=self.task_bytes_max,
             parcelling=parcelling_of(self.plan, self.spec.state.buckets, self._count_tasks(ranges)),
         )
-        return self._collect(self._plan_stages(decode, fold))
+        parcelling = decode.parcelling
+        if parcelling is None:
+            return self._collect(self._shuffle_rows(decode).mapInArrow(fold, OUTPUT_SCHEMA))
+        targets, target = parcelling.targets, self._target
+        return self._collect(self._plan_parcels(decode, fold, targets, target))
 
     def _compute_without(
         self,
@@ -412,23 +417,18 @@ class Pipeline:
             )
         return outcome
 
-    def _plan_stages(
-        self, decode: DecodeTask, fold: FoldTask
+    def _plan_parcels(
+        self, decode: DecodeTask, fold: FoldTask | ViewsFold, targets: int, target: Column
     ) -> DataFrame | RDD[tuple[str, bytes]]:
-        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it."""
-        parcelling = decode.parcelling
-        if parcelling is None:
-            return self._shuffle_rows(decode).mapInArrow(fold, OUTPUT_SCHEMA)
-        if parcelling.targets == 1:
+        """Return the epoch's reports: of one stage, without SQL, if one task can do all of it.
+
+        Otherwise the rows of each fold task are sent as parcels, which Spark does not evaluate.
+        """
+        if targets == 1:
             ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
             return ranges.mapPartitions(EpochTask(decode, fold))
-        shuffled = self._shuffle_parcels(decode, parcelling.targets)
-        return shuffled.mapInArrow(fold, OUTPUT_SCHEMA)
-
-    def _shuffle_parcels(self, decode: DecodeTask, targets: int) -> DataFrame:
-        """Send the rows of each fold task as parcels, which Spark does not evaluate."""
         sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
-        return sent.repartitionById(targets, self._target)
+        return sent.repartitionById(targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
 
     def _shuffle_rows(self, decode: DecodeTask) -> DataFrame:
         """Evaluate the expressions of the decoded rows in Spark, and send them to fold tasks."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -39,13 +38,12 @@ from jobs.edge.rows.weighted_rows import (
 from jobs.edge.spark.bucket_column import bucket_column
 from jobs.edge.spark.expressions import project
 from jobs.edge.spark.weighted_schema import OWN_COLUMNS, weighted_schema
-from jobs.edge.state.bucket_states import hot_state_of, stamp_of
+from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_views import ViewInputs
-from jobs.edge.tasks.epoch import EpochTask
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.running.lens import Lens
@@ -158,21 +156,14 @@ class ViewsPipeline(Pipeline):
 
     def _make_view_fold(self, view: RunningView, epoch: int, uuid: str, now: int) -> FoldTask:
         rules = rules_of(view.spec.state, withhold=view.due_work.withholds, closing=view.closing)
-        return FoldTask(
-            view.plan,
-            view.root,
-            view.cache,
-            epoch,
-            uuid,
-            base=stamp_of(self.newest),
-            version=self.table.version,
+        return replace(
+            self._make_fold_task(epoch, uuid, now),
+            plan=view.plan,
+            root=view.root,
+            cache=view.cache,
             line=tuple(view.line),
             rules=rules,
-            now_ms=now,
             watermark=view.due_work.watermark,
-            in_order=self._rules.in_order,
-            durable=self.spec.durable,
-            bytes_max=self.task_bytes_max,
             buckets=view.spec.state.buckets,
             view=view.number,
         )
@@ -223,7 +214,8 @@ class ViewsPipeline(Pipeline):
             ),
         )
         if self._all_plain:
-            return self._collect(self._plan_parcels(decode, ViewsFold(tuple(folds), targets)))
+            fold, target = ViewsFold(tuple(folds), targets), F.col(TARGET) % targets
+            return self._collect(self._plan_parcels(decode, fold, targets, target))
         numbered = self._number_ranges(decode.ranges)
         sent = numbered.mapInArrow(decode, SPARK_PARCELS).persist()
         try:
@@ -263,17 +255,6 @@ class ViewsPipeline(Pipeline):
     @cached_property
     def _buckets(self) -> list[Any]:
         return [bucket_column(view.plan, view.spec.state.buckets) for view in self.views]
-
-    def _plan_parcels(
-        self, decode: DecodeTask, fold: ViewsFold
-    ) -> DataFrame | RDD[tuple[str, bytes]]:
-        """Return the epoch's reports, without SQL; each fold task has parcels of all views."""
-        if fold.targets == 1:
-            ranges = self.spark.sparkContext.parallelize(range(len(decode.ranges)), 1)
-            return ranges.mapPartitions(EpochTask(decode, fold))
-        sent = self._number_ranges(decode.ranges).mapInArrow(decode, SPARK_PARCELS)
-        target = F.col(TARGET) % fold.targets
-        return sent.repartitionById(fold.targets, target).mapInArrow(fold, OUTPUT_SCHEMA)
 
     def _plan_branches(
         self, sent: DataFrame, decode: DecodeTask, folds: list[FoldTask], targets: int

@@ -12,8 +12,8 @@ from jobs.cli.commands.run import describe_progress
 from jobs.cli.spec_reading import load_job
 from jobs.running.job import JobProgress
 from schemas.spec.file import SpecError, load_spec
-from schemas.table.epoch import EpochRow
 from tests.support.command.lab import Retally
+from tests.support.tables.folded_table import epoch_row
 
 TUMBLE = ", TUMBLE(at, INTERVAL '1' MINUTE)"
 SPEC = """\
@@ -159,16 +159,7 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
     held = ["t partition 1, empty, never idle (there is no idle_after)"]
 
     def line(**agenda: Any) -> str:
-        row = EpochRow(
-            epoch=3,
-            uuid="u",
-            generation=1,
-            kind="data",
-            committed_at=0,
-            plan="p",
-            offsets={},
-            watermarks={"held_by": held, "agenda": agenda},
-        )
+        row = epoch_row(3, watermarks={"held_by": held, "agenda": agenda})
         return describe_progress("items", JobProgress(newest=row), None)
 
     waits = "window up to 2026-01-01T12:00:59.999Z waits for t partition 1, empty"
@@ -178,16 +169,8 @@ def test_the_line_of_a_job_names_the_window_that_waits_and_the_partition_it_wait
 
 
 def test_the_line_of_a_job_counts_what_took_the_slow_way() -> None:
-    row = EpochRow(
-        epoch=3,
-        uuid="u",
-        generation=1,
-        kind="data",
-        committed_at=0,
-        plan="p",
-        offsets={},
-        counters={"read": 9_000, "scanned": 7_000, "groups_touched": 50, "groups_in_arrays": 50},
-    )
+    groups = {"groups_touched": 50, "groups_in_arrays": 50}
+    row = epoch_row(3, counters={"read": 9_000, "scanned": 7_000, **groups})
     counts = row.counts
     progress = JobProgress(row, counts.read, 0, counts.messages_one_by_one)
     assert ", 2,000 decoded one by one" in describe_progress("items", progress, None)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.table.files import LiveFile, files_of_view, own_files, place_file
-from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.epoch import VIEWS
 from schemas.table.object_path import ObjectPath
 from schemas.table.view_path import name_from, place_name, split_root, view_root
+from tests.support.tables.folded_table import epoch_row
 
 VIEW = st.sampled_from(["", "top", "by-name"])
 
@@ -52,14 +53,8 @@ def test_a_view_sees_its_files_and_those_of_all_views() -> None:
 
 
 def test_an_epoch_row_of_a_view_is_as_in_a_job_of_its_own() -> None:
-    row = EpochRow(
-        epoch=3,
-        uuid="u",
-        generation=1,
-        kind="data",
-        committed_at=0,
-        plan="all",
-        offsets={"t": {"0": 5}},
+    row = epoch_row(
+        3,
         watermarks={"combined": 7},
         counters={
             "read": 5,
@@ -88,14 +83,5 @@ def test_an_epoch_row_of_a_view_is_as_in_a_job_of_its_own() -> None:
     assert (main.plan, main.groups, main.watermark) == ("p", 4, 7)
     assert row.of_view("later").counters == {"read": 5, "groups": 0}
     assert row.views == ("", "top")
-    plain = EpochRow(
-        epoch=0,
-        uuid="u",
-        generation=1,
-        kind="start",
-        committed_at=0,
-        plan="p",
-        offsets={},
-        counters={"groups": 0},
-    )
+    plain = epoch_row(0)
     assert plain.of_view("") is plain and plain.views == ()

@@ -10,6 +10,7 @@ from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow
 from service.console.pictures.dataflow import draw_dataflow
 from service.console.pictures.partition_strip import draw_partitions
+from tests.support.tables.folded_table import epoch_row
 
 HOUR = 3_600_000
 
@@ -72,15 +73,7 @@ def test_the_last_of_those_who_are_close_together_holds_nothing_back() -> None:
 
 
 def test_without_times_there_are_offsets_and_no_places() -> None:
-    epoch = EpochRow(
-        epoch=0,
-        uuid="u",
-        generation=1,
-        kind="start",
-        committed_at=0,
-        plan="p",
-        offsets={"t": {"0": 3}},
-    )
+    epoch = epoch_row(0, offsets={"t": {"0": 3}})
     (only,) = draw_partitions(epoch, {}).partitions
     assert (only.watermark, only.next_offset, only.behind_ms) == (None, 3, None)
 
