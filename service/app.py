@@ -56,9 +56,9 @@ _ABOUT = (
 )
 
 
-def create(settings: Settings, spawner: ReaderSpawner | None = None) -> tuple[FastAPI, ASGIApp]:
+def create(settings: Settings, spawner: ReaderSpawner) -> tuple[FastAPI, ASGIApp]:
     """Return the application, and the gate in front of it, which a server runs."""
-    runtime = Runtime(settings, spawner or ReaderSpawner.start())
+    runtime = Runtime(settings, spawner)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -19,11 +20,13 @@ from hypothesis import settings
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.kernel_cache import use_kernel_cache
 from tests.support import processes
+from tests.support.scheduling import pytest_xdist_make_scheduler
 from tests.support.warm_driver import warm_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["pytest_xdist_make_scheduler"]
 CHECKOUT = Path(__file__).resolve().parents[1]
 JVM_MARKS = ("spark", "broker")
 HEAVY = (*JVM_MARKS, "browser")
@@ -93,6 +96,20 @@ def a_test_that_starts_a_jvm_is_marked(
     marked = any(map(request.node.get_closest_marker, JVM_MARKS))
     if jvm_starts.count > before and not marked:
         pytest.fail("this test starts a JVM: mark it `spark` or `broker`", pytrace=False)
+
+
+LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+@pytest.fixture(autouse=True)
+def a_test_leaves_the_limits_of_its_process(
+    jvm_starts: processes.JvmStarts,
+) -> Iterator[None]:
+    """Some end the process much later, in a test that has nothing to do with it."""
+    before = list(map(resource.getrlimit, LIMITS))
+    yield
+    if list(map(resource.getrlimit, LIMITS)) != before:
+        pytest.fail("this test changes limits of the process that runs the tests", pytrace=False)
 
 
 _BEGAN = pytest.StashKey[float]()

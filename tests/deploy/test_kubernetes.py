@@ -10,9 +10,9 @@ import yaml
 
 from jobs.cli import main as command
 from schemas.spec.connections import load_connections
-from service import app
 from service.settings import Settings
 from tests.deploy.deployment import CHECKOUT, composed, dockerfile, settings
+from tests.support.service.application import create_application
 
 FOLDER = CHECKOUT / "deploy" / "kubernetes"
 OBJECTS = {each["kind"]: each for each in yaml.safe_load_all((FOLDER / "service.yaml").read_text())}
@@ -106,7 +106,7 @@ def test_the_pod_runs_as_the_user_of_the_image() -> None:
 
 
 def test_probes_ask_open_routes_at_the_port_of_the_service(tmp_path: Path) -> None:
-    application, _ = app.create(Settings(tmp_path, load_connections(None, "127.0.0.1:9")))
+    application, _ = create_application(Settings(tmp_path, load_connections(None, "127.0.0.1:9")))
     routes = application.openapi()["paths"]
     ports = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):

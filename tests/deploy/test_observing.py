@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from schemas.spec.connections import load_connections
-from service import app
 from service.live import follower
 from service.routes import metrics
 from service.settings import Settings
 from service.supervision.register import Actual
 from tests.deploy.deployment import CHECKOUT
 from tests.docs.documents import rows_of
+from tests.support.service.application import create_application
 
 ALERTS = yaml.safe_load((CHECKOUT / "deploy" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHECKOUT / "deploy" / "grafana.json").read_text())
@@ -42,7 +42,7 @@ EXPRESSIONS = sorted(set(expressions()))
 def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The metrics that a service has, whatever it runs."""
     settings = Settings(tmp_path_factory.mktemp("data"), load_connections(None, "127.0.0.1:9"))
-    application, _ = app.create(settings)
+    application, _ = create_application(settings)
     text = metrics.format_metrics(application.state.runtime)
     return set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
 

@@ -6,13 +6,19 @@ import argparse
 import json
 import resource
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jobs.cli.errors import UsageError
 from jobs.cli.output import print_json, print_note, print_table
 from schemas import limits
+
+if TYPE_CHECKING:
+    from jobs.querying.answers import Answer
 
 
 def run(options: argparse.Namespace) -> None:
@@ -23,27 +29,31 @@ def run(options: argparse.Namespace) -> None:
     from jobs.querying.statement import StatementRefused
 
     text = sys.stdin.read() if options.statement == "-" else options.statement
-    _limit_process()
     try:
-        found = answer_statement(options.data, text)
-        match "json" if options.json else options.format:
-            case "json":
-                print_json(*found.documents())
-            case "document":
-                print_json(found.document())
-            case "csv":
-                sys.stdout.write(found.write_csv())
-            case "arrow":
-                sys.stdout.buffer.write(found.write_arrow())
-            case _:
-                rows = list(found.documents())
-                _print_table([column["name"] for column in found.columns], rows)
+        with _limited_process():
+            found = answer_statement(options.data, text)
+            _write(found, "json" if options.json else options.format)
     except StatementRefused as error:
         raise UsageError(str(error)) from None
     except MemoryError:
         raise UsageError("the statement needs too much memory; ask for less") from None
     sys.stdout.flush()
     print_note(f"epochs: {json.dumps(dict(found.epochs))}")
+
+
+def _write(found: Answer, form: str) -> None:
+    match form:
+        case "json":
+            print_json(*found.documents())
+        case "document":
+            print_json(found.document())
+        case "csv":
+            sys.stdout.write(found.write_csv())
+        case "arrow":
+            sys.stdout.buffer.write(found.write_arrow())
+        case _:
+            rows = list(found.documents())
+            _print_table([column["name"] for column in found.columns], rows)
 
 
 def _query_service(options: argparse.Namespace) -> None:
@@ -68,9 +78,33 @@ def _print_table(names: list[str], rows: list[dict[str, Any]]) -> None:
     print_table([(name, False) for name in names], ([row[name] for name in names] for row in rows))
 
 
-def _limit_process() -> None:
-    """Bound what a statement can take of the machine, whatever DuckDB does."""
-    seconds = int(4 * limits.SQL_SECONDS_MAX)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_DATA, (4 * limits.SQL_MEMORY_BYTES_MAX,) * 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+@contextmanager
+def _limited_process() -> Iterator[None]:
+    """Bound what a statement can take of the machine, whatever DuckDB does.
+
+    The limits are soft ones, and end with the statement: a program that calls main() goes on.
+    """
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(spent.ru_utime + spent.ru_stime + 4 * limits.SQL_SECONDS_MAX)
+    wanted = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_DATA: _data_bytes() + 4 * limits.SQL_MEMORY_BYTES_MAX,
+        resource.RLIMIT_CORE: 0,
+    }
+    before = {which: resource.getrlimit(which) for which in wanted}
+    for which, soft in wanted.items():
+        hard = before[which][1]
+        bounded = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        resource.setrlimit(which, (bounded, hard))
+    try:
+        yield
+    finally:
+        for which, limit in before.items():
+            resource.setrlimit(which, limit)
+
+
+def _data_bytes() -> int:
+    """Return what of the process's memory counts for RLIMIT_DATA already."""
+    with suppress(FileNotFoundError):  # not Linux
+        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    return 0

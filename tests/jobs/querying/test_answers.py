@@ -192,7 +192,6 @@ def test_the_command_writes_rows_documents_csv_and_arrow(
     capfdbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jobs.cli.commands.sql._limit_process", lambda: None)  # of this process
     data = str(written.place.home.parents[1])
     ask = ["sql", "--data", data, "SELECT name, total FROM items ORDER BY name NULLS LAST LIMIT 1"]
     newest = len(written.history) - 1

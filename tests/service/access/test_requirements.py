@@ -17,9 +17,9 @@ from fastapi.routing import APIRoute
 
 from jobs.cli.main import main
 from schemas.spec.connections import load_connections
-from service import app
 from service.access.tokens import Role, TokenRefused, Tokens
 from service.settings import Settings
+from tests.support.service.application import create_application
 
 OPEN = {"/healthz", "/readyz"}
 # Of the console: whoever is to log in sees its form, and what that looks like.
@@ -61,7 +61,7 @@ class Guarded:
         self.settings = Settings(data, load_connections(None, "127.0.0.1:9"), host=host)
         known = Tokens(self.settings.paths.tokens)
         self.tokens = {r: known.add(r.name.lower(), r.name.lower()) for r in Role} if tokens else {}
-        self.app, self.gated = app.create(self.settings)
+        self.app, self.gated = create_application(self.settings)
 
     def routes(self, *, pages: bool = False) -> Iterator[tuple[str, str]]:
         """Method and path of every route of the API, or of the console."""

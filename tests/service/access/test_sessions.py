@@ -13,10 +13,10 @@ import pytest
 
 from schemas import limits
 from schemas.spec.connections import load_connections
-from service import app
 from service.access import sessions
 from service.access.tokens import Role, Tokens, hash_secret
 from service.settings import Settings
+from tests.support.service.application import create_application
 from tests.support.service.served import SPEC, Served
 from tests.support.service.tables import WatchedTable
 
@@ -32,7 +32,7 @@ class Console:
         self.operator = self.tokens.add("op", "operator")
         self.admin = self.tokens.add("boss", "admin")
         self.data = data
-        self.app, self.gated = app.create(settings)
+        self.app, self.gated = create_application(settings)
 
     def browser(self, **headers: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.gated, raise_app_exceptions=False)
@@ -112,7 +112,7 @@ async def test_a_session_survives_the_service_and_not_its_time(
     assert kept.stat().st_mode & 0o077 == 0
     assert pair["Cookie"].split("=", 1)[1] not in kept.read_text()
     settings = Settings(console.data, load_connections(None, "127.0.0.1:9"))
-    _, gated = app.create(settings)
+    _, gated = create_application(settings)
     transport = httpx.ASGITransport(gated, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as again:
         assert (await again.get("/v1/jobs", headers=pair)).status_code == 200

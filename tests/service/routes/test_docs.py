@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from schemas.spec.connections import load_connections
-from service import app
 from service.problems import TITLES
 from service.settings import Settings
+from tests.support.service.application import create_application
 from tests.support.service.curl_lines import CHECKOUT, CURLS, TEXT
 
 
 @pytest.mark.parametrize("line", CURLS)
 def test_every_curl_line_asks_for_what_is_there(line: str, tmp_path: Path) -> None:
     settings = Settings(tmp_path, load_connections(None, "127.0.0.1:9"))
-    application, _ = app.create(settings)
+    application, _ = create_application(settings)
     words = shlex.split(line)
     method = words[words.index("-X") + 1].lower() if "-X" in words else "get"
     address = urlsplit(next(word for word in words if word.startswith("$U"))[2:])
