@@ -48,6 +48,7 @@ class LineageNode:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
+    jobs: tuple[JobTopics, ...]  # a job after the jobs that feed it
     nodes: tuple[LineageNode, ...]
     arrows: tuple[str, ...]  # paths
     width: int
@@ -93,9 +94,10 @@ def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
     )
     arrows = tuple(_draw_arrow(places[start], places[end]) for start, end in edges)
     text = "; ".join(f"{start[-1]} feeds {end[-1]}" for start, end in edges)
+    ordered = tuple(sorted(jobs, key=lambda job: (columns[("job", job.name)], job.name)))
     width = (max(columns.values()) + 1) * (_WIDTH + _GAP_X) - _GAP_X
     height = max(counts.values()) * (_HEIGHT + _GAP_Y) - _GAP_Y
-    return Lineage(nodes, arrows, width, height, text)
+    return Lineage(ordered, nodes, arrows, width, height, text)
 
 
 def _list_edges(jobs: Sequence[JobTopics]) -> list[Edge]:

@@ -31,6 +31,7 @@ def test_jobs_stand_after_the_topics_that_they_read() -> None:
     assert across["shop"] == across["stock"] < across["items"] < across["items-changes"]
     assert across["items-changes"] < across["ages"]
     assert len(lineage.arrows) == 4
+    assert [job.name for job in lineage.jobs] == ["items", "ages"]
     assert "items feeds items-changes; " in f"{lineage.description}; "
     assert draw_lineage(jobs[:1]) is None
 
