@@ -75,6 +75,7 @@ class Runtime:
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
+        self._views: dict[str, list[str]] = {}  # of each job, as named among the followers
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -168,6 +169,7 @@ class Runtime:
         spec = self.jobs.parse_spec(record)
         specs = spec.view_specs
         with self._lock:
+            self._views[record.name] = [view_name(record.name, view) for view in specs]
             for view, own in specs.items():
                 self._follow_view(record.name, view, own)
             if "" not in specs:
@@ -191,6 +193,7 @@ class Runtime:
     def _take_followers(self, job: str) -> list[Follower]:
         """Remove and return the followers of a job and its views."""
         with self._lock:
+            self._views.pop(job, None)
             names = [name for name in self._followers if name.partition(".")[0] == job]
             return list({id(each): each for each in map(self._followers.pop, names)}.values())
 
@@ -261,17 +264,22 @@ class Runtime:
 
     def _record_lag(self, name: str) -> None:
         """Record a new lag in the history of a job."""
-        with self._lock:
-            follower = self._followers.get(name)
-        if follower is not None and follower.newest is not None:
-            lag = self.lags.compute_lag(name, follower.newest)
-            if lag is not None:
+        for follower in self._list_followers(name):
+            lag = follower.newest and self.lags.compute_lag(name, follower.newest)
+            if lag:
                 follower.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
 
+    def _list_followers(self, job: str) -> list[Follower]:
+        """Return the followers of a job's query and views."""
+        with self._lock:
+            names = self._views.get(job, ())
+            return [self._followers[name] for name in names if name in self._followers]
+
     def describe_status(self, name: str) -> dict[str, Any]:
-        """Return epoch, watermark, lag and rates of a job."""
+        """Return epoch, watermark, lag and rates of a job or a view; a job has all groups."""
         with self._lock:
             follower = self._followers.get(name)
+        job, _, view = name.partition(".")
         newest = None if follower is None else follower.newest
         if follower is None or newest is None:
             problem = None if follower is None else follower.problem
@@ -286,13 +294,20 @@ class Runtime:
         return {
             "epoch": newest.epoch,
             "watermark": newest.watermark,
-            "groups": newest.counts.groups,
+            "groups": newest.counts.groups if view else self._count_groups(job),
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
-            "lag": self.lags.compute_lag(name, newest),
+            "lag": self.lags.compute_lag(job, newest),
             "rates": follower.compute_rates(),
             "table": follower.problem,
         }
+
+    def _count_groups(self, job: str) -> int | None:
+        """Return the number of groups of all views of a job; None if no view has counted."""
+        newest = [each.newest for each in self._list_followers(job)]
+        counts = [each.counts.groups for each in newest if each is not None]
+        known = [each for each in counts if each is not None]
+        return sum(known) if known else None
 
 
 def view_name(job: str, view: str) -> str:

@@ -22,7 +22,7 @@ from service.live.epoch_history import LagPoint
 from service.live.follower import Follower
 from service.moments import now_ms
 from service.problems import Problem
-from service.runtime import Runtime, runtime_of
+from service.runtime import Runtime, runtime_of, view_name
 from service.supervision.register import Actual, Desired, JobRecord
 from service.table.state_size import StateSize
 
@@ -59,9 +59,10 @@ def is_retried(record: JobRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job at the time of the request."""
+    """One job at the time of the request, with one of its views."""
 
     record: JobRecord
+    view: str  # the view whose results its pages show; "" is the job's own query
     status: dict[str, Any]  # epoch, watermark, lag and rates, as in the job's document
     follower: Follower | None
     read_size: Callable[[], StateSize | None]  # reads the table's log: in a thread
@@ -76,6 +77,20 @@ class JobView:
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def base(self) -> str:
+        """The address of the pages of the shown results."""
+        own = f"/jobs/{self.name}"
+        return f"{own}/views/{self.view}" if self.view else own
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The address of the pages of each view, if the job has views."""
+        if self.spec.views is None:
+            return {}
+        own = f"/jobs/{self.name}"
+        return {view: f"{own}/views/{view}" if view else own for view in self.spec.view_specs}
 
     @property
     def spec(self) -> JobSpec:
@@ -160,21 +175,27 @@ class JobView:
         return record.pid is not None and record.run_revision not in (None, record.revision)
 
 
-def view_job(runtime: Runtime, record: JobRecord) -> JobView:
-    """Return the view of a job whose record is known."""
+def view_job(runtime: Runtime, record: JobRecord, view: str = "") -> JobView:
+    """Return a job whose record is known, with one of its views; "" is its query or first view."""
+    name = view_name(record.name, view)
     try:
-        follower = runtime.find_follower(record.name)
+        follower = runtime.find_follower(name)
     except Problem:  # deleted since
         follower = None
+    shown = view if follower is None else follower.paths.view
     root = runtime.jobs.find_paths(record.name).table
     read_size = partial(runtime.state_sizes.read, root)
-    return JobView(record, runtime.describe_status(record.name), follower, read_size)
+    return JobView(record, shown, runtime.describe_status(name), follower, read_size)
 
 
 def find_job(request: Request, name: str) -> JobView:
     """Return the job of a page's address; raise a Problem if there is none."""
     runtime = runtime_of(request)
-    return view_job(runtime, runtime.jobs.find_record(name))
+    job, _, view = name.partition(".")
+    record = runtime.jobs.find_record(job)
+    if view:
+        runtime.find_follower(name)  # or there is no such view
+    return view_job(runtime, record, view)
 
 
 async def find_followed_job(request: Request, name: str) -> tuple[Follower, JobView]:

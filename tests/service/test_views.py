@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from jobs.cli.main import main
@@ -84,7 +85,27 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
             statement = "SELECT n, s FROM by-hand.whole, by-hand.sums WHERE k = 'a'"
             assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
             assert '"n": 3, "s": 6' in capsys.readouterr().out
-            for page in ("/jobs/by-hand", "/"):
-                assert client.get(page).status_code == 200, page
+            _check_pages(client)
     finally:
         served.stop()
+
+
+def _check_pages(client: httpx.Client) -> None:
+    """Each view has its results, groups and changes; a job with views has links to all of them."""
+    own = "/jobs/by-hand/views"
+    overview = client.get("/jobs/by-hand").text
+    for view, query in VIEWS.items():
+        assert f'href="{own}/{view}/results"' in overview and query in overview
+    assert "views: sums, whole" in client.get("/").text
+    assert "by-hand.whole" in client.get("/sql").text
+    sums, whole = (client.get(f"{own}/{view}/results").text for view in VIEWS)
+    assert f'href="{own}/sums/results/a"' in sums and f'href="{own}/whole/results"' in sums
+    assert f'href="{own}/whole/results?order=-n"' in whole and "order=-s" not in whole
+    group = client.get(f"{own}/sums/results/a").text
+    assert "Epoch 2" in group and f'href="{own}/sums/changes?key=' in group
+    assert f'data-base="{own}/sums"' in client.get(f"{own}/sums/changes").text
+    assert f"{own}/sums/results/a" in client.get(f"{own}/sums/diff").text
+    assert client.get(f"{own}/sums/export/csv").text.splitlines()[0] == "k,s"
+    assert "'whole:accumulators'" in client.get(f"{own}/whole").text.replace("&#39;", "'")
+    for page in (f"{own}/other", f"{own}/other/results"):
+        assert client.get(page).status_code == 404, page

@@ -22,7 +22,7 @@ const goneNotice = document.getElementById("gone");
 const pauseButton = document.getElementById("pause");
 const text = document.getElementById("text");
 const only = document.getElementById("only");
-const { job, key } = table.dataset;
+const { base, key } = table.dataset;
 const frame = JSON.parse(table.dataset.frame);
 const numeric = new Set(frame.numeric);
 
@@ -47,7 +47,7 @@ const commits = new Map(); // of each epoch whose end was received: when, and ho
 
 function address(extra = {}) {
   const query = new URLSearchParams({ since: position, ...(key === "" ? {} : { key }), ...extra });
-  return `/v1/jobs/${encodeURIComponent(job)}/changes?${query}`;
+  return `/v1${base}/changes?${query}`;
 }
 
 function connect() {
@@ -324,7 +324,7 @@ function makeValueCell(change, kind, row, name) {
   if (frame.group !== null && name === frame.group[0]) {
     element.classList.add("key");
     const link = document.createElement("a");
-    link.href = `/jobs/${encodeURIComponent(job)}/results/${encodeKey(row)}?epoch=${change.epoch}`;
+    link.href = `${base}/results/${encodeKey(row)}?epoch=${change.epoch}`;
     link.append(value);
     element.append(link);
   } else if (step !== undefined) {

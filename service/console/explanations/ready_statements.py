@@ -10,12 +10,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jobs.table.parts import ACCUMULATORS
 from service.table.row_shape import RowShape
 
 _SELECT = """\
 SELECT {columns} FROM (
     SELECT *, row_number() OVER ({partition}ORDER BY epoch DESC) AS age
-    FROM {table} WHERE part = 'accumulators'
+    FROM {table} WHERE part = '{part}'
 ) WHERE age = 1 AND NOT tombstone"""
 _DUCKDB = """\
 import duckdb
@@ -36,7 +37,7 @@ import polars as pl
 
 current = (
     pl.scan_delta({path})
-    .filter(pl.col("part") == "accumulators")
+    .filter(pl.col("part") == "{part}")
     {newest}
     .filter(~pl.col("tombstone"))
     .select({columns})
@@ -63,19 +64,22 @@ class Statement:
     text: str
 
 
-def write_statements(shape: RowShape, job: str, path: str) -> list[Statement]:
-    """Return the statements for a job whose table is at `path`, a path or a URL."""
+def write_statements(
+    shape: RowShape, job: str, path: str, part: str = ACCUMULATORS
+) -> list[Statement]:
+    """Return the statements for a job or view: `part` of the table at `path`, a path or a URL."""
     group = [name for name, _ in shape.group]
     columns = list(shape.names)
     location = path if "://" in path else f"file://{path}"
     return [
-        Statement("DuckDB", "Python", _write_python(_DUCKDB, group, columns, path, '"')),
-        Statement("Spark", "Python", _write_python(_SPARK, group, columns, path, "`")),
+        Statement("DuckDB", "Python", _write_python(_DUCKDB, group, columns, path, part, '"')),
+        Statement("Spark", "Python", _write_python(_SPARK, group, columns, path, part, "`")),
         Statement(
             "Polars",
             "Python",
             _POLARS.format(
                 path=json.dumps(path),
+                part=part,
                 newest=_POLARS_NEWEST.format(group=_list_names(group))
                 if group
                 else '.sort("epoch").tail(1)',
@@ -88,26 +92,36 @@ def write_statements(shape: RowShape, job: str, path: str) -> list[Statement]:
             _TRINO.format(
                 schema=job.replace("-", "_"),
                 location="'" + location.replace("'", "''") + "'",
-                select=_write_select(group, columns, f"delta.{job.replace('-', '_')}.epochs", '"'),
+                select=_write_select(
+                    group, columns, f"delta.{job.replace('-', '_')}.epochs", part, '"'
+                ),
             ),
         ),
     ]
 
 
 def _write_python(
-    template: str, group: Sequence[str], columns: Sequence[str], path: str, quote: str
+    template: str,
+    group: Sequence[str],
+    columns: Sequence[str],
+    path: str,
+    part: str,
+    quote: str,
 ) -> str:
-    select = _write_select(group, columns, "epochs", quote)
+    select = _write_select(group, columns, "epochs", part, quote)
     indented = "\n".join(f"    {line}" for line in select.splitlines())
     return template.format(path=json.dumps(path), select=f'"""\n{indented}\n"""')
 
 
-def _write_select(group: Sequence[str], columns: Sequence[str], table: str, quote: str) -> str:
+def _write_select(
+    group: Sequence[str], columns: Sequence[str], table: str, part: str, quote: str
+) -> str:
     names = ", ".join(quote + name + quote for name in group)
     return _SELECT.format(
         columns=", ".join(quote + name + quote for name in columns),
         partition=f"PARTITION BY {names} " if names else "",
         table=table,
+        part=part,
     )
 
 

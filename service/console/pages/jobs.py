@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.window_rules import window_notes
+from jobs.table.parts import ACCUMULATORS
 from schemas.limits import (
     CONSOLE_LOG_LINES,
     CONSOLE_SAVEPOINTS,
@@ -20,6 +21,7 @@ from schemas.limits import (
 )
 from schemas.spec.job import JobSpec
 from schemas.table.start import read_start
+from schemas.table.view_path import place_part
 from service.console.explanations.advice import advise
 from service.console.explanations.ready_statements import write_statements
 from service.console.explanations.start_view import list_phases
@@ -35,7 +37,7 @@ from service.live.epoch_history import EpochHistory
 from service.moments import now_ms
 from service.problems import Problem
 from service.routes.progress import list_job_savepoints
-from service.runtime import Runtime, runtime_of
+from service.runtime import Runtime, runtime_of, view_name
 from service.supervision import job_log
 from service.supervision.evolution import describe_evolution
 from service.supervision.register import Desired, JobRecord
@@ -134,7 +136,7 @@ async def job_page(
     """Show one job."""
     visitor = require_visitor(request)
     runtime = runtime_of(request)
-    runtime.jobs.find_record(name)
+    find_job(request, name)  # or there is no such job
     with suppress(Problem):  # a job without results has a page too
         await runtime.wait_until_ready(name)
     job = find_job(request, name)
@@ -153,6 +155,7 @@ def _describe(
     paths = runtime.jobs.find_paths(job.name)
     newest = job.newest
     spec = job.spec.with_idle_default(runtime.settings.idle_after_ms)
+    own = spec.view_specs.get(job.view, spec)
     lags = {} if job.newest_lag is None else job.newest_lag.partitions
     return {
         "actions": list_actions(visitor, job),
@@ -168,8 +171,8 @@ def _describe(
         "epochs_since": f"epoch {epochs[0].epoch}" if epochs else "",
         "epochs_until": f"epoch {epochs[-1].epoch}" if epochs else "",
         "strip": None if newest is None else draw_partitions(newest, lags),
-        "notes": window_notes(spec).values(),
-        "dataflow": _draw_dataflow(job, spec),
+        "notes": window_notes(own).values(),
+        "dataflow": _draw_dataflow(job, own),
         "dataflow_width": WIDTH,
         "statements": []
         if newest is None or job.follower is None
@@ -177,13 +180,33 @@ def _describe(
             job.follower.shape,
             job.name,
             str(paths.table) if visitor.can_operate else f"DIR/jobs/{job.name}/epochs",
+            place_part(ACCUMULATORS, job.view),
         ),
+        "views": _list_views(runtime, job, spec),
         "size": runtime.state_sizes.read(paths.table),
         "counters": _list_counters({} if job.follower is None else job.follower.totals),
         "savepoints": list_job_savepoints(runtime, job.name)[-CONSOLE_SAVEPOINTS:],
         "log": job_log.read_tail(paths.log, CONSOLE_LOG_LINES, level),
         "level": level,
     }
+
+
+def _list_views(runtime: Runtime, job: JobView, spec: JobSpec) -> list[dict[str, Any]]:
+    """Return each view with its query, its groups and its sink; a job with one query has none."""
+    found = []
+    for view, base in job.views.items():
+        own = spec.view_specs[view]
+        newest = runtime.find_follower(view_name(job.name, view)).newest
+        found.append(
+            {
+                "name": view,
+                "base": base,
+                "query": " ".join(own.query.split()),
+                "groups": None if newest is None else newest.counts.groups,
+                "sink": None if own.sink is None else own.sink.topic,
+            }
+        )
+    return found
 
 
 def _find_evolution(runtime: Runtime, job: JobView) -> dict[str, Any] | None:

@@ -175,7 +175,7 @@ def _read_results(
         "hidden": [each for each in list_group_columns(shape) if each not in shape.names],
         "forms": list(_FORMS),
         "export": query.encode(cursor=None),
-        "groups": job.status["groups"],
+        "groups": newest.counts.groups,
     }
 
 

@@ -12,7 +12,7 @@ from schemas.limits import CONSOLE_SQL_ROWS
 from service.console.job_view import view_job
 from service.console.page import PageRoute, render_page
 from service.console.visitor import require_visitor
-from service.runtime import Runtime, runtime_of
+from service.runtime import Runtime, runtime_of, view_name
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -26,11 +26,15 @@ async def sql_page(request: Request) -> Response:
 
 
 def _list_tables(runtime: Runtime) -> list[dict[str, Any]]:
-    """Return each job that has results, with the columns of its table."""
-    views = [view_job(runtime, record) for record in runtime.jobs.list_records()]
+    """Return each job or view that has results, with the columns of its table."""
+    views = [
+        view_job(runtime, record, view)
+        for record in runtime.jobs.list_records()
+        for view in runtime.jobs.parse_spec(record).view_specs
+    ]
     return [
         {
-            "name": view.name,
+            "name": view_name(view.name, view.view),
             "epoch": view.newest.epoch,
             "columns": {name: str(kind) for name, kind in view.follower.shape.types.items()},
         }

@@ -88,7 +88,7 @@ def _find_users(jobs: list[JobTopics], connection: str, topic: str) -> tuple[lis
     """Return the jobs that read a topic, and those that write it."""
     place = (connection, topic)
     readers = [each.name for each in jobs if place in each.sources]
-    return readers, [each.name for each in jobs if place == each.sink]
+    return readers, [each.name for each in jobs if place in each.sinks]
 
 
 def _address(name: str, connection: str, path: str = "/topics/") -> str:

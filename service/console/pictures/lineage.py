@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from schemas.spec.file import SpecError, load_spec
+from schemas.spec.job import JobSpec
 from service.supervision.register import JobRecord
 
 _WIDTH, _HEIGHT = 168, 40
@@ -32,7 +33,7 @@ class JobTopics:
 
     name: str
     sources: tuple[Place, ...]
-    sink: Place | None
+    sinks: tuple[Place, ...]
     query: str
 
 
@@ -70,10 +71,17 @@ def _parse(name: str, text: str) -> JobTopics | None:
         spec = load_spec(msgspec.json.decode(text))
     except SpecError:  # of another version of retally
         return None
-    spec = spec.main
-    sink = None if spec.sink is None else (spec.sink.connection, spec.sink.topic)
+    sinks = [each.sink for each in spec.view_specs.values() if each.sink is not None]
+    places = tuple((sink.connection, sink.topic) for sink in sinks)
     sources = tuple((spec.source.connection, topic) for topic in spec.source.topics)
-    return JobTopics(name, sources, sink, " ".join(spec.query.split()))
+    return JobTopics(name, sources, places, _summarize(spec))
+
+
+def _summarize(spec: JobSpec) -> str:
+    """Return the query of a job in one line, or the names of its views."""
+    if spec.views is None:
+        return " ".join(spec.query.split())
+    return "views: " + ", ".join(name or "query" for name in spec.view_specs)
 
 
 def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
@@ -105,8 +113,7 @@ def _list_edges(jobs: Sequence[JobTopics]) -> list[Edge]:
     for job in jobs:
         node = ("job", job.name)
         edges += [(("topic", *place), node) for place in job.sources]
-        if job.sink is not None:
-            edges.append((node, ("topic", *job.sink)))
+        edges += [(node, ("topic", *place)) for place in job.sinks]
     return edges
 
 

@@ -22,8 +22,8 @@ def place(topic: str) -> tuple[str, str]:
 
 def test_jobs_stand_after_the_topics_that_they_read() -> None:
     jobs = [
-        JobTopics("ages", (place("items-changes"),), None, ""),
-        JobTopics("items", (place("shop"), place("stock")), place("items-changes"), ""),
+        JobTopics("ages", (place("items-changes"),), (), ""),
+        JobTopics("items", (place("shop"), place("stock")), (place("items-changes"),), ""),
     ]
     lineage = draw_lineage(jobs)
     assert lineage is not None
@@ -38,8 +38,8 @@ def test_jobs_stand_after_the_topics_that_they_read() -> None:
 
 def test_jobs_in_a_circle_are_drawn_too() -> None:
     circle = [
-        JobTopics("one", (place("b"),), place("a"), ""),
-        JobTopics("two", (place("a"),), place("b"), ""),
+        JobTopics("one", (place("b"),), (place("a"),), ""),
+        JobTopics("two", (place("a"),), (place("b"),), ""),
     ]
     lineage = draw_lineage(circle)
     assert lineage is not None and len({node.name for node in lineage.nodes}) == 4
