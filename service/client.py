@@ -6,6 +6,8 @@
     client.result("items", "bolt").row
     for change in client.changes("items", since=client.job("items").epoch): ...
 
+A method that reads results takes a view as `JOB.VIEW`: `client.results("items.top")`.
+
 A refused request raises `Refused` with the stable code of the error. A stream of changes reconnects
 by itself and continues after the last change, so no change is lost or repeated. The client needs
 only the standard library and msgspec.
@@ -181,6 +183,18 @@ class Client(Connection):
         options = {"where": conditions, "order": order, "limit": page, **options}
         for found in self._read_pages(path, of.Listing, **options):
             yield from found.rows
+
+    def views(self, name: str) -> list[of.View]:
+        """Return the views of a job; a job with one query has none."""
+        return self._get(f"{_job_path(name)}/views", of.Views).views
+
+    def results_of_views(
+        self, name: str, *views: str, as_of: str | None = None, limit: int = 1_000
+    ) -> dict[str, of.Listing]:
+        """Return the first rows of several views; all of them are of one epoch."""
+        options = {"views": ",".join(views), "as_of": as_of, "limit": limit}
+        found = self._get(f"{_job_path(name)}/results", of.Listings, **options)
+        return found.views or {}
 
     def epoch_at(self, name: str, time_ms: int) -> int:
         """Return the newest epoch that was committed by a time."""

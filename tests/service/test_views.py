@@ -10,6 +10,7 @@ import pytest
 
 from jobs.cli.main import main
 from jobs.edge.process.broker import Broker
+from service.client import Client, Progress
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.running_job import create_topic
 from tests.support.jobs.view_jobs import open_views
@@ -86,6 +87,7 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
             assert main(["sql", "--data", str(tmp_path), statement, "--json"]) == 0
             assert '"n": 3, "s": 6' in capsys.readouterr().out
             _check_pages(client)
+            _check_client(Client(served.address))
     finally:
         served.stop()
 
@@ -109,3 +111,23 @@ def _check_pages(client: httpx.Client) -> None:
     assert "'whole:accumulators'" in client.get(f"{own}/whole").text.replace("&#39;", "'")
     for page in (f"{own}/other", f"{own}/other/results"):
         assert client.get(page).status_code == 404, page
+
+
+def _check_client(client: Client) -> None:
+    """A client reads the list of views, several at one epoch, and each as `JOB.VIEW`."""
+    assert [(view.name, view.groups) for view in client.views("by-hand")] == [
+        ("sums", 2),
+        ("whole", 1),
+    ]
+    both = client.results_of_views("by-hand", "sums", "whole", as_of="epoch:1")
+    assert {view: each.epoch for view, each in both.items()} == {"sums": 1, "whole": 1}
+    assert both["whole"].rows == [{"n": 2}]
+    assert list(client.results("by-hand.sums", order="k")) == [
+        {"k": "a", "s": 6},
+        {"k": "b", "s": 2},
+    ]
+    assert client.result("by-hand.sums", "a").row == {"k": "a", "s": 6}
+    assert client.history("by-hand.sums", "a")
+    assert client.explain("by-hand.sums", "a")
+    first = next(client.changes("by-hand.sums", since=1))
+    assert not isinstance(first, Progress) and first.epoch == 2
