@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from tests.support.network.router import DEVICE, enter
+from tests.support.network.router import DEVICE, enter, near_device
 
 T = TypeVar("T")
 NEAR = 254  # the test itself
@@ -117,19 +117,19 @@ class Network:
             assert self._router.stdout is not None
             assert self._router.stdout.readline() == "ready\n", "the router did not start"
             for name in self._numbers:
-                self._bring_up(self.command(name), self.address(name))
-            self._bring_up([], f"{self._prefix}.{NEAR}")
+                self._bring_up(self.command(name), DEVICE, self.address(name))
+            self._bring_up([], near_device(self._router.pid), f"{self._prefix}.{NEAR}")
         except BaseException:
             self.close()
             raise
         return self
 
     @staticmethod
-    def _bring_up(within: list[str], address: str) -> None:
+    def _bring_up(within: list[str], device: str, address: str) -> None:
         for words in (
             ["link", "set", "lo", "up"],
-            ["link", "set", DEVICE, "mtu", str(PACKET_BYTES), "up"],
-            ["addr", "add", f"{address}/24", "dev", DEVICE],
+            ["link", "set", device, "mtu", str(PACKET_BYTES), "up"],
+            ["addr", "add", f"{address}/24", "dev", device],
         ):
             subprocess.run([*within, _find_ip(), *words], check=True, capture_output=True)
 

@@ -31,6 +31,11 @@ _READ_AT_ONCE = 64
 DEVICE = "retally0"
 
 
+def near_device(router: int) -> str:
+    """Name the device of the test itself, whose namespace has one for each router that runs."""
+    return f"retally{router}"
+
+
 def enter(namespace: str | None) -> None:
     """Move this thread into a network namespace, or back into that of the process."""
     path = Path("/proc/self/ns/net") if namespace is None else Path("/run/netns") / namespace
@@ -41,12 +46,13 @@ def enter(namespace: str | None) -> None:
 
 def open_device(namespace: str) -> int:
     """Open the TUN device of a namespace; it disappears with its descriptor."""
+    name = DEVICE if namespace else near_device(os.getpid())
     with Path("/proc/self/ns/net").open() as home:
         if namespace:
             enter(namespace)
         try:
             device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-            request = struct.pack("16sH", DEVICE.encode(), _IFF_TUN_NO_PACKET_INFO)
+            request = struct.pack("16sH", name.encode(), _IFF_TUN_NO_PACKET_INFO)
             fcntl.ioctl(device, _TUNSETIFF, request)
         finally:
             ctypes.CDLL(None).setns(home.fileno(), _CLONE_NEWNET)
