@@ -174,7 +174,8 @@ class Driver:
     def __init__(self, hosts: Hosts, host: str, data: Path, spec: Path) -> None:
         self.host, self.data = host, data
         self.place = JobDirectory(data, "items")
-        command = [
+        self._environment = {**os.environ, **hosts.tables}
+        self._command = [
             *hosts.network.command(host),
             sys.executable,
             "-m",
@@ -188,15 +189,29 @@ class Driver:
             "--master",
             "local[1]",
         ]
-        with (data / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with (self.data / "log").open("ab") as log:
+            return subprocess.Popen(
+                self._command,
                 stdout=log,
                 stderr=log,
                 cwd=CHECKOUT,
                 start_new_session=True,
-                env={**os.environ, **hosts.tables},
+                env=self._environment,
             )
+
+    def ended_for(self) -> str | None:
+        """Return why it ended for good. If it was overtaken it starts again, as by a supervisor."""
+        if self.process.poll() is None:
+            return None
+        failure = read_failure(self.place.failure)
+        assert failure is not None
+        if failure.code == "overtaken":
+            self.process = self._start()
+            return None
+        return failure.code
 
     def end(self) -> None:
         with suppress(ProcessLookupError):
@@ -236,16 +251,6 @@ def test_of_two_drivers_that_do_not_see_each_other_one_goes_on(
     check_sink(hosts, sink, tally)
 
 
-def failure_code(driver: Driver) -> str:
-    failure = read_failure(driver.place.failure)
-    assert failure is not None
-    return failure.code
-
-
-def until_one_stopped(*drivers: Driver) -> None:
-    eventually(lambda: any(each.process.poll() is not None for each in drivers), BACK_SECONDS_MAX)
-
-
 def overtake(
     hosts: Hosts, root: Path, drivers: list[Driver], spec: Path, tally: FaultTally
 ) -> Driver:
@@ -257,16 +262,17 @@ def overtake(
     second = Driver(hosts, "other" if first.host == "service" else "service", data, spec)
     drivers.append(second)
     with hosts.shop.feeding(20, every_seconds=0.5):
-        until_one_stopped(first, second)
-        if second.process.poll() is not None and failure_code(second) == "overtaken":
-            second = drivers[-1] = Driver(hosts, second.host, data, spec)  # as a supervisor does
-            until_one_stopped(first, second)
         both = (first, second)
-        (fenced,) = [each for each in both if each.process.poll() is not None]
+        fenced = eventually(
+            lambda: next((each for each in both if each.ended_for()), None), BACK_SECONDS_MAX
+        )
+        assert fenced.ended_for() == "fenced"
         (survivor,) = [each for each in both if each is not fenced]
-        assert failure_code(fenced) == "fenced"
         fenced_at = max(seen, newest_epoch(survivor))
-        eventually(lambda: newest_epoch(survivor) > fenced_at, BACK_SECONDS_MAX)
+        eventually(
+            lambda: survivor.ended_for() is None and newest_epoch(survivor) > fenced_at,
+            BACK_SECONDS_MAX,
+        )
         tally.recoveries.append(time.monotonic() - began)
     drivers.remove(survivor)
     drivers.append(survivor)
