@@ -96,6 +96,18 @@ class Stack:
         states = [(each, self.state(each).get("Health", {}).get("Status")) for each in self.names()]
         return json.dumps([told, states], default=str)
 
+    def until_failed(self, failures: int, what: str) -> dict[str, Any]:
+        """Wait for a failure after so many; return the job as it is then."""
+        job: dict[str, Any] = {}
+
+        def failed() -> bool:
+            """A job that starts again keeps the number, and shows no failure."""
+            job.update(self.job())
+            return job.get("failures", 0) > failures and job.get("failure") is not None
+
+        self.until(failed, f"the failure: {what}")
+        return job
+
     def until_an_epoch_after(self, epoch: int) -> float:
         """Wait for a newer epoch; return the seconds."""
         began = time.monotonic()

@@ -98,8 +98,7 @@ def test_memory_and_disks_at_their_limits_end_with_a_reason_and_the_job_comes_ba
         tally.plan(what)
         failures, epoch = stack.job()["failures"], stack.epoch
         reach()
-        stack.until(lambda: stack.job().get("failures", 0) > failures, f"the failure: {what}")
-        failed = stack.job()
+        failed = stack.until_failed(failures, what)
         tally.fire(what)
         tally.further[what] = f"{failed['failure']['code']}: {failed['reason']}"
         leave()
