@@ -9,8 +9,9 @@ removed files, unless a savepoint needs them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +26,7 @@ from jobs.edge.table.file_writer import (
 from jobs.table.epoch_rows import read_epoch_rows
 from jobs.table.files import LiveFile, writer_of_tier
 from jobs.table.parts import CHANGELOG, EPOCHS, LATE, QUARANTINE
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import VIEWS, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.view_path import split_part
@@ -91,10 +92,21 @@ def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int
 
 
 def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
-    """Return the start row with the summed counters of all rows."""
+    """Return the start row with the summed counters of all rows, and of each view."""
+    counters: dict[str, Any] = _add_up(row.counters for row in rows)
+    shares = [row.counters.get(VIEWS, {}) for row in rows]
+    if shares[0]:
+        counters[VIEWS] = {
+            view: start | {"counters": _add_up(s[view]["counters"] for s in shares if view in s)}
+            for view, start in shares[0].items()
+        }
+    return msgspec.structs.replace(rows[0], counters=counters, files={})
+
+
+def _add_up(counted: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     totals: dict[str, int] = {"groups": 0}
-    for row in rows:
-        for name, count in row.counters.items():
+    for counters in counted:
+        for name, count in counters.items():
             if isinstance(count, int) and name not in _OF_ONE_EPOCH:
                 totals[name] = totals.get(name, 0) + count
-    return msgspec.structs.replace(rows[0], counters=totals, files={})
+    return totals

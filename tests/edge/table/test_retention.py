@@ -1,0 +1,66 @@
+"""What retention removes is still counted: by the job, and by each of its views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from jobs.core.fold.program import Program
+from jobs.core.sql.select import parse_query
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.retention import expire_history
+from jobs.table.epoch_rows import read_epoch_rows
+from schemas.table.epoch import VIEWS, EpochRow
+from schemas.types.sql_types import SqlType
+
+PLAN = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": SqlType.parse("STRING")})
+LONG_AFTER_US = 10**18
+
+
+def commit_epochs(where: Path, views: dict[str, Any]) -> EpochTable:
+    """A table of a start row, whose counters are zero, and three epochs."""
+    table = EpochTable.create(where, TableLayout(Program(PLAN)))
+    for number in range(4):
+        table.commit_epoch(
+            EpochRow(
+                epoch=number,
+                uuid=uuid4().hex,
+                generation=1,
+                kind="data" if number else "start",
+                committed_at=number,
+                plan="p",
+                offsets={"t": {"0": number}},
+                counters={"groups": number, "read": 10 * number, "begins": 1} | views,
+            ),
+            (),
+        )
+    return table
+
+
+def start_after_expiry(table: EpochTable) -> EpochRow:
+    expired = expire_history(table, LONG_AFTER_US, published=3, uuid="0" * 32)
+    assert expired is not None and expired.epoch_max == 2  # the newest row is never history
+    (start,) = read_epoch_rows(table.root / expired.added[0].path)
+    return start
+
+
+def test_the_start_row_has_the_sums_of_the_removed_epochs(tmp_path: Path) -> None:
+    start = start_after_expiry(commit_epochs(tmp_path / "table", {}))
+    assert (start.epoch, start.kind, start.offsets) == (0, "start", {"t": {"0": 0}})
+    assert start.counters == {"groups": 0, "read": 30}
+
+
+def test_the_start_row_has_the_sums_of_each_view(tmp_path: Path) -> None:
+    counted = {"groups": 1, "refused": 2, "dropped_retractions": 1}
+    views = {
+        "": {"plan": "p", "counters": {"groups": 3}},
+        "top": {"plan": "q", "counters": counted},
+    }
+    start = start_after_expiry(commit_epochs(tmp_path / "table", {VIEWS: views}))
+    assert start.views == ("", "top")
+    top = start.of_view("top")
+    assert (top.plan, top.groups) == ("q", 0)
+    assert (top.counts.dropped_retractions, top.counts.quarantined) == (3, 6)
+    assert start.of_view("").counts.dropped_retractions == 0
