@@ -175,12 +175,12 @@ class JobCatalog:
         try:
             newest = newest_row(paths.table)
             old = None if newest is None else load_spec(paths.spec)
-            if spec.views or (old is not None and old.views):
-                return None  # the state of several views can only be dropped
         except (FormatUnknown, FileNotFoundError, SpecError) as error:
             raise Problem("table-unreadable", 409, str(error)[:300]) from None
         if newest is None or old is None:
             return None
+        if spec.views or old.views:
+            return Evolution((), (), (), (), fixed=("a started job keeps its views",))
         return compare_jobs(Planned(old, plan_of(old)), Planned(spec, plan_of(spec)), newest)
 
     def require_pending(self, record: JobRecord, if_match: str | None = None) -> JobSpec:

@@ -76,6 +76,11 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
             changed = job.spec.document()
             changed["views"]["more"] = changed["views"]["whole"]
             problem(client.put("/v1/jobs/by-hand", json=changed), 409, "query-fixed")
+            kept = client.put("/v1/jobs/by-hand", json=changed, params={"replace": True})
+            assert kept.status_code == 200, kept.text
+            refused = client.post("/v1/jobs/by-hand/approve")  # nobody said that it may be dropped
+            assert problem(refused, 409, "state-insufficient")["choices"] == ["drop"]
+            assert client.get(f"{own}/whole/results").json()["rows"] == [{"n": 3}]
             document = client.get(f"{own}/sums").json()
             assert document["spec"]["query"] == VIEWS["sums"]
             words = ["results", "by-hand", "--view", "sums", "--json"]
