@@ -73,8 +73,8 @@ _BY_CODE = {
     ),
     "overtaken": (
         "Another process committed to this table while the job started. The service starts the "
-        "job again automatically, and it takes over from there. If it fails as fenced later, two "
-        "processes run this job: stop one of them."
+        "job again automatically until it takes over. If that takes minutes, or it fails as fenced "
+        "later, two processes run this job: stop one of them."
     ),
     "fenced": (
         "Another process writes this table or publishes under this job's name. Find and stop it "
