@@ -1,1 +1,1 @@
-"""The rules, each once: pure Python without Spark, Kafka, files, clocks or randomness."""
+"""The rules, without Spark, Kafka, files, clocks or randomness."""

@@ -1,1 +1,1 @@
-"""One file per neighbour: everything that touches the outside."""
+"""Everything that touches the outside: Kafka, Spark, the table, disks and processes."""

@@ -37,7 +37,7 @@ _decode_report = msgspec.json.Decoder(RangeReport | DedupeReport).decode
 
 
 class InputRefused(Exception):
-    """The spec says to stop at this input of the source; nothing of the epoch is committed."""
+    """The job must not go on with this input; nothing of the epoch is committed."""
 
 
 class EpochTooLarge(InputRefused):

@@ -413,7 +413,7 @@ class Pipeline:
         if outcome.too_large:
             raise EpochTooLarge(
                 "the rows of one message have more bytes than a task may hold "
-                f"({self.task_bytes_max}); remove it from the topic or raise TASK_BYTES_MAX"
+                f"({self.task_bytes_max}); remove it from the topic or use fewer columns"
             )
         return outcome
 

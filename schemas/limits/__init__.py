@@ -1,4 +1,4 @@
-"""Every limit of retally: the name ends with the unit, the comment says why this number.
+"""Every limit of retally: the name contains the unit, the comment says why this number.
 
     messages, specs                       what comes in
     epochs, tables, publishing            a job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # --- reading Kafka ---
 
-# A task that receives no record of its range for this long fails, and the job stops.
+# A task that receives no record of its range for this long fails; the service starts the job again.
 KAFKA_READ_SECONDS_MAX = 60.0
 
 # Kafka answers an administrative request in milliseconds, and in seconds while a broker restarts.
@@ -49,7 +49,7 @@ PARCEL_BYTES_MAX = 16 * 1024 * 1024
 # text column end at 2 GiB.
 TASK_BYTES_MAX = 256 * 1024 * 1024
 
-# Group keys named in an epoch's counters for lost retractions; the others are only counted.
+# Group keys named in an epoch's counters for dropped retractions; the others are only counted.
 DROPPED_KEYS_NAMED_MAX = 20
 
 # Recent epochs whose files the driver sends to fold tasks; a bucket further behind reads the table.

@@ -147,5 +147,6 @@ class MessageRules:
                 bytes_max=bytes_max,
             )
         options = self.timestamp_format, self.missing_is_null
-        decoder = CanalDecoder if self.format == "canal-json" else MaxwellDecoder
-        return decoder(columns, used, *filters, *options, bytes_max=bytes_max)
+        decoders: dict[str, type[CanalDecoder] | type[MaxwellDecoder]]
+        decoders = {"canal-json": CanalDecoder, "maxwell-json": MaxwellDecoder}
+        return decoders[self.format](columns, used, *filters, *options, bytes_max=bytes_max)

@@ -1,4 +1,4 @@
-"""Numbers by which kernels and their callers mean the same; they need no numba."""
+"""Constants that kernels share with their callers; they need no numba."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def _merge_multiset(
 ) -> tuple[int, int]:
     """Merge the deltas of one multiset of a group.
 
-    Return how many multiplicities there are now, or DAMAGED, and how many went below zero.
+    Return how many multiplicities there are now, or DAMAGED, and by how much they sank below zero.
     """
     deltas, old, new, out = local.deltas, merged.old, merged.new, merged.entries
     multisets = len(query.multisets)
@@ -448,8 +448,9 @@ def merge_groups(
 ) -> tuple[int, int, int]:
     """Add the local groups in `order` to the table's values.
 
-    Return how many groups changed, or DAMAGED, how many multiplicities, and how many of those went
-    below zero. With `refresh`, a group with rows has changed.
+    Return how many groups changed, or DAMAGED, how many multiplicities there are now, and by how
+    much multiplicities and row counts sank below zero. With `refresh`, a group with rows has
+    changed.
     """
     groups, old, new = table.groups, merged.old, merged.new
     multisets = len(query.multisets)

@@ -8,10 +8,10 @@
     b  first plus 1, weight 1
     z  head at 3,   weight -1      a retraction before the row's first accumulate
 
-Equal rows are added up because all later steps are linear in the weights, with one exception: a
-group without accumulator drops the retractions at the head of the bundle. The fold needs positions
-for this, so first pluses and heads are kept beside the weights. A row of weight 0 is kept too,
-because its first plus may create the group.
+An accumulate is a change +I or +U. Equal rows are added up because all later steps are linear in
+the weights, with one exception: a group without accumulator drops the retractions at the head of
+the bundle. The fold needs positions for this, so first pluses and heads are kept beside the
+weights. A row of weight 0 is kept too, because its first plus may create the group.
 
 A position is (ordinal of the range, running number in it) in one integer. A head has the bitwise
 complement of its position, so one column tells heads from first pluses.

@@ -7,7 +7,8 @@
                   late, windows that have closed   ──► one row per window in the part `late`
 
 So each pair of a row and its window is in exactly one of the two. A row of a hopping window may be
-in time for one window and late for another. A window does not close in the middle of an epoch.
+in time for one window and late for another. Unless rows are judged in order, one watermark holds
+for a whole epoch.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The hot state: a bucket's groups, multisets and timers in LMDB, beside the table."""
+"""The hot state: a bucket's groups, multisets and timers, in arrays or LMDB."""

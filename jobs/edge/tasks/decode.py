@@ -1,4 +1,4 @@
-"""The decode task: turn one range of a Kafka partition into weighted rows and one report.
+"""The decode task: turn ranges of partitions into weighted rows, and a report of each range.
 
     planned range ─► Kafka ─► decode ─► consolidate ─► rows: used columns, __position, __weight
                                  │                └──► one row with __report (JSON) only
@@ -7,8 +7,8 @@
 In a job with dedupe the rows are images. The task does not consolidate them but emits the last
 change of each key; its __weight is the encoding of core.rows.dedupe.
 
-The task runs inside mapInArrow. The report is an ordinary row of the result, so the driver gets
-exactly one report per task that Spark counts as done, however often Spark retried it.
+The task runs inside mapInArrow. A report is an ordinary row of the result, so the driver gets
+exactly one of each range, however often Spark retried the task.
 """
 
 from __future__ import annotations

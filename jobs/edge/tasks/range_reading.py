@@ -91,7 +91,7 @@ class SourceRules:
 
 
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
-    """The report of one decode task; the driver requires exactly one from each."""
+    """The report of one range; the driver requires exactly one of each planned range."""
 
     task: int
     topic: str | None = None  # None: the range had no records

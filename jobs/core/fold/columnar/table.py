@@ -89,7 +89,7 @@ def room_for(table: Table, records: RecordArrays) -> Room:
 
 
 def living_room(table: Table, needed: Room) -> Room:
-    """Return the room that what lives needs, and as much more as `needed` is above what is used."""
+    """Return the room of the live rows, with the growth that `needed` adds to what is used."""
     counts = table.counts.tolist()
     groups = table.groups[: counts[words.GROUPS]]
     entries = table.entries[: counts[words.ENTRIES]]
