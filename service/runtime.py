@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -75,7 +76,6 @@ class Runtime:
         self.stream_slots = StreamSlots(settings.capacity.followers)
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
-        self._views: dict[str, list[str]] = {}  # of each job, as named among the followers
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -169,7 +169,6 @@ class Runtime:
         spec = self.jobs.parse_spec(record)
         specs = spec.view_specs
         with self._lock:
-            self._views[record.name] = [view_name(record.name, view) for view in specs]
             for view, own in specs.items():
                 self._follow_view(record.name, view, own)
             if "" not in specs:
@@ -193,9 +192,20 @@ class Runtime:
     def _take_followers(self, job: str) -> list[Follower]:
         """Remove and return the followers of a job and its views."""
         with self._lock:
-            self._views.pop(job, None)
-            names = [name for name in self._followers if name.partition(".")[0] == job]
-            return list({id(each): each for each in map(self._followers.pop, names)}.values())
+            taken = self._find_followers(job)
+            for name in taken:
+                del self._followers[name]
+        return _distinct(taken.values())
+
+    def _list_followers(self, job: str) -> list[Follower]:
+        """Return the followers of a job and its views."""
+        with self._lock:
+            return _distinct(self._find_followers(job).values())
+
+    def _find_followers(self, job: str) -> dict[str, Follower]:
+        """Return the followers of a job and its views by name; the caller holds the lock."""
+        of_job = (name for name in self._followers if name.partition(".")[0] == job)
+        return {name: self._followers[name] for name in of_job}
 
     def _replace_follower(self, follower: Follower) -> bool:
         """Replace a follower whose table has another query, after `retally evolve`.
@@ -269,12 +279,6 @@ class Runtime:
             if lag:
                 follower.history.record_lag(LagPoint(now_ms(), lag["records"], lag["partitions"]))
 
-    def _list_followers(self, job: str) -> list[Follower]:
-        """Return the followers of a job's query and views."""
-        with self._lock:
-            names = self._views.get(job, ())
-            return [self._followers[name] for name in names if name in self._followers]
-
     def describe_status(self, name: str) -> dict[str, Any]:
         """Return epoch, watermark, lag and rates of a job or a view; a job has all groups."""
         with self._lock:
@@ -319,3 +323,8 @@ def runtime_of(request: Request) -> Runtime:
     """Return the runtime of the service that handles a request."""
     runtime: Runtime = request.app.state.runtime
     return runtime
+
+
+def _distinct(followers: Iterable[Follower]) -> list[Follower]:
+    """Return each follower once: that of a job's first view has the name of the job as well."""
+    return list({id(each): each for each in followers}.values())

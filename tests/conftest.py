@@ -102,9 +102,7 @@ LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.start
 
 
 @pytest.fixture(autouse=True)
-def a_test_leaves_the_limits_of_its_process(
-    jvm_starts: processes.JvmStarts,
-) -> Iterator[None]:
+def a_test_leaves_the_limits_of_its_process() -> Iterator[None]:
     """Some end the process much later, in a test that has nothing to do with it."""
     before = list(map(resource.getrlimit, LIMITS))
     yield

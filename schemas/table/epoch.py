@@ -201,7 +201,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         An epoch before the view was added has nothing of it.
         """
-        views: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
+        views = self.shares
         if not view and (not views or view not in views):
             return self
         own = views.get(view, {"plan": "", "counters": {"groups": 0}})
@@ -224,15 +224,20 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @property
+    def shares(self) -> dict[str, dict[str, Any]]:
+        """What each view has for itself: plan, counters, time; empty for a job with one query."""
+        shares: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
+        return shares
+
+    @property
     def views(self) -> tuple[str, ...]:
         """The names of the views; empty for a job with one query."""
-        return tuple(self.counters.get(VIEWS, ()))
+        return tuple(self.shares)
 
     @property
     def plans(self) -> dict[str, str]:
         """The fingerprint of the plan of each view."""
-        views: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
-        return {name: own["plan"] for name, own in views.items()} or {"": self.plan}
+        return {name: own["plan"] for name, own in self.shares.items()} or {"": self.plan}
 
     @property
     def watermark(self) -> int | None:

@@ -87,10 +87,11 @@ class JobView:
     @property
     def views(self) -> dict[str, str]:
         """The address of the pages of each view, if the job has views."""
-        if self.spec.views is None:
+        spec = self.spec
+        if spec.views is None:
             return {}
         own = f"/jobs/{self.name}"
-        return {view: f"{own}/views/{view}" if view else own for view in self.spec.view_specs}
+        return {view: f"{own}/views/{view}" if view else own for view in spec.view_specs}
 
     @property
     def spec(self) -> JobSpec:

@@ -180,7 +180,13 @@ class JobCatalog:
         if newest is None or old is None:
             return None
         if spec.views or old.views:
-            return Evolution((), (), (), (), fixed=("a started job keeps its views",))
+            return Evolution(
+                sources=(),
+                reasons=(),
+                added=(),
+                dropped=(),
+                fixed=("a started job keeps its views",),
+            )
         return compare_jobs(Planned(old, plan_of(old)), Planned(spec, plan_of(spec)), newest)
 
     def require_pending(self, record: JobRecord, if_match: str | None = None) -> JobSpec:

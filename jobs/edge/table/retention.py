@@ -94,11 +94,11 @@ def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int
 def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
     """Return the start row with the summed counters of all rows, and of each view."""
     counters: dict[str, Any] = _add_up(row.counters for row in rows)
-    shares = [row.counters.get(VIEWS, {}) for row in rows]
-    if shares[0]:
+    if rows[0].shares:
         counters[VIEWS] = {
-            view: start | {"counters": _add_up(s[view]["counters"] for s in shares if view in s)}
-            for view, start in shares[0].items()
+            view: share
+            | {"counters": _add_up(r.shares[view]["counters"] for r in rows if view in r.shares)}
+            for view, share in rows[0].shares.items()
         }
     return msgspec.structs.replace(rows[0], counters=counters, files={})
 

@@ -173,9 +173,7 @@ def test_a_bad_condition_is_refused_in_the_words_of_the_command_line(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--format", "document"]], ids=" ".join)
-def test_a_statement_is_answered_the_same(
-    form: list[str], both: BothWays, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_statement_is_answered_the_same(form: list[str], both: BothWays) -> None:
     sql = "SELECT name, {'top': top, 'totals': [total]} AS row FROM items WHERE name = 'a'"
     code, out, err = both.same("sql", sql, *form)
     assert (code, err) == (0, 'epochs: {"items": 2}\n')
