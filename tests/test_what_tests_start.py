@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from tests.support.other_tests import run_tests
+
 OTHER_TESTS = """
 import os, subprocess, sys
 from pathlib import Path
@@ -56,17 +53,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     java.write_text("""#!/bin/sh\necho 'openjdk version "21.0.4"' >&2\n""")
     java.chmod(0o755)
     (home / "test_others.py").write_text(OTHER_TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    options = ["-c", str(CHECKOUT / "pyproject.toml"), "--basetemp", str(home / "base")]
-    done = subprocess.run(
-        [*command, *options, str(home / "test_others.py")],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "JAVA_HOME": str(home / "java-home")},
-    )
-    return done.stdout
+    return run_tests(home, JAVA_HOME=str(home / "java-home"))
 
 
 def test_a_test_that_starts_a_jvm_has_to_be_marked(report: str) -> None:

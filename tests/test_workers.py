@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from tests.support.other_tests import run_tests
+
 ONE = "def test_first(): pass\n"
 TWO = ONE + "def test_second(): pass\n"
 DIES = "def test_dies(): __import__('os')._exit(3)\n"
@@ -20,19 +19,6 @@ def test_limits():
 """
 
 
-def run(home: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    where = ["-c", str(CHECKOUT / "pyproject.toml"), "--basetemp", str(home / "base")]
-    ended = subprocess.run(
-        [*command, *where, *options, str(home)],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return ended.stdout
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("file", [DIES, DIES + TWO, ONE + DIES], ids=["only", "first", "last"])
 def test_the_tests_that_a_dead_worker_left_are_run(tmp_path: Path, workers: int, file: str) -> None:
@@ -40,7 +26,9 @@ def test_the_tests_that_a_dead_worker_left_are_run(tmp_path: Path, workers: int,
         (tmp_path / f"test_a{number}.py").write_text(TWO)
     (tmp_path / "test_b.py").write_text(file)
     (tmp_path / "test_c.py").write_text(ONE)
-    printed = run(tmp_path, "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder")
+    printed = run_tests(
+        tmp_path, "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"
+    )
     others = 11 + file.count("pass")
     assert f"1 failed, {others} passed" in printed, printed
     assert "crashed while running" in printed
@@ -49,5 +37,5 @@ def test_the_tests_that_a_dead_worker_left_are_run(tmp_path: Path, workers: int,
 
 def test_a_test_that_leaves_limits_to_its_worker_fails(tmp_path: Path) -> None:
     (tmp_path / "test_limits.py").write_text(LIMITS)
-    printed = run(tmp_path, "-p", "no:xdist")
+    printed = run_tests(tmp_path, "-p", "no:xdist")
     assert "changes limits of the process" in printed, printed
