@@ -34,8 +34,8 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.table.pins import delete_dead_pins
 from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import pinned_files
-from jobs.running.lens import Lens
 from jobs.running.pipeline import Pipeline
+from jobs.running.subtable import Subtable
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, own_files, place_file
 from jobs.table.parts import MULTISETS, PARTS
@@ -68,7 +68,7 @@ class Maintenance:
         self.table = pipeline.table
         self.home = home
         self._merger: Merger | None = None
-        self._merging: tuple[Lens, Merge, str] | None = None
+        self._merging: tuple[Subtable, Merge, str] | None = None
         self._not_before = 0.0
         self._retry_at: dict[tuple[str, str], float] = {}  # by view and part, after a failure
         self._turn = 0  # of the view whose merges are considered first
@@ -133,23 +133,25 @@ class Maintenance:
         self._merging = (*found, uuid4().hex)
         self._merger.begin(*self._merging)
 
-    def _find_merge(self, files: Sequence[LiveFile], epoch_max: int) -> tuple[Lens, Merge] | None:
+    def _find_merge(
+        self, files: Sequence[LiveFile], epoch_max: int
+    ) -> tuple[Subtable, Merge] | None:
         """Return a due merge; the views take turns."""
         now = time.monotonic()
-        lenses = self.pipeline.lenses
+        subtables = self.pipeline.subtables
         self._turn += 1
-        for place in range(len(lenses)):
-            lens = lenses[(self._turn + place) % len(lenses)]
-            seen = own_files(files, lens.view)
-            retried = [f for f in seen if self._retry_at.get((lens.view, f.part), 0.0) <= now]
+        for offset in range(len(subtables)):
+            subtable = subtables[(self._turn + offset) % len(subtables)]
+            seen = own_files(files, subtable.view)
+            retried = [f for f in seen if self._retry_at.get((subtable.view, f.part), 0.0) <= now]
             merge = due_merge(retried, epoch_max, crowded=is_crowded(files))
             if merge is not None:
-                return lens, merge
+                return subtable, merge
         return None
 
     def _finish_merge(self) -> None:
         assert self._merging is not None and self._merger is not None
-        lens, merge, uuid = self._merging
+        subtable, merge, uuid = self._merging
         try:
             merged = self._merger.read_outcome()
             if merged is None:
@@ -158,12 +160,12 @@ class Maintenance:
                 failpoint("compaction_commit")
                 what = f"compaction of {len(merge.files)} {merge.part} files into tier {merge.tier}"
                 durable = self.pipeline.spec.durable
-                added = [file.of_view(lens.view) for file in merged.added]
-                removed = [place_file(file, lens.view) for file in merge.files]
+                added = [file.of_view(subtable.view) for file in merged.added]
+                removed = [place_file(file, subtable.view) for file in merge.files]
                 self.table.commit(added, removed, uuid=uuid, what=what, durable=durable)
         except BaseException:
             self._merging = None
-            self._retry_at[lens.view, merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
+            self._retry_at[subtable.view, merge.part] = time.monotonic() + MERGE_RETRY_SECONDS
             self.close()  # the next merge gets a new process
             raise
         self._merging = None
@@ -204,10 +206,10 @@ class Maintenance:
         delete_dead_pins(self.home)
         kept |= pinned_files(self.home)
         merging = None if self._merging is None else self._merging[2]
-        for lens, part in product(self.pipeline.lenses, PARTS):
-            directory = lens.root / f"part={part}"
+        for subtable, part in product(self.pipeline.subtables, PARTS):
+            directory = subtable.root / f"part={part}"
             for path in directory.glob("*.parquet") if directory.is_dir() else ():
-                name = place_name(f"part={part}/{path.name}", lens.view)
+                name = place_name(f"part={part}/{path.name}", subtable.view)
                 unfinished = merging is not None and merging in name
                 if name not in kept and not unfinished and path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
@@ -255,9 +257,9 @@ class Merger:
     def pid(self) -> int | None:
         return self._process.pid
 
-    def begin(self, lens: Lens, merge: Merge, uuid: str) -> None:
+    def begin(self, subtable: Subtable, merge: Merge, uuid: str) -> None:
         """Begin a merge, whose files get `uuid` in their names."""
-        self._pipe.send((lens.plan, lens.root, merge, uuid))
+        self._pipe.send((subtable.plan, subtable.root, merge, uuid))
 
     def read_outcome(self) -> Merged | None:
         """Return the result of the merge, or None while it runs; raise MergeFailed if it failed."""

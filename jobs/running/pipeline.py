@@ -77,10 +77,10 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.running.clock import JobClock
 from jobs.running.input_limits import InputLimits
-from jobs.running.lens import Lens
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
 from jobs.running.source_rules import make_source_rules
+from jobs.running.subtable import Subtable
 from jobs.table.parts import CHANGELOG
 from schemas.limits import FOLD_TASK_ROWS, RECENT_EPOCHS_MAX, SMALL_RANGE_RECORDS, TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
@@ -143,9 +143,9 @@ class Pipeline:
         self.phases = Phases()
 
     @property
-    def lenses(self) -> list[Lens]:
-        """The roots whose files are merged on their own: one, or one for each view."""
-        return [Lens("", self.plan, self.table.root)]
+    def subtables(self) -> list[Subtable]:
+        """The subtables whose files are merged on their own: one, or one for each view."""
+        return [Subtable("", self.plan, self.table.root)]
 
     @property
     def kept_names(self) -> set[str]:

@@ -46,9 +46,9 @@ from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_views import ViewInputs
 from jobs.edge.tasks.fold import FoldTask
 from jobs.edge.tasks.fold_views import ViewsFold
-from jobs.running.lens import Lens
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import OUTPUT_SCHEMA, Pipeline
+from jobs.running.subtable import Subtable
 from jobs.running.views import VIEWS, RunningView, sum_views
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -94,9 +94,9 @@ class ViewsPipeline(Pipeline):
         self._observe_watermark()
 
     @property
-    def lenses(self) -> list[Lens]:
-        shared = [] if self.views[0].name == "" else [Lens("", self.plan, self.table.root)]
-        return shared + [Lens(view.name, view.plan, view.root) for view in self.views]
+    def subtables(self) -> list[Subtable]:
+        shared = [] if self.views[0].name == "" else [Subtable("", self.plan, self.table.root)]
+        return shared + [Subtable(view.name, view.plan, view.root) for view in self.views]
 
     @property
     def kept_names(self) -> set[str]:

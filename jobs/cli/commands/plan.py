@@ -13,8 +13,8 @@ from jobs.cli.output import print_json, print_table
 from jobs.cli.spec_reading import load_job
 from jobs.core.aggregates import ReadCost, Storage, read_cost_of
 from jobs.core.fold.program import Program
-from jobs.core.job.decoding import describe_decoding
-from jobs.core.job.folding import describe_folding
+from jobs.core.job.decoding_path import describe_decoding_path
+from jobs.core.job.folding_path import describe_folding_path
 from jobs.core.job.plan_nodes import PlanNode, list_nodes, list_sets, write_lateness
 from jobs.core.plan.tree import Plan
 from jobs.core.sql.printer import aggregate_label, expression_sql, window_sql
@@ -81,8 +81,8 @@ def describe_plan(spec: JobSpec, plan: Plan, program: Program) -> dict[str, Any]
         "window": _describe_window(spec, plan),
         "nodes": msgspec.to_builtins(nodes),
         "topology": describe_topology(nodes),
-        "decoding": describe_decoding(spec, plan.columns),
-        "folding": describe_folding(spec, plan),
+        "decoding": describe_decoding_path(spec, plan.columns),
+        "folding": describe_folding_path(spec, plan),
         "costs": _list_costs(plan),
         "state": _list_state_columns(plan, program),
         "buckets": spec.state.buckets,

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from jobs.core.aggregates import FUNCTIONS, ReadCost
-from jobs.core.job.decoding import describe_decoding
-from jobs.core.job.folding import describe_folding
+from jobs.core.job.decoding_path import describe_decoding_path
+from jobs.core.job.folding_path import describe_folding_path
 from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan, Window
 from jobs.core.sql.grouping_sets import sets_of_plan
@@ -142,7 +142,7 @@ def _describe_source(spec: JobSpec, plan: Plan) -> Attributes:
         "start": start if isinstance(start, str) else msgspec.json.encode(start).decode(),
         "database": source.database,
         "table": source.table,
-        "decoding": describe_decoding(spec, plan.columns),
+        "decoding": describe_decoding_path(spec, plan.columns),
     }
 
 
@@ -261,7 +261,7 @@ def _describe_aggregate(spec: JobSpec, plan: Plan) -> Attributes:
         ],
         "ttl": duration_text(ttl) if ttl else None,
         "buckets": spec.state.buckets,
-        "folding": describe_folding(spec, plan),
+        "folding": describe_folding_path(spec, plan),
     }
 
 

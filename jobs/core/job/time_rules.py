@@ -21,8 +21,8 @@ from jobs.core.rows.row_time import (
     time_reader,
 )
 from jobs.core.sql.marker import Marker
-from jobs.core.sql.row_expression import RowExpression
 from jobs.core.sql.select import QueryError
+from jobs.core.sql.time_expression import TimeExpression
 from jobs.core.time.rows_in_order import PartitionStart, RowsInOrder
 from jobs.core.time.watermark_generators import Generator
 from jobs.core.values.change import Changes, Row
@@ -40,9 +40,9 @@ class TimeRules:
 
     watermark: Watermark
     column: Column | None = None  # the column that has the time
-    expression: RowExpression | None = None  # or the expression that gives it
+    expression: TimeExpression | None = None  # or the expression that gives it
     marker: Marker | None = None
-    mark_time: RowExpression | None = None  # None: a mark carries the time of its row
+    mark_time: TimeExpression | None = None  # None: a mark carries the time of its row
     declared: Columns = ()  # columns that a generator class sees
 
     @classmethod
@@ -51,10 +51,10 @@ class TimeRules:
         section, declared = spec.strategies[topic], spec.columns
         expression, mark_time = None, None
         if isinstance(section.time, RowTime) and section.time.expression is not None:
-            expression = RowExpression.of_time(section.time.expression, declared)
+            expression = TimeExpression.parse(section.time.expression, declared)
         marker = section.marker
         if isinstance(marker, Mark):
-            mark_time = RowExpression.of_time(marker.time, declared)
+            mark_time = TimeExpression.parse(marker.time, declared)
             marker = marker.when
         return cls(
             section,
@@ -170,15 +170,15 @@ def _list_texts(
 ) -> Iterator[tuple[tuple[str, ...], Callable[..., object], str]]:
     """Yield the SQL of a section with its keys and the function that parses it."""
     if isinstance(section.time, RowTime) and section.time.expression is not None:
-        yield ("time", "expression"), RowExpression.of_time, section.time.expression
+        yield ("time", "expression"), TimeExpression.parse, section.time.expression
     if isinstance(section.marker, Mark):
         yield ("marker", "when"), Marker.of, section.marker.when
-        yield ("marker", "time"), RowExpression.of_time, section.marker.time
+        yield ("marker", "time"), TimeExpression.parse, section.marker.time
     elif section.marker is not None:
         yield ("marker",), Marker.of, section.marker
 
 
-def _expression_reader(expression: RowExpression, row: Columns) -> RowReader:
+def _expression_reader(expression: TimeExpression, row: Columns) -> RowReader:
     evaluate, milliseconds = expression.reader(row), milliseconds_reader(expression.type)
 
     def read(values: Row) -> int | None:

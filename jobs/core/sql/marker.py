@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from jobs.core.evaluate.expressions import evaluator, why_not_evaluable
 from jobs.core.plan.tree import Column, Expression, Plan
-from jobs.core.sql.row_expression import over_places
 from jobs.core.sql.select import QueryError, QueryProblem, parse_query
+from jobs.core.sql.time_expression import bind_columns
 from jobs.core.values.change import Row
 from schemas.types.sql_types import SqlType
 
@@ -47,12 +47,12 @@ class Marker:
         plan = parse_marker(sql, columns)
         assert plan.where is not None
         marker = cls(plan.where, plan.used)
-        if (why := why_not_evaluable(over_places(plan.where, plan.used))) is not None:
+        if (why := why_not_evaluable(bind_columns(plan.where, plan.used))) is not None:
             reason = why[0].replace("over aggregates", "in a marker")
             raise QueryError([QueryProblem(reason, 1, 1, why[1])])
         return marker
 
     def predicate(self, row_columns: Sequence[Column]) -> Callable[[Row], bool]:
         """Return a function that tells whether a row is marked; it may raise EvaluationError."""
-        evaluate = evaluator(over_places(self.where, row_columns), 0)
+        evaluate = evaluator(bind_columns(self.where, row_columns), 0)
         return lambda row: evaluate(row) is True

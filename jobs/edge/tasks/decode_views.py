@@ -23,7 +23,7 @@ from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline
 from jobs.edge.rows.weighted_rows import Parcelling, rows_parcel
 from jobs.edge.tasks.range_reading import RangeReader
-from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter, ViewRejects
+from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
 from schemas.limits import REASON_CHARACTERS_MAX
 from schemas.table.object_path import TablePath
 from schemas.types.arrow_values import from_arrow
@@ -49,7 +49,7 @@ class ViewInputs:
         return self.deadline is not None or bool(self.failing)
 
 
-class Emitter(EpochTask, Protocol):
+class Emitter(WriteTarget, Protocol):
     """A decode task, for all views or as for a job with one of them only."""
 
     @property

@@ -49,7 +49,7 @@ from jobs.edge.rows.late_rows import Deadline, Messages
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows
 from jobs.edge.table.file_writer import AddedFile
-from jobs.edge.tasks.reject_writer import EpochTask, RejectWriter, ViewRejects
+from jobs.edge.tasks.reject_writer import RejectWriter, ViewRejects, WriteTarget
 from schemas.limits import (
     CANAL_BATCH_MESSAGES,
     EXACT_PIECES_MAX,
@@ -120,7 +120,7 @@ class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     seconds: float = 0.0  # of reading and decoding
 
 
-class RangeTask(EpochTask, Protocol):
+class RangeTask(WriteTarget, Protocol):
     """The ranges of a task and the rules for reading them."""
 
     @property

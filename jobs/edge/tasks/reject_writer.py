@@ -26,7 +26,7 @@ from schemas.table.epoch import TopicPartition
 from schemas.table.object_path import TablePath
 
 
-class EpochTask(Protocol):
+class WriteTarget(Protocol):
     """The epoch and the table that a task writes for."""
 
     @property
@@ -58,7 +58,7 @@ class ViewRejects(msgspec.Struct, array_like=True):
 class RejectWriter:
     """Writes rejected messages; starts a new file once the last is large enough."""
 
-    task: EpochTask
+    target: WriteTarget
     writer: str
     files: list[AddedFile] = field(default_factory=list)
     first: str | None = None  # where the first rejected message is, and why it was refused
@@ -84,8 +84,8 @@ class RejectWriter:
         """Write the messages that are not in a file yet."""
         if not self._pending:
             return
-        task = self.task
-        name = file_name(QUARANTINE, task.epoch, task.uuid, f"{self.writer}-{len(self.files)}")
-        table = layout_of(task.plan).quarantine_table(task.epoch, self._pending)
-        self.files.append(write_file(task.root, name, table, durable=task.durable))
+        target = self.target
+        name = file_name(QUARANTINE, target.epoch, target.uuid, f"{self.writer}-{len(self.files)}")
+        table = layout_of(target.plan).quarantine_table(target.epoch, self._pending)
+        self.files.append(write_file(target.root, name, table, durable=target.durable))
         self._pending, self._bytes = [], 0

@@ -23,7 +23,7 @@ from jobs.core.formats.registry import KeyedDecoder, MessageRules
 from jobs.core.job.in_memory import Event, InMemoryJob, RowEvaluation, RowExpander
 from jobs.core.plan.tree import Expression, Plan
 from jobs.core.sql.printer import expression_sql
-from jobs.core.sql.row_expression import over_places
+from jobs.core.sql.time_expression import bind_columns
 from jobs.core.values.change import Changes, ColumnGone, Decoded, Filtered, Op, Rejected, Row
 from jobs.core.values.json_values import renderer
 from jobs.core.values.rounding import EvaluationError
@@ -156,7 +156,7 @@ def _make_projection(plan: Plan) -> Projection:
         return plain
 
     def compile_row(expression: Expression) -> Callable[[Row], Any]:
-        bound = over_places(expression, plan.used)
+        bound = bind_columns(expression, plan.used)
         unsupported = why_not_evaluable(bound)
         if unsupported is not None:
             function = unsupported.name or "a part of the query"

@@ -179,7 +179,7 @@ PARENT = """
     from jobs.edge.table.compaction import Merge
     from jobs.table.files import live_files, open_table
     from jobs.running.maintenance import Merger
-    from jobs.running.lens import Lens
+    from jobs.running.subtable import Subtable
     from tests.support.tables.folded_table import a_plan
 
     if __name__ == "__main__":
@@ -187,7 +187,7 @@ PARENT = """
         merger = Merger(False).start()
         files = tuple(file for file in live_files(open_table(root)) if file.part == "epochs")
         if sys.argv[2] == "working":
-            merger.begin(Lens("", a_plan(), root), Merge("epochs", 1, files), "u")
+            merger.begin(Subtable("", a_plan(), root), Merge("epochs", 1, files), "u")
         print(merger.pid, flush=True)
         time.sleep(300)
 """
@@ -229,7 +229,7 @@ def test_a_merger_answers_one_merge_after_the_other(job: MaintainedJob) -> None:
     try:
         for number in range(2):
             files = tuple(job.live(ACCUMULATORS))
-            merger.begin(job.pipeline.lenses[0], Merge(ACCUMULATORS, 1, files), f"u{number}")
+            merger.begin(job.pipeline.subtables[0], Merge(ACCUMULATORS, 1, files), f"u{number}")
             end = time.monotonic() + 30
             while (merged := merger.read_outcome()) is None:
                 assert time.monotonic() < end

@@ -1,10 +1,8 @@
-"""An SQL expression over the columns of one row, for the time of the row.
+"""SQL expressions that give the time of a row or of a mark.
 
-Python evaluates it where it decodes messages.
-
-The time of a row and the time of a mark may be such expressions. They are parsed as the argument of
-an aggregate, so they have the grammar and the types of any other. Text may be cast, because no
-other engine has to get the same value.
+Python evaluates them where it decodes messages. They are parsed as the argument of an aggregate,
+so they have the grammar and the types of any other. Text may be cast, because no other engine has
+to get the same value.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ _TIMES = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, Kind.BIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class RowExpression:
-    """An expression over some columns of a row; a value that can be sent to tasks."""
+class TimeExpression:
+    """An expression that gives a time from columns of a row; tasks receive it as a value."""
 
     expression: Expression
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_time(cls, sql: str, columns: Mapping[str, SqlType]) -> RowExpression:
+    def parse(cls, sql: str, columns: Mapping[str, SqlType]) -> TimeExpression:
         """Return the expression of a text that gives a time; raise QueryError for any other."""
         try:
             plan = parse_query(_BEFORE + sql + _AFTER, columns)
@@ -73,15 +71,15 @@ class RowExpression:
         return evaluator(self.over(row_columns), 0)
 
     def over(self, row_columns: Sequence[Column]) -> Expression:
-        """Return the expression over rows of these columns, by their places."""
-        return over_places(self.expression, row_columns)
+        """Return the expression over rows that have these columns."""
+        return bind_columns(self.expression, row_columns)
 
 
-def over_places(expression: Expression, row_columns: Sequence[Column]) -> Expression:
-    """Return an expression whose columns are places in a row."""
-    places = {column.name: place for place, column in enumerate(row_columns)}
+def bind_columns(expression: Expression, row_columns: Sequence[Column]) -> Expression:
+    """Return an expression that reads its columns by their indexes in a row."""
+    indexes = {column.name: index for index, column in enumerate(row_columns)}
 
     def value(part: Expression) -> Expression | None:
-        return KeyValue(places[part.name], part.type) if isinstance(part, Column) else None
+        return KeyValue(indexes[part.name], part.type) if isinstance(part, Column) else None
 
     return replace_parts(expression, value)

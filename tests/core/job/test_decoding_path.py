@@ -1,4 +1,4 @@
-"""The plan says which way messages take; the tasks take that way."""
+"""The plan shows the decoding path of a job, and the tasks take that path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.core.formats.canal import CanalDecoder
-from jobs.core.job.decoding import describe_decoding
+from jobs.core.job.decoding_path import describe_decoding_path
 from jobs.core.job.job_plan import plan_of
 from jobs.core.plan.tree import Column
 from schemas.spec.job import JobSpec
@@ -35,7 +35,7 @@ ONE_BY_ONE = {
 
 def decoding_of(changes: dict[str, Any]) -> str:
     spec = JobSpec.model_validate(SPEC | changes)
-    return describe_decoding(spec, plan_of(spec).columns)
+    return describe_decoding_path(spec, plan_of(spec).columns)
 
 
 @pytest.mark.parametrize("source_format", ["canal-json", "maxwell-json", "debezium-json"])

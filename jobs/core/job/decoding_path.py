@@ -1,4 +1,4 @@
-"""How a job decodes its messages: many at once with the compiled scanner, or one by one."""
+"""Describe which decoding path a job takes: scanned in batches, or message by message."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from schemas.spec.job import JobSpec
 from schemas.spec.watermark import RowTime, Watermark
 
 
-def describe_decoding(spec: JobSpec, columns: tuple[Column, ...]) -> str:
-    """Return which way the messages of a job take, and why if it is the slow one."""
+def describe_decoding_path(spec: JobSpec, columns: tuple[Column, ...]) -> str:
+    """Return the decoding path of a job, and why if it is the slow one."""
     format = SCANNED_FORMATS.get(spec.source.format)
     unknown = [column for column in columns if not is_scannable(column.type, format)]
     if format is None:

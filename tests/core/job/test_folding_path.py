@@ -1,4 +1,4 @@
-"""The plan says which way the fold takes."""
+"""The plan shows the folding path of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.job.folding import describe_folding
+from jobs.core.job.folding_path import describe_folding_path
 from jobs.core.job.job_plan import plan_of
 from schemas.spec.job import JobSpec
 
@@ -38,7 +38,7 @@ BY_GROUP = {
 
 def folding_of(changes: dict[str, Any]) -> str:
     spec = JobSpec.model_validate(SPEC | changes)
-    return describe_folding(spec, plan_of(spec))
+    return describe_folding_path(spec, plan_of(spec))
 
 
 def test_a_usual_query_folds_in_arrays() -> None:
