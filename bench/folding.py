@@ -139,7 +139,7 @@ class EpochsByHand:
         rows = SignedRows(self.plan.used)
         for start in range(0, len(lines), CANAL_BATCH_MESSAGES):
             scanned = self.scanner.scan(lines[start : start + CANAL_BATCH_MESSAGES])
-            assert not scanned.odd
+            assert not scanned.unusual
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
         columns, signs = rows.concatenate()

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from jobs.core.job.refused_message import MessagePlace, place_of, why_refused
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.record import find_replayed, read_record, send_record
+from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
 from jobs.edge.kafka.source import require_same_topics
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.epoch_files import now_ms

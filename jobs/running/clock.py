@@ -22,7 +22,7 @@ from jobs.core.time.job_time import JobTime
 from jobs.core.time.rows_in_order import PartitionStart
 from jobs.core.time.time_view import PartitionTime
 from jobs.core.time.watermark_generators import Generator, latest_of, make_generator
-from jobs.edge.kafka.ranges import OffsetRange, advance_offsets
+from jobs.edge.kafka.offset_ranges import OffsetRange, advance_offsets
 from jobs.edge.process.alignment_group import AlignmentGroup
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.tasks.range_reading import RangeReport

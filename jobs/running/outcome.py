@@ -13,8 +13,8 @@ import msgspec
 
 from jobs.core.fold.laws import BrokenLaw, messages_conserved, rows_conserved
 from jobs.core.plan.tree import Plan
-from jobs.edge.kafka.range import RangeTimedOut
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.dedupe import DedupeReport
 from jobs.edge.tasks.fold_inputs import FoldReport
@@ -118,11 +118,9 @@ class Outcome:
 
     def require_one_report_each(self, ranges: Sequence[OffsetRange]) -> None:
         """Raise unless each planned range has exactly one report, whatever tasks Spark retried."""
-        tasks = [report.task for report in self.ranges]
-        if sorted(tasks) != list(range(len(ranges))):
-            raise BrokenLaw(
-                f"{len(ranges)} ranges were planned, but tasks {sorted(tasks)} reported"
-            )
+        numbers = sorted(report.number for report in self.ranges)
+        if numbers != list(range(len(ranges))):
+            raise BrokenLaw(f"{len(ranges)} ranges were planned, but {numbers} reported")
         planned = {(each.topic, each.partition, each.start) for each in ranges}
         seen = [(r.topic, r.partition, r.start) for r in self.ranges if r.topic is not None]
         if len(set(seen)) != len(seen) or not planned.issuperset(seen):

@@ -42,7 +42,7 @@ from jobs.core.fold.rules import rules_of
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork, Work
-from jobs.edge.kafka.ranges import (
+from jobs.edge.kafka.offset_ranges import (
     OffsetRange,
     advance_offsets,
     count_planned_records,
@@ -64,7 +64,7 @@ from jobs.edge.spark.bucket_column import bucket_column, row_bucket_column
 from jobs.edge.spark.expressions import project
 from jobs.edge.spark.task_errors import collect_rows
 from jobs.edge.spark.weighted_schema import OWN_COLUMNS, weighted_schema
-from jobs.edge.state.bucket_states import CommittedEpoch, recent_line, stamp_of
+from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs, stamp_of
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.due_changes import write_sorted
 from jobs.edge.table.epoch_files import now_ms
@@ -132,8 +132,8 @@ class Pipeline:
         )
         self.due_work.observe_watermark(clock.time.watermark)
         self.topics: dict[str, TopicIdentity] = dict(newest.topics)
-        self.line: deque[CommittedEpoch] = deque(
-            recent_line(table, newest), maxlen=RECENT_EPOCHS_MAX
+        self.recent_epochs: deque[CommittedEpoch] = deque(
+            find_recent_epochs(table, newest), maxlen=RECENT_EPOCHS_MAX
         )
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
@@ -150,7 +150,7 @@ class Pipeline:
     @property
     def kept_names(self) -> set[str]:
         """The names in the table of the state files that a hot state may still need."""
-        return {name for epoch in self.line for _, name in epoch.files}
+        return {name for epoch in self.recent_epochs for _, name in epoch.files}
 
     # A Column belongs to no DataFrame, and each of its nodes costs a call to the JVM: built once.
 
@@ -274,7 +274,7 @@ class Pipeline:
         self.table.commit_epoch(row, files, durable=self.spec.durable)
         self.phases.lap("commit")
         self.newest = row
-        self._extend_line(row)
+        self._extend_recent_epochs(row)
         self.on_commit(row, files)
         return row
 
@@ -301,8 +301,8 @@ class Pipeline:
     def _finish_counters(self, counters: dict[str, Any]) -> dict[str, Any]:
         return counters
 
-    def _extend_line(self, row: EpochRow) -> None:
-        self.line.append(CommittedEpoch.of(row))
+    def _extend_recent_epochs(self, row: EpochRow) -> None:
+        self.recent_epochs.append(CommittedEpoch.of(row))
 
     def _snapshot_time(self) -> dict[str, Any]:
         """Return the `watermarks` of the epoch row, for readers and for the next start."""
@@ -354,7 +354,7 @@ class Pipeline:
             uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            line=tuple(self.line),
+            recent_epochs=tuple(self.recent_epochs),
             rules=rules_of(self.spec.state, withhold=self.due_work.withholds, closing=self.closing),
             now_ms=now,
             watermark=self.due_work.watermark,
@@ -459,7 +459,7 @@ class Pipeline:
             decode.uuid,
             base=stamp_of(self.newest),
             version=self.table.version,
-            line=tuple(self.line),
+            recent_epochs=tuple(self.recent_epochs),
             durable=self.spec.durable,
             bytes_max=self.task_bytes_max,
         )

@@ -14,7 +14,7 @@ from jobs.core.fold.window_closing import Closing
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.time.due_work import DueWork
-from jobs.edge.state.bucket_states import CommittedEpoch, recent_line_of
+from jobs.edge.state.bucket_states import CommittedEpoch, find_recent_epochs_of
 from jobs.edge.table.file_writer import AddedFile
 from jobs.running.outcome import Outcome
 from jobs.table.files import LiveFile, files_of_view
@@ -38,7 +38,7 @@ class RunningView:
     newest: EpochRow  # as this view sees it
     due_work: DueWork
     closing: Closing | None
-    line: deque[CommittedEpoch] = field(default_factory=deque)
+    recent_epochs: deque[CommittedEpoch] = field(default_factory=deque)
 
     @classmethod
     def of(
@@ -71,13 +71,13 @@ class RunningView:
                 closing=closing,
             ),
             closing,
-            deque(recent_line_of(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
+            deque(find_recent_epochs_of(root, seen, own), maxlen=RECENT_EPOCHS_MAX),
         )
 
     def extend(self, row: EpochRow) -> None:
         """Take the epoch that was committed."""
         self.newest = row.of_view(self.name)
-        self.line.append(CommittedEpoch.of(self.newest))
+        self.recent_epochs.append(CommittedEpoch.of(self.newest))
 
     def count(self, outcome: Outcome, *, data: bool) -> dict[str, Any]:
         """Return the view's counters of an epoch; raise BrokenLaw if rows of it got lost."""

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from jobs.core.fold.rules import rules_of
 from jobs.core.job.views import reading_plan
 from jobs.core.plan.tree import Plan
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.late_rows import LATE
 from jobs.edge.rows.weighted_rows import (
@@ -103,7 +103,7 @@ class ViewsPipeline(Pipeline):
         return {
             place_name(name, view.name)
             for view in self.views
-            for epoch in view.line
+            for epoch in view.recent_epochs
             for _, name in epoch.files
         }
 
@@ -148,7 +148,7 @@ class ViewsPipeline(Pipeline):
     def _snapshot_time(self) -> dict[str, Any]:
         return self.clock.snapshot()  # the due work of a view is in its share
 
-    def _extend_line(self, row: EpochRow) -> None:
+    def _extend_recent_epochs(self, row: EpochRow) -> None:
         for view in self.views:
             view.extend(row)
 
@@ -161,7 +161,7 @@ class ViewsPipeline(Pipeline):
             plan=view.plan,
             root=view.root,
             cache=view.cache,
-            line=tuple(view.line),
+            recent_epochs=tuple(view.recent_epochs),
             rules=rules,
             watermark=view.due_work.watermark,
             buckets=view.spec.state.buckets,

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.core.aggregates.readable import JSON_INTEGER_MAX
+from jobs.core.aggregates.cell_json import JSON_INTEGER_MAX
 from jobs.core.values.change import Value
 from jobs.core.values.composite_values import array_renderer
 from jobs.core.values.json_values import Json, renderer

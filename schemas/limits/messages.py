@@ -38,7 +38,8 @@ SCAN_TOKENS_MAX = 65_536
 SCAN_BYTES_MAX = 16 * 1024 * 1024
 SCAN_TABLES_MAX = 64
 SCAN_NAME_BYTES_MAX = 512  # of a remembered database and table together
-SCAN_ODD_PART_MAX = 1 / 8  # of some messages; if more are odd, all are decoded one by one
+# Fraction of some messages; if more are unusual, all are decoded one by one.
+SCAN_UNUSUAL_PART_MAX = 1 / 8
 
 # Messages that are decoded as one batch, column by column. Their objects fit a processor's cache,
 # and one malformed message sends few others to the exact decoder.

@@ -29,7 +29,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.values import json_text
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.process.broker import Broker
 from jobs.edge.rows.weighted_rows import REPORT, WEIGHT
 from jobs.edge.tasks import decode as decode_task

@@ -17,7 +17,7 @@ from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
 from jobs.core.rows.consolidate import Consolidation, group_reader
 from jobs.core.values.change import Changes, Filtered, Rejected, Skipped
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.state.bucket_states import BucketStates
 from jobs.edge.table.epoch_files import SEQ_BUCKET_BITS
 from jobs.edge.table.file_writer import (
@@ -122,7 +122,7 @@ def decoded(
     """One range, as a decode task reads it."""
     from tests.simulation.world import DECODE, PLAN
 
-    report = RangeReport(task=ordinal, start=planned.start)
+    report = RangeReport(number=ordinal, start=planned.start)
     source = world.broker.source
     report.unreadable = gone(source, planned)
     if report.unreadable is not None:

@@ -14,7 +14,7 @@ from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.maxwell import MaxwellDecoder
 from jobs.core.formats.message_scanner import MessageScanner
 from jobs.core.formats.scanned import Scanned
-from jobs.core.kernels.codes import FILTERED, NO_TIME, ODD
+from jobs.core.kernels.codes import FILTERED, NO_TIME, UNUSUAL
 from jobs.core.plan.tree import Column
 from jobs.core.values.change import Changes, Filtered
 from schemas.types.sql_types import SqlType
@@ -95,7 +95,7 @@ def check(made: Decoder, values: list[bytes | None]) -> Scanned:
     for number, value in enumerate(values):
         own = [changes[place] for place in (scanned.owners == number).nonzero()[0]]
         outcome = scanned.outcomes[number]
-        if outcome == ODD:
+        if outcome == UNUSUAL:
             assert not own
             continue
         wanted = made.decode(value)
@@ -145,7 +145,7 @@ def check_mutants(source_format: str, count: int, seed: int) -> int:
             mutate(dice, USUAL_MESSAGES[source_format]) for _ in range(500)
         ]
         scanned = check(decoders[start // 500 % len(decoders)], values)
-        good += len(values) - len(scanned.odd)
+        good += len(values) - len(scanned.unusual)
     return good
 
 

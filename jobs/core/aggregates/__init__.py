@@ -9,7 +9,16 @@ merge by adding their cells. Aggregates over the same argument share its accumul
 lines of Python, which jobs.core.fold.program assembles once for each plan.
 """
 
-from jobs.core.aggregates.base import (
+from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.extremes import Multiset
+from jobs.core.aggregates.functions import (
+    FUNCTIONS,
+    RUNTIME,
+    SYNONYMS,
+    accumulators_of,
+    read_cost_of,
+)
+from jobs.core.aggregates.interfaces import (
     Accumulator,
     Cell,
     Constant,
@@ -20,15 +29,6 @@ from jobs.core.aggregates.base import (
     ReadCost,
     Site,
     Storage,
-)
-from jobs.core.aggregates.count import Count
-from jobs.core.aggregates.extremes import Multiset
-from jobs.core.aggregates.functions import (
-    FUNCTIONS,
-    RUNTIME,
-    SYNONYMS,
-    accumulators_of,
-    read_cost_of,
 )
 from jobs.core.aggregates.sum import Sum, sum_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.base import Cell, Function, Site, Storage
+from jobs.core.aggregates.interfaces import Cell, Function, Site, Storage
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import BIGINT
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jobs.core.aggregates.base import Accumulator, Cell, EntryAccumulator, Storage
 from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.interfaces import Accumulator, Cell, EntryAccumulator, Storage
 from jobs.core.values.json_values import Json
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cmp_to_key
 from typing import Any
 
-from jobs.core.aggregates.base import Site
+from jobs.core.aggregates.interfaces import Site
 from jobs.core.plan.tree import Aggregate
 from jobs.core.values.change import Value
 from schemas.types.sql_types import Kind, SqlType

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.base import Cell, Distinction, Function, ReadCost, Site
+from jobs.core.aggregates.interfaces import Cell, Distinction, Function, ReadCost, Site
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import SqlType
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jobs.core.aggregates import count, edges, entries, extremes, lists, ranks, spread, truth
+from jobs.core.aggregates import (
+    booleans,
+    count,
+    entries,
+    extremes,
+    first_last,
+    lists,
+    ranks,
+    variance,
+)
 from jobs.core.aggregates import sum as sums
-from jobs.core.aggregates.base import Accumulator, Function, ReadCost
 from jobs.core.aggregates.distinct import distinct_of
+from jobs.core.aggregates.interfaces import Accumulator, Function, ReadCost
 from jobs.core.plan.tree import Aggregate
 from jobs.core.values import exact_numbers as numbers
 from schemas.types.sql_types import SqlType
 
-FAMILIES = (count, sums, extremes, spread, truth, edges, lists, ranks)
+FAMILIES = (count, sums, extremes, variance, booleans, first_last, lists, ranks)
 FUNCTIONS: dict[str, Function] = {
     function.name: function for family in FAMILIES for function in family.FUNCTIONS
 }
@@ -23,8 +32,8 @@ SYNONYMS: dict[str, str] = {
 
 # The functions that generated code may call.
 _CALLABLE: tuple[Callable[..., Any], ...] = (
-    *spread.RUNTIME,
-    *truth.RUNTIME,
+    *variance.RUNTIME,
+    *booleans.RUNTIME,
     *entries.RUNTIME,
     *lists.RUNTIME,
     *ranks.RUNTIME,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from jobs.core.aggregates.base import Constant, Function, Order, ReadCost, Site
 from jobs.core.aggregates.entries import Entries, item_type, values_code
 from jobs.core.aggregates.extremes import multiset_of
+from jobs.core.aggregates.interfaces import Constant, Function, Order, ReadCost, Site
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.change import Value
 from schemas.limits import LIST_CHARACTERS_MAX, LIST_VALUES_MAX

@@ -9,7 +9,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from jobs.core.aggregates.base import (
+from jobs.core.aggregates.distinct import Present
+from jobs.core.aggregates.extremes import Multiset, multiset_of, same_type
+from jobs.core.aggregates.interfaces import (
     Accumulator,
     Constant,
     Distinction,
@@ -18,8 +20,6 @@ from jobs.core.aggregates.base import (
     ReadCost,
     Site,
 )
-from jobs.core.aggregates.distinct import Present
-from jobs.core.aggregates.extremes import Multiset, multiset_of, same_type
 from jobs.core.aggregates.present_values import PresentValues
 from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.change import Value

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates import readable
-from jobs.core.aggregates.base import Cell, Function, Site, Storage
+from jobs.core.aggregates.cell_json import decimal_json, double_json, integer_json
 from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.interfaces import Cell, Function, Site, Storage
 from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.exact_numbers import float_result
 from jobs.core.values.json_values import Json
@@ -47,8 +47,8 @@ class Sum:
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         if self.type.kind is Kind.DECIMAL:
-            return {"sum": readable.decimal_json(cells[0], self.type.scale or 0)}
-        return {"sum": readable.integer_json(cells[0])}
+            return {"sum": decimal_json(cells[0], self.type.scale or 0)}
+        return {"sum": integer_json(cells[0])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class FloatSum:
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         finite, nan, inf, neginf = cells
-        total = readable.double_json(float_result(finite, 0, 0, 0))
+        total = double_json(float_result(finite, 0, 0, 0))
         return {"sum": total, "nan": nan, "infinity": inf, "-infinity": neginf}
 
 

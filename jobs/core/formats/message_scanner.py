@@ -2,7 +2,7 @@
 
     list of bytes ─► one buffer ─► kernels.scan ─► arrays of each used column, an outcome a message
 
-The scanner takes what sources usually write. `Scanned.odd` names the messages that it leaves to
+The scanner takes what sources usually write. `Scanned.unusual` names the messages that it leaves to
 `decode`; of the others its rows are those that `decode` returns.
 """
 
@@ -91,10 +91,10 @@ class MessageScanner:
             if why == kernel.FULL:
                 images = self._enlarge(images, count)
             elif not self._judge(values[message]):
-                message += 1  # its outcome is odd already
+                message += 1  # its outcome is unusual already
 
     def _usable(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], list[int]]:
-        """Return the values and their sizes; nothing, which is odd, stands for a large one."""
+        """Return the values and their sizes; nothing, which is unusual, stands for a large one."""
         try:
             sizes = list(map(len, values))  # type: ignore[arg-type]
             if max(sizes, default=0) <= self._bytes_max:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from jobs.core.kernels import codes
-from jobs.core.kernels.codes import NO_TIME, ODD
+from jobs.core.kernels.codes import NO_TIME, UNUSUAL
 from jobs.core.values.change import Row, Value
 from schemas.types.sql_types import Kind, SqlType
 
@@ -73,7 +73,7 @@ class ScannedColumn(NamedTuple):
 class Scanned:
     """What a scan found in some messages."""
 
-    outcomes: Array  # of each message: ODD, GOOD or FILTERED
+    outcomes: Array  # of each message: UNUSUAL, GOOD or FILTERED
     es: Array  # of each message, NO_TIME if it has none
     ts: Array
     signs: Array  # int8, of each image
@@ -81,9 +81,9 @@ class Scanned:
     columns: list[ScannedColumn]
 
     @property
-    def odd(self) -> list[int]:
+    def unusual(self) -> list[int]:
         """The messages that the scanner leaves to another decoder."""
-        return np.flatnonzero(self.outcomes == ODD).tolist()
+        return np.flatnonzero(self.outcomes == UNUSUAL).tolist()
 
     def latest_of_rows(self, times: Array, valid: Array) -> Array:
         """Return of each message the latest of its rows' times, or NO_TIME."""

@@ -9,7 +9,7 @@ CANAL, MAXWELL, DEBEZIUM = range(3)
 INTEGER, DECIMAL, TEXT, BOOLEAN, DATE, TIMESTAMP, TIME, DOUBLE = range(8)
 
 # What a message is: left to another decoder; with rows, which may be none; of another table.
-ODD, GOOD, FILTERED = range(3)
+UNUSUAL, GOOD, FILTERED = range(3)
 
 NO_TIME = -(1 << 63)
 

@@ -177,7 +177,7 @@ def read_debezium(
     seen: Array,
     message: Array,
 ) -> bool:
-    """Find the members of a message; return False if it is odd.
+    """Find the members of a message; return False if it is unusual.
 
     The rows of a delete are in `before`, all others in `after`."""
     begin_message(message)

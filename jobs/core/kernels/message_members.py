@@ -226,7 +226,7 @@ def read_message(
     seen: Array,
     message: Array,
 ) -> bool:
-    """Find the members of a message; return False if it is odd."""
+    """Find the members of a message; return False if it is unusual."""
     begin_message(message)
     at = skip_blanks(buffer, at)
     if byte_at(buffer, at) != 123:

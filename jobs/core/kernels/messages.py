@@ -11,8 +11,8 @@ No value becomes an object on the way.
     images     signs [image]    owners [image], the message of each
                numbers [column, image]   valid [column, image]   texts [column, byte] and ends
 
-A message is odd if anything in it is not as sources usually write it; the caller decodes an odd
-message in another way. So nothing here refuses, and every doubt ends in ODD.
+A message is unusual if anything in it is not as sources usually write it; the caller decodes
+such a message in another way. So nothing here refuses, and every doubt ends in UNUSUAL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jobs.core.kernels.codes import DEBEZIUM, FILTERED, GOOD, ODD
+from jobs.core.kernels.codes import DEBEZIUM, FILTERED, GOOD, UNUSUAL
 from jobs.core.kernels.compiled import Array, inlined, kernel
 from jobs.core.kernels.debezium_members import read_debezium
 from jobs.core.kernels.json_bytes import equal_bytes
@@ -127,7 +127,7 @@ def _convert_message(
     rules: Array,
     double: Array,
 ) -> bool:
-    """Convert the tokens of a message; return False if it is odd."""
+    """Convert the tokens of a message; return False if it is unusual."""
     missing_is_null = rules[0]["missing_is_null"] != 0
     partial = rules[0]["format"] != DEBEZIUM  # whether `old` has the changed columns only
     sign, rows = message[SIGN], message[ROWS]
@@ -158,7 +158,7 @@ def scan(
     asked = rules[0]["by_table"] << TABLE | rules[0]["by_database"] << DATABASE
     format, last_images = rules[0]["format"], rules[0]["last_images"] != 0
     for number in range(first, len(starts) - 1):
-        outcomes[number] = ODD
+        outcomes[number] = UNUSUAL
         start, end = starts[number], starts[number + 1] - 1
         if format == DEBEZIUM:
             known = read_debezium(

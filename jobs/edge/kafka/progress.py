@@ -13,7 +13,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from jobs.core.publish.protocol import Progress
-from jobs.edge.kafka.range import TEMPORARY
+from jobs.edge.kafka.range_consumer import TEMPORARY
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX, PROGRESS_TAIL_RECORDS
 from schemas.spec.job import JobSpec
 from schemas.table.changelog import progress_topic

@@ -1,7 +1,7 @@
 """Bring the hot state of each bucket of a task to the task's base.
 
     at base                         use it
-    on the committed line           apply each later epoch: records stored on this host, or files
+    a recent committed epoch        apply each later epoch: records stored on this host, or files
     elsewhere, or empty             apply the live state files of the table, oldest first
 
 A task gets the base, the table's version at the base, and the recent epochs; it has no other state.
@@ -42,7 +42,7 @@ C = TypeVar("C")  # the changes of an epoch
 
 @dataclass(frozen=True, slots=True)
 class CommittedEpoch:
-    """A recent epoch on the committed line, with its state files."""
+    """A recent committed epoch, with its state files."""
 
     stamp: Stamp
     files: tuple[tuple[str, str], ...]  # (part, name)
@@ -63,27 +63,27 @@ def hot_state_of(place: JobDirectory, handle: DeltaTable) -> Path:
     return place.hot_state(str(handle.metadata().id))
 
 
-def recent_line(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
+def find_recent_epochs(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:
     """Return the recent epochs up to the newest whose state files all exist.
 
     With them an older hot state catches up instead of being rebuilt.
     """
-    return recent_line_of(table.root, live_files(table.handle), newest)
+    return find_recent_epochs_of(table.root, live_files(table.handle), newest)
 
 
-def recent_line_of(
+def find_recent_epochs_of(
     root: TablePath, files: Sequence[LiveFile], newest: EpochRow
 ) -> list[CommittedEpoch]:
     """Return the same for a view, of its root and the files that it sees."""
     rows = epoch_rows(root, files, since=newest.epoch - RECENT_EPOCHS_MAX)
-    line = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
+    recent_epochs = [CommittedEpoch.of(row) for row in rows if row.generation == newest.generation]
     incomplete = [
         index
-        for index, epoch in enumerate(line)
+        for index, epoch in enumerate(recent_epochs)
         if any(not (root / name).exists() for _, name in epoch.files)
     ]
     # A catch-up from an epoch needs the files of later epochs only.
-    return line[incomplete[-1] :] if incomplete else line
+    return recent_epochs[incomplete[-1] :] if incomplete else recent_epochs
 
 
 class TaskBase(Protocol):
@@ -102,7 +102,7 @@ class TaskBase(Protocol):
     def version(self) -> int: ...  # of the table, at base
 
     @property
-    def line(self) -> tuple[CommittedEpoch, ...]: ...  # recent epochs in order, base last
+    def recent_epochs(self) -> tuple[CommittedEpoch, ...]: ...  # in order, base last
 
 
 class RememberingState(BucketState[C], Protocol[C]):
@@ -144,7 +144,7 @@ class StateSource:
         self._task = task
         self._parts = parts
         self._name = name  # of the directories
-        self._stamps = [epoch.stamp for epoch in task.line]
+        self._stamps = [epoch.stamp for epoch in task.recent_epochs]
 
     def directory(self, bucket: int) -> Path:
         """Return where this host keeps the state of a bucket."""
@@ -173,8 +173,10 @@ class StateSource:
         A recent epoch comes from the records that this host stored, or from its files.
         """
         task = self._task
-        recent = [epoch for epoch in task.line if stamp is not None and epoch.stamp > stamp]
-        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.line)
+        recent = [
+            epoch for epoch in task.recent_epochs if stamp is not None and epoch.stamp > stamp
+        ]
+        known = stamp is not None and any(epoch.stamp == stamp for epoch in task.recent_epochs)
         if known:
             for epoch in recent:
                 records = state.recall(epoch.stamp)

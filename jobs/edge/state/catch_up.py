@@ -1,7 +1,7 @@
 """Bring the hot state of one bucket to a task's base, whatever state it is in.
 
-stamp ─► older, on the committed line ─► apply the epochs since ─┐
-   │     empty, damaged, not on the line ─► rebuild ─────────────┴─► at base
+stamp ─► older, a recent committed epoch ─► apply the epochs since ─┐
+   │     empty, damaged, not among them ──► rebuild ────────────────┴─► at base
    └───► newer than the base ─► ZombieTask
 """
 
@@ -44,18 +44,18 @@ class BucketState(Protocol[C_contra]):
 def catch_up(
     state: BucketState[C_contra],
     base: Stamp,
-    line: Sequence[Stamp],
+    recent: Sequence[Stamp],
     load: Callable[[Stamp | None], Iterable[tuple[Stamp, C_contra | None]]],
 ) -> None:
     """Bring a bucket's state to `base`, whatever its stamp is.
 
         at base                                      do nothing
-        older, on `line`                             apply the epochs since
+        older, in `recent`                           apply the epochs since
         newer than base                              raise ZombieTask
         empty, unknown, other layout, damaged        rebuild from the table
         locked by another process                    wait with a limit, try again
 
-    `line` has the recent committed stamps in order. `load(stamp)` yields the epochs after `stamp`
+    `recent` has the newest committed stamps in order. `load(stamp)` yields the epochs after `stamp`
     up to base (epochs without upserts may be absent); `load(None)` yields the whole state in parts.
     """
     trouble: HotStateError | None = None
@@ -69,8 +69,8 @@ def catch_up(
                 "newer writer is at work; if you restored the table, delete the directory"
             )
         try:
-            if found is not None and found in line:
-                state.advance(_require_on_line(load(found), found, base, line), since=found)
+            if found is not None and found in recent:
+                state.advance(_require_recent(load(found), found, base, recent), since=found)
             else:
                 whole = itertools.chain(load(None), [(base, None)])
                 state.rebuild(whole, since=found)
@@ -82,17 +82,20 @@ def catch_up(
     ) from trouble
 
 
-def _require_on_line(
-    steps: Iterable[tuple[Stamp, C_contra | None]], found: Stamp, base: Stamp, line: Sequence[Stamp]
+def _require_recent(
+    steps: Iterable[tuple[Stamp, C_contra | None]],
+    found: Stamp,
+    base: Stamp,
+    recent: Sequence[Stamp],
 ) -> Iterable[tuple[Stamp, C_contra | None]]:
-    """Yield the steps after `found` and then `base`; raise if a step is not on the line."""
-    positions = {stamp: position for position, stamp in enumerate(line)}
-    positions[base] = len(line)
+    """Yield the steps after `found` and then `base`; raise if a step is not committed."""
+    positions = {stamp: position for position, stamp in enumerate(recent)}
+    positions[base] = len(recent)
     at = positions[found]
     for stamp, changes in steps:
         position = positions.get(stamp, -1)
         if position < at or stamp == found:
-            raise HotStateError(f"epoch {stamp} was loaded to follow {line[at : at + 1] or base}")
+            raise HotStateError(f"epoch {stamp} was loaded to follow {recent[at : at + 1] or base}")
         at = position
         yield stamp, changes
     yield base, None

@@ -31,9 +31,9 @@ from jobs.core.fold.columnar.table import (
     apply,
     copy_table,
     larger_room,
-    living_room,
     room_for,
     room_of,
+    room_of_live_rows,
 )
 from jobs.core.fold.state import Stamp
 from jobs.core.kernels import group_table
@@ -174,7 +174,7 @@ class ColumnarState:
         before = self._table
         used = needed
         if before is not None:
-            used = living_room(before, needed)
+            used = room_of_live_rows(before, needed)
         room = larger_room(used)
         fresh = self._path.with_suffix(".new")
         fresh.unlink(missing_ok=True)

@@ -34,8 +34,8 @@ from jobs.core.rows.consolidate import (
 )
 from jobs.core.rows.dedupe import find_latest, key_indexes
 from jobs.core.time.rows_in_order import PartitionStart
-from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_ranges
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import LATE, Deadline, late_rows
@@ -116,7 +116,7 @@ class DecodeTask:
                 failed = {"unreadable": str(problem), "silent": silent}
             for run in runs.values():
                 if failed:
-                    yield self._report_batch(RangeReport(task=run.number, **failed))
+                    yield self._report_batch(RangeReport(number=run.number, **failed))
                     continue
                 run.finish()
                 run.report.seconds = round(time.monotonic() - began, 4)

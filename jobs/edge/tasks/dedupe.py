@@ -71,7 +71,7 @@ class DedupeTask:
     uuid: str
     base: Stamp
     version: int  # of the table, at base
-    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
     durable: bool = False
     bytes_max: int = TASK_BYTES_MAX
 

@@ -46,7 +46,7 @@ class FoldInputs:
     uuid: str
     base: Stamp
     version: int  # of the table, at base
-    line: tuple[CommittedEpoch, ...]  # recent epochs in order, base last
+    recent_epochs: tuple[CommittedEpoch, ...]  # in order, base last
     rules: Rules = DEFAULT_RULES
     now_ms: int = 0  # the driver's clock; tasks do not read clocks
     watermark: int | None = None  # the watermark before this epoch

@@ -1,7 +1,7 @@
 """Decode the records of one range into signed rows and report their counts.
 
 records ─┬ usual ones, scanned together ──┬─► signed rows
-         └ odd ones, decoded one by one ──┤
+         └ unusual ones, decoded one by one ──┤
                                           └─► rejects ─► a quarantine file of this task
 
 Without the scanner (a format, a type or a host that it does not know) batches of usual messages are
@@ -26,7 +26,7 @@ from jobs.core.formats.frame import DecoderFrame
 from jobs.core.formats.registry import KeyedDecoder, MessageDecoder, MessageRules
 from jobs.core.formats.scanned import Array, Scanned, Scanner
 from jobs.core.job.time_rules import MessagesInOrder, TimeRules
-from jobs.core.kernels.codes import GOOD, NO_TIME, ODD
+from jobs.core.kernels.codes import GOOD, NO_TIME, UNUSUAL
 from jobs.core.plan.tree import Column
 from jobs.core.rows.consolidate import RUNNING_BITS
 from jobs.core.rows.row_time import TimeReader
@@ -41,8 +41,8 @@ from jobs.core.values.change import (
     Row,
     Skipped,
 )
-from jobs.edge.kafka.range import timestamp_ms
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.range_consumer import timestamp_ms
 from jobs.edge.process.generator_class import make_allowed
 from jobs.edge.rows.columns import number_rows
 from jobs.edge.rows.late_rows import Deadline, Messages
@@ -55,7 +55,7 @@ from schemas.limits import (
     EXACT_PIECES_MAX,
     REASON_CHARACTERS_MAX,
     SCAN_BYTES_MAX,
-    SCAN_ODD_PART_MAX,
+    SCAN_UNUSUAL_PART_MAX,
 )
 
 _MICROS_A_MILLISECOND = 1_000
@@ -93,7 +93,7 @@ class SourceRules:
 class RangeReport(msgspec.Struct, kw_only=True, tag="range"):
     """The report of one range; the driver requires exactly one of each planned range."""
 
-    task: int
+    number: int  # of the range, among those of the epoch
     topic: str | None = None  # None: the range had no records
     partition: int = -1
     start: int = -1
@@ -173,12 +173,12 @@ class RangeReader:
     messages: Messages = field(default_factory=Messages)
     watermarks: list[int] = field(default_factory=list)  # before each row, if judged in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
-    odd_pieces: int = 0  # batches still to decode one by one
-    odd_pieces_next: int = 1  # the same number after the next odd batch; doubles each time
+    unusual_pieces: int = 0  # batches still to decode one by one
+    unusual_pieces_next: int = 1  # the same number after the next unusual batch; doubles each time
 
     def __post_init__(self) -> None:
         planned = self.range
-        self.report = RangeReport(task=self.number, start=planned.start)
+        self.report = RangeReport(number=self.number, start=planned.start)
         self.rejects = RejectWriter(self.task, self.writer)
         self.signed_rows = SignedRows(self.task.plan.image)
         self.rules = self.task.rules.of(planned.topic)
@@ -237,20 +237,20 @@ class RangeReader:
     def _take_scanned(
         self, scanner: Scanner, decoder: MessageDecoder, records: list[Message]
     ) -> None:
-        """Scan some records, and decode the odd ones in their places among the others."""
+        """Scan some records, and decode the unusual ones in their places among the others."""
         values = [record.value() for record in records]
         large = sum(len(value) for value in values if value) > SCAN_BYTES_MAX
         scanned = None if large else scanner.scan(values)
         times = None if scanned is None else _times_of(scanned, records, self.rules)
-        odd = [] if scanned is None else scanned.outcomes == ODD
+        unusual = [] if scanned is None else scanned.outcomes == UNUSUAL
         if times is not None and self.horizon is not None:
-            odd = odd | (times > self.horizon)
-        if scanned is None or np.count_nonzero(odd) > len(records) * SCAN_ODD_PART_MAX:
+            unusual = unusual | (times > self.horizon)
+        if scanned is None or np.count_nonzero(unusual) > len(records) * SCAN_UNUSUAL_PART_MAX:
             self._take_each(_decode_each(decoder, records))
             return
         columns = [scanned_to_arrow(column) for column in scanned.columns]
         start = 0
-        for number in np.flatnonzero(odd).tolist():
+        for number in np.flatnonzero(unusual).tolist():
             self._add_scanned(scanned, columns, times, records[start:number], start)
             self._take_each(_decode_each(decoder, [records[number]]))
             start = number + 1
@@ -290,17 +290,17 @@ class RangeReader:
     def _take_together(self, decoder: BatchDecoder, records: list[Message]) -> bool:
         """Decode plain records as a batch and return whether they were plain.
 
-        After odd batches, decode the next ones one by one, up to EXACT_PIECES_MAX.
+        After unusual batches, decode the next ones one by one, up to EXACT_PIECES_MAX.
         """
-        if self.odd_pieces:
-            self.odd_pieces -= 1
+        if self.unusual_pieces:
+            self.unusual_pieces -= 1
             return False
         plain = decoder.decode_batch(list(map(Message.value, records)))
         if plain is None or not self._take_times(plain):
-            self.odd_pieces = self.odd_pieces_next
-            self.odd_pieces_next = min(2 * self.odd_pieces_next, EXACT_PIECES_MAX)
+            self.unusual_pieces = self.unusual_pieces_next
+            self.unusual_pieces_next = min(2 * self.unusual_pieces_next, EXACT_PIECES_MAX)
             return False
-        self.odd_pieces_next = 1
+        self.unusual_pieces_next = 1
         self.report.decoded += plain.count
         self.report.filtered += plain.filtered
         self.signed_rows.add_plain(plain)

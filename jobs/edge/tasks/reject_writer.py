@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Rejected
-from jobs.edge.kafka.range import timestamp_ms
+from jobs.edge.kafka.range_consumer import timestamp_ms
 from jobs.edge.table.epoch_files import (
     Reject,
     layout_of,

@@ -115,7 +115,7 @@ def test_a_message_of_another_table_need_not_look_like_ours() -> None:
     must_say_the_same(decoder(table="product"), [message(table="product"), other])
 
 
-ODD = {
+UNUSUAL = {
     "a tombstone": b"",
     "no JSON": b"{",
     "two messages in one": message() + message(),
@@ -141,10 +141,10 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_with_an_odd_message_among_them_they_are_decoded_one_by_one(odd: bytes) -> None:
+@pytest.mark.parametrize("unusual", UNUSUAL.values(), ids=UNUSUAL)
+def test_with_an_unusual_message_among_them_they_are_decoded_one_by_one(unusual: bytes) -> None:
     made = decoder()
-    assert made.decode_batch([message(), odd, message()]) is None
+    assert made.decode_batch([message(), unusual, message()]) is None
     assert made.decode_batch([message(), message()]) is not None
 
 

@@ -1,4 +1,4 @@
-"""The scanner finds what the decoder finds, or calls a message odd."""
+"""The scanner finds what the decoder finds, or calls a message unusual."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.core.kernels.codes import FILTERED, GOOD, ODD
+from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
 from tests.support.message_scans import (
     ROW,
     USUAL,
@@ -84,21 +84,23 @@ def test_usual_messages_are_scanned_as_they_are_decoded(
     values: list[bytes], tables: dict[str, str], continues: bool
 ) -> None:
     scanned = check(canal_decoder(missing_is_null=continues, **tables), list(values))
-    assert not scanned.odd
+    assert not scanned.unusual
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in RARE.items() for value in values]
 )
 @pytest.mark.parametrize("place", ["data", "old"])
-def test_a_rare_value_makes_its_message_odd_and_no_other(name: str, value: Any, place: str) -> None:
+def test_a_rare_value_makes_its_message_unusual_and_no_other(
+    name: str, value: Any, place: str
+) -> None:
     rare = {"data": [ROW | {name: value}]} if place == "data" else {"old": [{name: value}]}
-    odd = canal_message(type="UPDATE" if place == "old" else "INSERT", **rare)
-    scanned = check(canal_decoder(), [canal_message(), odd, canal_message()])
-    assert scanned.odd == [1]
+    unusual = canal_message(type="UPDATE" if place == "old" else "INSERT", **rare)
+    scanned = check(canal_decoder(), [canal_message(), unusual, canal_message()])
+    assert scanned.unusual == [1]
 
 
-ODD_MESSAGES: dict[str, bytes | None] = {
+UNUSUAL_MESSAGES: dict[str, bytes | None] = {
     "a tombstone": None,
     "nothing": b"",
     "no JSON": b"{",
@@ -132,9 +134,9 @@ ODD_MESSAGES: dict[str, bytes | None] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_MESSAGES.values(), ids=ODD_MESSAGES)
-def test_a_message_that_is_not_usual_is_odd(odd: bytes | None) -> None:
-    assert check(canal_decoder(), [canal_message(), odd, canal_message()]).odd == [1]
+@pytest.mark.parametrize("unusual", UNUSUAL_MESSAGES.values(), ids=UNUSUAL_MESSAGES)
+def test_a_message_that_is_not_usual_goes_to_the_decoder(unusual: bytes | None) -> None:
+    assert check(canal_decoder(), [canal_message(), unusual, canal_message()]).unusual == [1]
 
 
 def test_of_another_table_only_the_json_matters() -> None:
@@ -146,22 +148,22 @@ def test_of_another_table_only_the_json_matters() -> None:
         canal_message(),  # without a name
         canal_message(table="product", data=[{"id": "none"}]),
     ]
-    assert check(made, values).outcomes.tolist() == [FILTERED, FILTERED, GOOD, ODD, ODD]
+    assert check(made, values).outcomes.tolist() == [FILTERED, FILTERED, GOOD, UNUSUAL, UNUSUAL]
 
 
 def test_more_tables_than_are_remembered_are_still_told_apart() -> None:
     values: list[bytes | None] = [canal_message(table=f"t{number % 100}") for number in range(300)]
-    assert not check(canal_decoder(table="t[0-4].*"), values).odd
+    assert not check(canal_decoder(table="t[0-4].*"), values).unusual
 
 
-def test_a_name_too_long_to_be_remembered_makes_its_message_odd() -> None:
+def test_a_name_too_long_to_be_remembered_makes_its_message_unusual() -> None:
     values: list[bytes | None] = [canal_message(table="x" * 600), canal_message(table="x")]
-    assert check(canal_decoder(table="x.*"), values).odd == [0]
+    assert check(canal_decoder(table="x.*"), values).unusual == [0]
 
 
 def test_more_rows_than_there_is_room_for_are_scanned_in_several_steps() -> None:
     many = canal_message(data=[ROW | {"name": "x" * size} for size in range(3_000)])
-    assert not check(canal_decoder(), [canal_message(), many, canal_message()]).odd
+    assert not check(canal_decoder(), [canal_message(), many, canal_message()]).unusual
 
 
 def test_damaged_messages_are_scanned_as_they_are_decoded() -> None:

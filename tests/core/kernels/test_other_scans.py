@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.core.formats.debezium import DebeziumDecoder
 from jobs.core.formats.debezium_fields import UNAVAILABLE, Modes
-from jobs.core.kernels.codes import FILTERED, GOOD, ODD
+from jobs.core.kernels.codes import FILTERED, GOOD, UNUSUAL
 from jobs.core.plan.tree import Column
 from schemas.types.sql_types import SqlType
 from tests.support.message_scans import (
@@ -81,7 +81,7 @@ def debezium_messages(draw: st.DrawFn) -> bytes:
 def test_usual_maxwell_messages_are_scanned_as_they_are_decoded(
     values: list[bytes], tables: dict[str, str], continues: bool
 ) -> None:
-    assert not check(maxwell_decoder(missing_is_null=continues, **tables), list(values)).odd
+    assert not check(maxwell_decoder(missing_is_null=continues, **tables), list(values)).unusual
 
 
 @settings(deadline=None)
@@ -91,10 +91,10 @@ def test_usual_debezium_messages_are_scanned_as_they_are_decoded(
 ) -> None:
     scanned = check(debezium_decoder(missing_is_null=continues, **tables), list(values))
     # Without `source` a message does not name its table.
-    assert all(tables and b'"table"' not in values[number] for number in scanned.odd)
+    assert all(tables and b'"table"' not in values[number] for number in scanned.unusual)
 
 
-ODD_MAXWELL = {
+UNUSUAL_MAXWELL = {
     "a mark of a bootstrap": maxwell_message(type="bootstrap-start"),
     "DDL": maxwell_message(type="table-alter", sql="ALTER TABLE t ADD x INT"),
     "a type in capitals": maxwell_message(type="INSERT"),
@@ -107,16 +107,16 @@ ODD_MAXWELL = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_MAXWELL.values(), ids=ODD_MAXWELL)
-def test_a_maxwell_message_that_is_not_usual_is_odd(odd: bytes) -> None:
-    assert check(maxwell_decoder(), [maxwell_message(), odd, maxwell_message()]).odd == [1]
+@pytest.mark.parametrize("unusual", UNUSUAL_MAXWELL.values(), ids=UNUSUAL_MAXWELL)
+def test_a_maxwell_message_that_is_not_usual_goes_to_the_decoder(unusual: bytes) -> None:
+    assert check(maxwell_decoder(), [maxwell_message(), unusual, maxwell_message()]).unusual == [1]
 
 
 def with_value(name: str, value: Any) -> bytes:
     return debezium_message(after=DEBEZIUM_ROW | {name: value})
 
 
-ODD_DEBEZIUM = {
+UNUSUAL_DEBEZIUM = {
     "a payload with a schema": b'{"schema": {}, "payload": %b}' % debezium_message(),
     "an update without the row before": debezium_message(op="u"),
     "a delete without the row before": debezium_message(op="d"),
@@ -142,14 +142,16 @@ ODD_DEBEZIUM = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_DEBEZIUM.values(), ids=ODD_DEBEZIUM)
-def test_a_debezium_message_that_is_not_usual_is_odd(odd: bytes) -> None:
-    assert check(debezium_decoder(), [debezium_message(), odd, debezium_message()]).odd == [1]
+@pytest.mark.parametrize("unusual", UNUSUAL_DEBEZIUM.values(), ids=UNUSUAL_DEBEZIUM)
+def test_a_debezium_message_that_is_not_usual_goes_to_the_decoder(unusual: bytes) -> None:
+    assert check(debezium_decoder(), [debezium_message(), unusual, debezium_message()]).unusual == [
+        1
+    ]
 
 
 def test_a_job_that_keeps_last_images_needs_no_row_before() -> None:
     values: list[bytes | None] = [debezium_message(op="u"), debezium_message(op="u", before=7)]
-    assert check(debezium_decoder(last_images=True), values).odd == [1]
+    assert check(debezium_decoder(last_images=True), values).unusual == [1]
 
 
 def test_of_another_table_only_the_json_matters() -> None:
@@ -162,7 +164,7 @@ def test_of_another_table_only_the_json_matters() -> None:
     assert check(debezium_decoder(table="product"), values).outcomes.tolist() == [
         FILTERED,
         GOOD,
-        ODD,
+        UNUSUAL,
     ]
 
 
@@ -193,7 +195,7 @@ def test_values_are_read_by_the_modes_of_the_connector(name: str, modes: Modes) 
         debezium_message(after={name: value}) for value in [*numbers, *texts]
     ]
     scanned = check(DebeziumDecoder((column,), (column,), modes=modes), values)
-    assert 0 < len(scanned.odd) < len(values)
+    assert 0 < len(scanned.unusual) < len(values)
 
 
 def test_a_time_of_day_of_debezium_is_left_to_the_decoder() -> None:

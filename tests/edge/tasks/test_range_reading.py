@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from jobs.core.job.job_plan import plan_of
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.tasks import range_reading
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader
@@ -31,14 +31,14 @@ HORIZON_MS = 1_800_000_000_000
 AT_ONCE = 1_700  # more than one batch
 
 
-def messages(dice: random.Random, count: int, odd: float) -> list[Message]:
+def messages(dice: random.Random, count: int, unusual: float) -> list[Message]:
     """Return good messages; a part is bad, empty, of another table, or later than allowed."""
     known = list(kinds())
     found = []
     for offset in range(count):
         value: bytes | None = good_message(offset)
         assert value is not None
-        if dice.random() < odd:
+        if dice.random() < unusual:
             change = dice.randrange(4)
             if change == 0:
                 value = dice.choice(known)[1](value)
@@ -113,19 +113,19 @@ WATERMARKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("odd", [0.0, 0.02, 0.1, 0.6])
+@pytest.mark.parametrize("unusual", [0.0, 0.02, 0.1, 0.6])
 @pytest.mark.parametrize("time", WATERMARKS)
 def test_a_range_is_read_the_same_with_and_without_the_scanner(
-    odd: float, time: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unusual: float, time: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = SPEC | {"watermark": WATERMARKS[time]}
-    records = messages(random.Random(f"{odd} {time}"), 4_000, odd)
+    records = messages(random.Random(f"{unusual} {time}"), 4_000, unusual)
     scanned = read(tmp_path / "scanned", records, spec)
     monkeypatch.setattr(range_reading, "_scanner", lambda *_: None)
     assert scanned == read(tmp_path / "decoded", records, spec)
     report = scanned[0]
     assert report["read"] == 4_000
-    assert (report["quarantined"] > 0) == (odd > 0)
+    assert (report["quarantined"] > 0) == (unusual > 0)
 
 
 @pytest.mark.parametrize("time", ["es", "ts"])

@@ -16,7 +16,7 @@ import pytest
 from kafka import KafkaProducer
 
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.record import REPLAY_HEADER
+from jobs.edge.kafka.single_records import REPLAY_HEADER
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.epoch_files import Reject
 from jobs.edge.table.file_writer import (

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.window_rules import closing_of
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from jobs.edge.rows.late_rows import deadline_of
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.range_reading import RangeReader

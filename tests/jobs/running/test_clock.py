@@ -61,13 +61,13 @@ class Lived:
     def epoch(self, *ranges: tuple[str, int, int]) -> dict[str, Any]:
         """An epoch of one record in each of these ranges, and what its row says of time."""
         reports = []
-        for task, (topic, partition, latest) in enumerate(ranges):
+        for number, (topic, partition, latest) in enumerate(ranges):
             at = self.offsets[topic][str(partition)] + 1
             self.offsets[topic][str(partition)] = at
             self.log[topic][str(partition)] = max(at, self.log[topic][str(partition)])
             reports.append(
                 RangeReport(
-                    task=task, topic=topic, partition=partition, read=1, event_time_max=latest
+                    number=number, topic=topic, partition=partition, read=1, event_time_max=latest
                 )
             )
         time.sleep(0.015)  # a periodic emission is due

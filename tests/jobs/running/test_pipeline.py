@@ -498,7 +498,7 @@ def test_whatever_happens_to_the_hot_state_the_changelog_is_the_same(
     def forget_line() -> None:
         """As if it had been away for longer than anyone remembers."""
         pipeline = shaken.restart()
-        pipeline.line.clear()
+        pipeline.recent_epochs.clear()
 
     happens: dict[int, list[Callable[[], object]]] = {
         2: [lambda: shutil.rmtree(shaken.cache)],
@@ -562,7 +562,7 @@ def test_a_range_in_pieces_is_folded_as_the_whole(
         ends = whole.ends()
         left = whole.epoch(ends)
         with monkeypatch.context() as patch:
-            patch.setattr("jobs.edge.kafka.ranges.RANGE_PIECE_RECORDS_MIN", 7)
+            patch.setattr("jobs.edge.kafka.offset_ranges.RANGE_PIECE_RECORDS_MIN", 7)
             right = cut.epoch(ends)
         assert cut.changelog(number) == whole.changelog(number), f"epoch {number}"
         assert right.counters["rows"] == left.counters["rows"]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.aggregates.readable import JSON_INTEGER_MAX
+from jobs.core.aggregates.cell_json import JSON_INTEGER_MAX
 from jobs.core.values.json_values import renderer
 from jobs.edge.rows.columns import to_arrow
 from jobs.table.json_columns import (

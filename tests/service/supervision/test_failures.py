@@ -10,7 +10,7 @@ import pytest
 from jobs.core.fold.laws import BrokenLaw
 from jobs.core.publish.protocol import Fatal
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
-from jobs.edge.kafka.range import RangeTimedOut
+from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.kafka.source import SourceChanged
 from jobs.edge.process.broker import Broker
 from jobs.edge.process.disk import DiskRefused

@@ -28,7 +28,7 @@ from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Op, Row
 from jobs.core.values.json_values import render
 from jobs.edge.kafka.admin import KafkaAdmin
-from jobs.edge.kafka.ranges import ranges_between
+from jobs.edge.kafka.offset_ranges import ranges_between
 from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.core.aggregates.base import Accumulator
 from jobs.core.aggregates.count import Count
 from jobs.core.aggregates.distinct import Distinct, Present
 from jobs.core.aggregates.extremes import Multiset
 from jobs.core.aggregates.functions import FUNCTIONS
+from jobs.core.aggregates.interfaces import Accumulator
 from jobs.core.aggregates.sum import Sum
 from jobs.core.fold.program import Program, needed_accumulators
 from jobs.core.fold.rules import Rules

@@ -88,7 +88,7 @@ def room_for(table: Table, records: RecordArrays) -> Room:
     )
 
 
-def living_room(table: Table, needed: Room) -> Room:
+def room_of_live_rows(table: Table, needed: Room) -> Room:
     """Return the room of the live rows, with the growth that `needed` adds to what is used."""
     counts = table.counts.tolist()
     groups = table.groups[: counts[words.GROUPS]]
@@ -133,7 +133,7 @@ class BucketFold:
 
     query: ColumnarQuery
     refresh: bool
-    sort: Callable[[Array], Array]  # rows ─► the places of their keys in order
+    sort: Callable[[Array], Array]  # rows ─► their indexes in the order of their keys
 
     def fold(self, table: Table, rows: Rows, order: Array) -> Folded:
         """Fold the rows in `order`, all of one bucket."""
@@ -154,8 +154,8 @@ class BucketFold:
         if changed == DAMAGED:
             raise ArraysDamaged("an entry does not fit its check")
         notes = local.notes[:known]
-        losers = sorted_groups[notes[sorted_groups, kernel.DROPPED] > 0]
-        dropped = notes[losers][:, [kernel.ROW, kernel.DROPPED]].tolist()
+        with_dropped = sorted_groups[notes[sorted_groups, kernel.DROPPED] > 0]
+        dropped = notes[with_dropped][:, [kernel.ROW, kernel.DROPPED]].tolist()
         return Folded(
             notes[merged.groups[:changed], kernel.ROW],
             merged.old[:changed],

@@ -6,9 +6,9 @@ equal sort keys the value decides, so the result does not depend on the bundles.
 
 from __future__ import annotations
 
-from jobs.core.aggregates.base import Distinction, Function, Order, ReadCost, Site
 from jobs.core.aggregates.entries import first_code, item_type
 from jobs.core.aggregates.extremes import multiset_of
+from jobs.core.aggregates.interfaces import Distinction, Function, Order, ReadCost, Site
 from schemas.types.sql_types import Kind
 
 

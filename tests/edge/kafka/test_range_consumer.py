@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 
-from jobs.edge.kafka.range import RangeTimedOut, RangeUnreadable, read_ranges, read_records
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.range_consumer import RangeTimedOut, RangeUnreadable, read_ranges, read_records
 from jobs.edge.process.broker import Broker
 from tests.support.jobs.running_job import create_topic, produce
 

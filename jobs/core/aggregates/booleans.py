@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates.base import Cell, Distinction, Function, Storage
 from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.interfaces import Cell, Distinction, Function, Storage
 from jobs.core.plan.typing_rules import TypeProblem
 from jobs.core.values.json_values import Json
 from schemas.types.sql_types import BOOLEAN, SqlType

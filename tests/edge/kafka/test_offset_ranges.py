@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.edge.kafka.ranges import (
+from jobs.edge.kafka.offset_ranges import (
     OffsetRange,
     advance_offsets,
     count_planned_records,

@@ -1,6 +1,6 @@
 """Read, send and find single records of a topic, for repairs by hand.
 
-Jobs read with jobs.edge.kafka.range and publish with jobs.edge.publisher.
+Jobs read with jobs.edge.kafka.range_consumer and publish with jobs.edge.publisher.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from jobs.edge.kafka.range import RangeUnreadable, read_records
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
+from jobs.edge.kafka.range_consumer import RangeUnreadable, read_records
 from schemas.limits import KAFKA_ADMIN_SECONDS_MAX
 
 REPLAY_HEADER = "retally-replay"

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.core.aggregates import readable
-from jobs.core.aggregates.base import Accumulator, Cell, Function, Site, Storage
+from jobs.core.aggregates.cell_json import decimal_json, integer_json, squares_json
 from jobs.core.aggregates.count import Count
+from jobs.core.aggregates.interfaces import Accumulator, Cell, Function, Site, Storage
 from jobs.core.aggregates.sum import sum_of
 from jobs.core.plan.typing_rules import require_numeric
 from jobs.core.values.exact_numbers import FLOAT_UNITS, INFINITY, NAN
@@ -43,7 +43,7 @@ class Squares:
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
         scale = 2 * (self.type.scale or 0)
-        total = readable.decimal_json(cells[0], scale) if scale else readable.integer_json(cells[0])
+        total = decimal_json(cells[0], scale) if scale else integer_json(cells[0])
         return {"sum_of_squares": total}
 
 
@@ -65,7 +65,7 @@ class FloatSquares:
         ]
 
     def describe(self, cells: Sequence[int]) -> dict[str, Json]:
-        return {"sum_of_squares": readable.squares_json(cells[0])}
+        return {"sum_of_squares": squares_json(cells[0])}
 
 
 def variance(total: int, squares: int, count: int, unit: int, sample: int) -> float | None:

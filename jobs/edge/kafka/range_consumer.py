@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from jobs.edge.kafka.ranges import OffsetRange
+from jobs.edge.kafka.offset_ranges import OffsetRange
 from schemas.limits import (
     KAFKA_READ_SECONDS_MAX,
     RANGE_FETCH_BYTES,
