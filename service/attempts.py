@@ -25,6 +25,7 @@ from typing import Literal, TypeVar
 from schemas.limits import (
     ATTEMPT_BYTES_MAX,
     ATTEMPT_SECONDS_MAX,
+    ATTEMPT_START_SECONDS_MAX,
     ATTEMPTS_AT_ONCE_MAX,
     ATTEMPTS_WAITING_MAX,
 )
@@ -34,7 +35,6 @@ Given = TypeVar("Given")
 Limit = Literal["seconds", "bytes", "end"]
 
 _NICENESS = 5  # the service's responses come first
-_START_SECONDS_MAX = 5.0  # of a child on a busy machine
 _REASONS: dict[Limit, str] = {
     "seconds": f"it took more than {ATTEMPT_SECONDS_MAX:.0f} s",
     "bytes": f"it needed more than {ATTEMPT_BYTES_MAX // 1024**2} MiB of memory",
@@ -75,7 +75,7 @@ class Attempts:
         with self._fork() as connection:
             try:
                 connection.send(work)
-                if not connection.poll(ATTEMPT_SECONDS_MAX + _START_SECONDS_MAX):
+                if not connection.poll(ATTEMPT_SECONDS_MAX + ATTEMPT_START_SECONDS_MAX):
                     raise EOFError
                 kind, result = connection.recv()
             except (EOFError, OSError):  # the child has ended, usually by its alarm

@@ -168,6 +168,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_reading(commands)
     _add_specs(commands)
     _add_upkeep(commands)
+    _add_changes(commands)
     return parser
 
 
@@ -398,6 +399,10 @@ def _add_upkeep(commands: Commands) -> None:
         "--message", metavar="FILE", help="send the content of FILE instead (-: standard input)"
     )
     replay.add_argument("--again", action="store_true", help="send it even if it was sent before")
+
+
+def _add_changes(commands: Commands) -> None:
+    """Add the commands that clone or evolve a job, and those that check one."""
     clone = commands.add("clone", "creates a job with the state of another")
     clone.job().json().tables().parser.add_argument(
         "name", metavar="NAME", help="the new job's name"

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from jobs.querying.statement import StatementRefused
 from schemas import limits
+from schemas.limits import SQL_BATCH_ROWS
 
-_BATCH_ROWS = 10_000
 _ALLOWED = ("SELECT", "EXPLAIN")
 _CONFIG = {
     "memory_limit": f"{limits.SQL_MEMORY_BYTES_MAX // 2**20}MiB",
@@ -73,7 +73,7 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     kind = _kind_of(statements[0])
     if kind not in _ALLOWED:
         raise StatementRefused(f"{kind} is not possible; results can only be read, with SELECT")
-    reader = connection.sql(statements[0].query).to_arrow_reader(_BATCH_ROWS)
+    reader = connection.sql(statements[0].query).to_arrow_reader(SQL_BATCH_ROWS)
     batches, rows = [], 0
     for batch in reader:
         batches.append(batch)

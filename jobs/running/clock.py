@@ -125,7 +125,7 @@ class JobClock:
         self._pass_time(epoch=True)
 
     def starts(self, ranges: Sequence[OffsetRange]) -> tuple[PartitionStart | None, ...]:
-        """Return the time before an epoch of each range whose rows are judged in order."""
+        """Return the time before an epoch of each range whose rows are checked in order."""
         return tuple(
             self.time.start_of(each.topic, each.partition)
             if self._strategies[each.topic].in_order

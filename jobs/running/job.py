@@ -180,19 +180,7 @@ class Job:
         admin: KafkaAdmin,
     ) -> None:
         plans = plans_of(self.spec)
-        choose_location(place, self.tables)
-        require_same_buckets(self.spec, before, place)
-        self._begin("table")
-        table, newest = open_table(self.spec, plans, place, admin, topics.identities)
-        if before is None and not newest.fresh:
-            raise SpecMisfit(
-                f"{place.spec} is missing, which has the number of buckets of "
-                f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
-                "there"
-            )
-        if not self.drain:
-            require_time_left(self.spec, newest)
-        self._take_newest(newest)
+        table, newest = self._open_table(plans, topics, place, before, admin)
         failpoint("start_checked")
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
         goal = read_ends(admin, topics.identities)
@@ -242,6 +230,30 @@ class Job:
             spark.stop()
 
     # --- set-up -------------------------------------------------------------------------------
+
+    def _open_table(
+        self,
+        plans: Mapping[str, Plan],
+        topics: SourceTopics,
+        place: JobDirectory,
+        before: JobSpec | None,
+        admin: KafkaAdmin,
+    ) -> tuple[EpochTable, EpochRow]:
+        """Open or create the job's table; raise SpecMisfit unless the spec continues it."""
+        choose_location(place, self.tables)
+        require_same_buckets(self.spec, before, place)
+        self._begin("table")
+        table, newest = open_table(self.spec, plans, place, admin, topics.identities)
+        if before is None and not newest.fresh:
+            raise SpecMisfit(
+                f"{place.spec} is missing, which has the number of buckets of "
+                f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
+                "there"
+            )
+        if not self.drain:
+            require_time_left(self.spec, newest)
+        self._take_newest(newest)
+        return table, newest
 
     def _take_newest(self, newest: EpochRow) -> None:
         self.progress.newest = newest

@@ -21,8 +21,6 @@ and the same commit.
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +44,6 @@ from jobs.edge.kafka.offset_ranges import (
     OffsetRange,
     advance_offsets,
     count_planned_records,
-    cut_ends,
     ranges_between,
     split_ranges,
 )
@@ -72,10 +69,11 @@ from jobs.edge.table.file_writer import AddedFile, by_part, file_name
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.dedupe import ROW_BUCKET, DedupeTask
 from jobs.edge.tasks.epoch import EpochTask
-from jobs.edge.tasks.fold import FAILURE, OUTPUT, FoldTask, TimeTask
+from jobs.edge.tasks.fold import FAILURE, OUTPUT_SCHEMA, FoldTask, TimeTask
 from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.running.clock import JobClock
+from jobs.running.epoch_size import EpochSize
 from jobs.running.input_limits import InputLimits
 from jobs.running.outcome import EpochTooLarge, Outcome
 from jobs.running.phases import Phases
@@ -85,12 +83,6 @@ from jobs.table.parts import CHANGELOG
 from schemas.limits import FOLD_TASK_ROWS, RECENT_EPOCHS_MAX, SMALL_RANGE_RECORDS, TASK_BYTES_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets, TopicIdentity
-
-log = logging.getLogger(__name__)
-
-OUTPUT_SCHEMA = ", ".join(
-    f"{name} {kind}" for name, kind in zip(OUTPUT.names, ("string", "binary"), strict=True)
-)
 
 
 class Pipeline:
@@ -137,7 +129,7 @@ class Pipeline:
         )
         self._epoch_lock = threading.RLock()
         self._limits = InputLimits(spec)
-        self._records_max = sys.maxsize  # per epoch; lowered after an epoch had too many bytes
+        self._size = EpochSize()
         self.task_bytes_max = TASK_BYTES_MAX
         self._rules = make_source_rules(spec, plan)
         self.phases = Phases()
@@ -199,21 +191,17 @@ class Pipeline:
         """Run one epoch, or several if its rows do not fit in memory; return the last row."""
         while True:
             starts = self.newest.offsets
-            part = cut_ends(starts, ends, self._records_max)
+            part = self._size.cut(starts, ends)
             planned = ranges_between(starts, part)
             try:
                 row = self._run(self._split(planned), part)
             except EpochTooLarge:
-                records = count_planned_records(planned)
-                if records == 1:
+                if not self._size.halve(planned):
                     raise
-                self._records_max = records // 2
-                log.info("%d records are too many for one epoch; reading half of them", records)
                 continue
             if part == ends:
                 return row
-            # Later records may be smaller; raise slowly, as a failed try costs a whole epoch.
-            self._records_max += self._records_max // 8 + 1
+            self._size.raise_slowly()
 
     def _split(self, planned: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
         """Split long ranges, unless the rows of a partition must be read in order."""

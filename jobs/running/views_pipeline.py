@@ -44,10 +44,10 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.edge.tasks.body import task_body
 from jobs.edge.tasks.decode import DecodeTask
 from jobs.edge.tasks.decode_views import ViewInputs
-from jobs.edge.tasks.fold import FoldTask
+from jobs.edge.tasks.fold import OUTPUT_SCHEMA, FoldTask
 from jobs.edge.tasks.fold_views import ViewsFold
 from jobs.running.outcome import Outcome
-from jobs.running.pipeline import OUTPUT_SCHEMA, Pipeline
+from jobs.running.pipeline import Pipeline
 from jobs.running.subtable import Subtable
 from jobs.running.views import VIEWS, RunningView, sum_views
 from schemas.spec.job import JobSpec

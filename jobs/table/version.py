@@ -23,11 +23,10 @@ from jobs.core.values.change import Row
 from jobs.table.epoch_rows import epoch_rows, newest_epoch, newest_of_job, start_row
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from schemas.limits import TABLE_READ_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, rows_in, table_file
-
-_READS_MAX = 5
 
 Key = Row
 Answer = TypeVar("Answer")
@@ -186,7 +185,7 @@ def at_newest(root: TablePath, read: Callable[[TableVersion], Answer]) -> Answer
 
 def read_again(open_newest: Callable[[], Table], read: Callable[[Table], Answer]) -> Answer:
     """Open the newest version and read it, again and again if files were swept in between."""
-    for _ in range(_READS_MAX - 1):
+    for _ in range(TABLE_READ_TRIES_MAX - 1):
         try:
             return read(open_newest())
         except NoTable:

@@ -19,6 +19,8 @@ SAMPLE_SECONDS_MAX = 5.0
 SAMPLE_PARTITIONS_MAX = 32
 TOPICS_SHOWN_MAX = 200  # of a connection, by name
 SAMPLE_KEPT_SECONDS = 30.0
+# Bytes that a request for samples fetches from a partition at once.
+SAMPLE_FETCH_BYTES = 256 * 1024
 # Rows of results, epochs of a group's history, and how many of them show every detail.
 CONSOLE_RESULT_ROWS = 50
 CONSOLE_HISTORY_EPOCHS = 500

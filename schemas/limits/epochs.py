@@ -10,6 +10,9 @@ KAFKA_READ_SECONDS_MAX = 60.0
 # Kafka answers an administrative request in milliseconds, and in seconds while a broker restarts.
 KAFKA_ADMIN_SECONDS_MAX = 30
 
+# A wait for a broker's port to accept: a port without a listener refuses at once.
+LISTENER_SECONDS_MAX = 5.0
+
 # Records that a task takes from the consumer at once, bytes of one fetch, and KiB fetched ahead:
 # together they bound what a task holds of its range.
 RANGE_RECORDS_AT_ONCE = 4_000
@@ -27,6 +30,9 @@ RANGE_PIECE_RECORDS_MIN = 20_000
 BROKER_START_SECONDS_MAX = 60
 BROKER_STOP_SECONDS_MAX = 15
 BROKER_MESSAGE_BYTES_MAX = 80 * 1024 * 1024
+
+# A new embedded broker waits this long for the lock of one that is ending.
+BROKER_LOCK_SECONDS_MAX = 3
 
 # --- computing an epoch ---
 
@@ -58,6 +64,9 @@ RECENT_EPOCHS_MAX = 256
 # A group expires at most 1/100 of its TTL late, so that many groups share one epoch.
 EXPIRY_LATE_PARTS = 100
 
+# A group whose results are withheld does not expire: its timer fires again 1/10 of the TTL later.
+WITHHELD_EXPIRY_PARTS = 10
+
 # A job of an alignment group that has reported nothing for so many intervals, and at least for so
 # many milliseconds, counts as ended; the group goes on without it.
 ALIGNMENT_SILENCE_ROUNDS = 10
@@ -74,8 +83,17 @@ GROUP_OFFSETS_EVERY_SECONDS = 5.0
 # Bytes of an order-preserving prefix of a key: LMDB allows 511 bytes, and a hash of 16 follows.
 KEY_PREFIX_BYTES_MAX = 400
 
+# Bytes of the namespace in a timer's key: with a cut group, the key fits LMDB's 511 bytes.
+TIMER_NAMESPACE_BYTES_MAX = 64
+
+# Bytes of the group in an entry's key; the rest of the key is for the value.
+GROUP_PREFIX_BYTES_MAX = 200
+
 # A fold task waits this long for another process to release a bucket; then it fails.
 BUCKET_LOCK_SECONDS_MAX = 30
+
+# Attempts of a task to catch up a bucket while other processes advance the same state.
+CATCH_UP_TRIES_MAX = 5
 
 # Initial address space of a bucket: the file is sparse, so it costs nothing; it doubles when full.
 HOT_STATE_MAP_BYTES = 1 << 30

@@ -25,8 +25,12 @@ FAILURE_BYTES_MAX = 16 * 1024
 STACK_CHARACTERS_MAX = 8_000
 # Message schemas that a decoder caches: a table has one, and one more after each ALTER.
 MESSAGE_SCHEMAS_MAX = 100
+# Names of tables whose match with the filters a decoder caches.
+FILTERED_TABLES_CACHED_MAX = 10_000
 # Converted texts that a decoder caches for each column: most columns have few distinct values.
 MEMO_ENTRIES_MAX = 100_000
+# Longer texts are not cached: they seldom repeat.
+MEMO_TEXT_CHARACTERS_MAX = 64
 # Values of keys and of several columns, cached for each argument and bucket: they repeat less.
 ROW_MEMO_ENTRIES_MAX = 10_000
 # Characters of a number: Jackson, and so Flink, has the same limit. Columns are far shorter, and

@@ -13,6 +13,9 @@ REQUEST_BYTES_MAX = 2 * SPEC_BYTES_MAX
 REQUEST_SECONDS_MAX = 20.0
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
 
+# The header Idempotency-Key: a UUID has 36 characters.
+REQUEST_KEY_CHARACTERS_MAX = 200
+
 # Bytes of a connection are parsed in slices: thousands of small requests must not block others.
 PARSED_AT_ONCE_BYTES = 1024
 
@@ -38,11 +41,19 @@ STARTS_PER_LOWEST_RANK = 8
 PAGE_ROWS_MAX = 10_000
 PAGE_ROWS_DEFAULT = 100
 
+# Bytes of a quarantined message in a listing; a request for one message returns all of it.
+QUARANTINE_PREVIEW_BYTES = 1_024
+
 # Conditions and sort columns of one listing: more is work for a query engine.
 CONDITIONS_MAX = 20
 ORDER_COLUMNS_MAX = 8
+# A cursor has the values of the sort columns of one row.
+CURSOR_CHARACTERS_MAX = 64 * 1024
 # A query of results is cancelled after this; longer ones are for a query engine on the table.
 QUERY_SECONDS_MAX = 5.0
+
+# Instructions of SQLite between two checks of that time.
+SQLITE_CHECK_STEPS = 20_000
 
 # SQL over results runs in a process of its own: as much as one core gives in some seconds, and what
 # a machine with two jobs has to spare. A browser shows no more rows.
@@ -50,6 +61,7 @@ SQL_SECONDS_MAX = 20.0
 SQL_MEMORY_BYTES_MAX = 1024 * 1024 * 1024
 SQL_GROUPS_MAX = 2_000_000  # of one job
 SQL_ROWS_MAX = 100_000  # of an answer
+SQL_BATCH_ROWS = 10_000  # of an answer, that DuckDB converts at once
 SQL_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 SQL_AT_ONCE_MAX = 2
 
@@ -69,6 +81,12 @@ DESCRIPTORS_WANTED = 8_192
 # A follower that reads nothing for this long is disconnected; it resumes with its last id.
 FOLLOWER_STALL_SECONDS_MAX = 20.0
 
+# Rows of an epoch that are rendered on the event loop; larger epochs are rendered in a thread.
+STREAM_LOOP_ROWS_MAX = 2_000
+
+# Bytes of a stream that are written at once; a stalled follower keeps them in memory.
+STREAM_PIECE_BYTES = 64 * 1024
+
 # Proxies close a connection that is silent for a minute or more.
 HEARTBEAT_SECONDS = 15.0
 
@@ -87,8 +105,20 @@ INDEX_HISTORY_SECONDS = 300.0
 # Page cache of an index writer in KiB: it holds the pages that every epoch touches.
 INDEX_CACHE_KIB = 32 * 1024
 
+# Pages in SQLite's log before a checkpoint, 64 MiB: a page of several epochs is copied once.
+INDEX_CHECKPOINT_PAGES = 16_000
+
+# Rows of the table that a refill of the index reads at once.
+INDEX_SLICE_ROWS = 20_000
+
+# Changelog rows that a reader holds while the index catches up.
+INDEX_CATCH_UP_ROWS_MAX = 200_000
+
 # Results of past epochs that stay in memory for the next page of the same listing.
 PAST_RESULTS_KEPT_MAX = 4
+
+# Changelog rows that are undone at once on the way back to a past epoch; they are in memory.
+PAST_RESULTS_STEP_ROWS_MAX = 200_000
 
 # A request waits this long for a service that has just started to read the job's table.
 SETTLE_SECONDS_MAX = 10.0
@@ -134,6 +164,9 @@ TICKETS_A_TOKEN_MAX = 200
 
 # A replaced token stays valid for a day, so that clients can switch.
 TOKEN_OVERLAP_SECONDS = 86_400
+
+# Characters of a token, a session id or a ticket that are hashed; ours have about fifty.
+TOKEN_CHARACTERS_MAX = 200
 
 # The audit log is rotated at this size. LINES is the limit of one answer.
 AUDIT_LOG_BYTES_MAX = 64 * 1024 * 1024

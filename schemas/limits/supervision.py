@@ -31,6 +31,10 @@ JOB_NICENESS = 10
 
 # Commands that the service runs as operations (audit, savepoint, rewind): an audit takes longest.
 OPERATION_SECONDS_MAX = 3_600.0
+# A broker's answer to a request for end offsets.
+LAG_ANSWER_MS_MAX = 5_000
+# Commands that a request waits for, such as those on offsets.
+SHORT_COMMAND_SECONDS_MAX = 120.0
 OPERATIONS_AT_ONCE_MAX = 2
 OPERATIONS_WAITING_MAX = 100
 OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
@@ -43,3 +47,5 @@ ATTEMPT_SECONDS_MAX = 10.0
 ATTEMPT_BYTES_MAX = 512 * 1024 * 1024
 ATTEMPTS_AT_ONCE_MAX = 2
 ATTEMPTS_WAITING_MAX = 20
+# The start of such a process, on a busy machine.
+ATTEMPT_START_SECONDS_MAX = 5.0

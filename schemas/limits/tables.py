@@ -11,6 +11,9 @@ LIVE_FILES_MAX = 300
 # each commit lists the log, and 14,000 entries take 90 ms.
 LOG_ENTRIES_MAX = 1_000
 
+# Attempts of one commit, before the writer stops: object storage may fail a few times in a row.
+COMMIT_TRIES_MAX = 5
+
 # Epoch files that compaction merges into one file of the next tier.
 COMPACTION_FAN_IN = 32
 # Files of epochs that never committed are deleted once they are older than this.
@@ -59,3 +62,7 @@ OBJECT_WHOLE_BYTES_MAX = 8 * 1024 * 1024
 
 # Concurrent requests of one process to object storage, when it needs many objects.
 OBJECT_REQUESTS_AT_ONCE = 16
+# Changelog rows that `retally changes` converts to Python objects at once.
+CHANGES_SLICE_ROWS = 8_192
+# Attempts to read the newest version of a table, while the job deletes files of older versions.
+TABLE_READ_TRIES_MAX = 5

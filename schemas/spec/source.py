@@ -37,7 +37,8 @@ from schemas.spec.watermark import Watermark
 SourceFormat = Literal[
     "canal-json", "changelog-json", "csv", "debezium-json", "json", "maxwell-json", "upsert-json"
 ]
-_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
+# Their messages name no table, so a source has no filters.
+FORMATS_WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
 
 
 class StartAt(Section):
@@ -169,7 +170,7 @@ class Source(Section):
     @classmethod
     def _named_in_messages(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         known = info.data.get("format")
-        if pattern is not None and known in _WITHOUT_TABLES:
+        if pattern is not None and known in FORMATS_WITHOUT_TABLES:
             raise ValueError(f"has no effect, because {known} messages name no table; remove it")
         return pattern
 

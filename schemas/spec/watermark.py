@@ -96,7 +96,9 @@ class Watermark(Section):
     delay_ms: DurationOrZero = Field(default=0, alias="delay")
     marker: Marker | None = Field(default=None, validate_default=True)
     exact: bool = False
-    within_epoch: bool = False  # judge each row by the rows before it, not by the epochs before
+    within_epoch: bool = (
+        False  # check each row against the rows before it, not by the epochs before
+    )
     idle_after_ms: IdleAfter | None = Field(default=None, alias="idle_after")
     align: Alignment | None = None
     emit_every_ms: Duration = Field(default=200, alias="emit_every")

@@ -25,8 +25,9 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
+from schemas.limits import TOKEN_CHARACTERS_MAX
 from service.access.sessions import Sessions, Tickets, derive_csrf_token
-from service.access.tokens import TOKEN_CHARACTERS_MAX, Role, Tokens, hash_secret
+from service.access.tokens import Role, Tokens, hash_secret
 from service.problems import Problem
 
 log = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from schemas.limits import (
     SESSIONS_A_TOKEN_MAX,
     TICKET_SECONDS_MAX,
     TICKETS_A_TOKEN_MAX,
+    TOKEN_CHARACTERS_MAX,
 )
 from service.access.tokens import Role, Tokens, hash_secret, write_private
 
-_CHARACTERS_MAX = 200
 log = logging.getLogger(__name__)
 
 
@@ -82,7 +82,7 @@ class Sessions:
 
     def find_role(self, session: str) -> tuple[str, Role] | None:
         """Return the name and role of a session's token; None if the session has ended."""
-        found = self._known.get(hash_secret(session[:_CHARACTERS_MAX]))
+        found = self._known.get(hash_secret(session[:TOKEN_CHARACTERS_MAX]))
         if found is None or not found.valid:
             return None
         if max(found.began_at, found.used_at) + SESSION_SAVE_SECONDS < time.time():
@@ -101,12 +101,12 @@ class Sessions:
                     log.warning("cannot save the use of a session: %s", error)
 
     def find_token_hash(self, session: str) -> str | None:
-        found = self._known.get(hash_secret(session[:_CHARACTERS_MAX]))
+        found = self._known.get(hash_secret(session[:TOKEN_CHARACTERS_MAX]))
         return None if found is None else found.token
 
     def end(self, session: str) -> None:
         with self._lock:
-            if self._known.pop(hash_secret(session[:_CHARACTERS_MAX]), None) is not None:
+            if self._known.pop(hash_secret(session[:TOKEN_CHARACTERS_MAX]), None) is not None:
                 self._write()
 
     def _drop_old(self, token: str) -> None:
@@ -141,7 +141,7 @@ class Tickets:
     def redeem(self, ticket: str, job: str) -> str | None:
         """Use up a ticket; return the hash of its token, or None if the ticket is invalid."""
         with self._lock:
-            found = self._issued.pop(hash_secret(ticket[:_CHARACTERS_MAX]), None)
+            found = self._issued.pop(hash_secret(ticket[:TOKEN_CHARACTERS_MAX]), None)
         if found is None or found.job != job or found.ends_at < time.monotonic():
             return None
         return found.token

@@ -24,12 +24,11 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.limits import TOKEN_OVERLAP_SECONDS
+from schemas.limits import TOKEN_CHARACTERS_MAX, TOKEN_OVERLAP_SECONDS
 
 log = logging.getLogger(__name__)
 
 PREFIX = "rt_"
-TOKEN_CHARACTERS_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 

@@ -56,17 +56,17 @@ def _drain(sink: BytesIO) -> bytes:
 def encode_changes(types: Mapping[str, SqlType], documents: Sequence[bytes]) -> bytes:
     """Encode changelog rows, with op, epoch and seq before the columns of the row."""
     changes = [msgspec.json.decode(each) for each in documents]
-    heads = [[change[name] for change in changes] for name, _ in _CHANGE_FIELDS]
-    return _encode(_CHANGE_FIELDS, types, heads, [change["row"] for change in changes])
+    columns = [[change[name] for change in changes] for name, _ in _CHANGE_FIELDS]
+    return _encode(_CHANGE_FIELDS, types, columns, [change["row"] for change in changes])
 
 
 def _encode(
     fields: Sequence[tuple[str, pa.DataType]],
     types: Mapping[str, SqlType],
-    heads: Sequence[list[Any]],
+    columns: Sequence[list[Any]],  # of `fields`
     rows: Sequence[dict[str, Any]],
 ) -> bytes:
-    arrays = [pa.array(values, kind) for values, (_, kind) in zip(heads, fields, strict=True)]
+    arrays = [pa.array(values, kind) for values, (_, kind) in zip(columns, fields, strict=True)]
     arrays += [make_column([row[name] for row in rows], kind) for name, kind in types.items()]
     names = [*fields, *((name, arrow_type(kind)) for name, kind in types.items())]
     # A result column may be named op or epoch too; Arrow allows duplicate names.

@@ -22,6 +22,8 @@ from schemas.limits import (
     FOLLOWER_STALL_SECONDS_MAX,
     HEARTBEAT_SECONDS,
     PAGE_ROWS_MAX,
+    STREAM_LOOP_ROWS_MAX,
+    STREAM_PIECE_BYTES,
 )
 from service.answers.changes import ChangePosition, find_recent_epochs, has_next, read_epochs
 from service.answers.listing import parse_listing
@@ -33,8 +35,6 @@ from service.problems import Problem
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 64 * 1024  # written to the socket at once; a stalled one keeps this in memory
-_LOOP_ROWS_MAX = 2_000  # rendered on the event loop; larger epochs in a thread
 _encode = msgspec.json.Encoder().encode
 
 
@@ -143,8 +143,8 @@ class EventStream:
 
     async def _send_all(self, send: Send) -> None:
         async for piece in self._make_pieces():
-            for start in range(0, len(piece), _PIECE_BYTES):
-                body = piece[start : start + _PIECE_BYTES]
+            for start in range(0, len(piece), STREAM_PIECE_BYTES):
+                body = piece[start : start + STREAM_PIECE_BYTES]
                 message = {"type": "http.response.body", "body": body, "more_body": True}
                 async with asyncio.timeout(FOLLOWER_STALL_SECONDS_MAX):
                     await send(message)
@@ -227,7 +227,7 @@ class EventStream:
             head = self._form.render_columns(
                 _encode({"epoch": epoch.epoch, "columns": epoch.columns})
             )
-        if epoch.count_rows(self._key) > _LOOP_ROWS_MAX:
+        if epoch.count_rows(self._key) > STREAM_LOOP_ROWS_MAX:
             rows = await run_in_threadpool(self._form.render_rows, epoch, after, self._key)
         else:
             rows = self._form.render_rows(epoch, after, self._key)

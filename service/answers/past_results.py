@@ -17,15 +17,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.table.version import TableVersion, at_newest
-from schemas.limits import PAST_RESULTS_KEPT_MAX, QUERY_SECONDS_MAX
+from schemas.limits import (
+    PAST_RESULTS_KEPT_MAX,
+    PAST_RESULTS_STEP_ROWS_MAX,
+    QUERY_SECONDS_MAX,
+    SQLITE_CHECK_STEPS,
+)
 from service.answers.history import list_complete_epochs
 from service.live.results_index import make_slow_query_problem
 from service.live.row_store import RowStore
 from service.live.select import Select
 from service.table.row_shape import RowShape
-
-_UNDO_ROWS = 200_000
-_PROGRESS_STEPS = 20_000
 
 
 class PastEpoch:
@@ -54,7 +56,7 @@ class PastEpoch:
         with self._lock:
             deadline = time.monotonic() + QUERY_SECONDS_MAX
             self._connection.set_progress_handler(
-                lambda: time.monotonic() > deadline, _PROGRESS_STEPS
+                lambda: time.monotonic() > deadline, SQLITE_CHECK_STEPS
             )
             try:
                 return self._connection.execute(*select.render_current()).fetchall()
@@ -73,7 +75,7 @@ def _split_backwards(epochs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]
     pieces: list[tuple[int, int]] = []
     count = 0
     for epoch, rows in reversed(epochs):
-        if pieces and count + rows <= _UNDO_ROWS:
+        if pieces and count + rows <= PAST_RESULTS_STEP_ROWS_MAX:
             pieces[-1] = (epoch, pieces[-1][1])
             count += rows
         else:

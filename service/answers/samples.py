@@ -23,6 +23,7 @@ from kafka.errors import KafkaError
 
 from schemas.limits import (
     SAMPLE_BYTES_MAX,
+    SAMPLE_FETCH_BYTES,
     SAMPLE_KEPT_SECONDS,
     SAMPLE_MESSAGES_MAX,
     SAMPLE_PARTITIONS_MAX,
@@ -34,7 +35,6 @@ from service.problems import Problem
 
 log = logging.getLogger(__name__)
 
-_FETCH_BYTES = 256 * 1024
 _POLL_MS = 500
 _NAMED = 5  # similar topics in the error for an unknown topic
 
@@ -117,8 +117,8 @@ def _make_consumer(options: dict[str, str | list[str]]) -> Any:
         enable_auto_commit=False,
         isolation_level="read_committed",
         auto_offset_reset="latest",
-        fetch_max_bytes=_FETCH_BYTES,
-        max_partition_fetch_bytes=_FETCH_BYTES,
+        fetch_max_bytes=SAMPLE_FETCH_BYTES,
+        max_partition_fetch_bytes=SAMPLE_FETCH_BYTES,
         max_poll_records=SAMPLE_MESSAGES_MAX,
         request_timeout_ms=int(SAMPLE_SECONDS_MAX * 1_000),
         bootstrap_timeout_ms=int(SAMPLE_SECONDS_MAX * 1_000),

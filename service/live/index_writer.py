@@ -22,7 +22,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from jobs.table.version import TableVersion
-from schemas.limits import INDEX_CACHE_KIB, INDEX_HISTORY_SECONDS, INDEXED_COLUMNS_MAX
+from schemas.limits import (
+    INDEX_CACHE_KIB,
+    INDEX_CHECKPOINT_PAGES,
+    INDEX_HISTORY_SECONDS,
+    INDEXED_COLUMNS_MAX,
+)
 from schemas.table.epoch import EpochRow
 from service.live.recent_changes import EpochChanges
 from service.live.results_index import connect, locate_index
@@ -30,7 +35,6 @@ from service.live.row_store import RowStore
 from service.table.row_shape import RowShape
 from service.transaction import transaction
 
-_CHECKPOINT_PAGES = 16_000  # 64 MiB: a page written by several epochs is copied back once
 _TRIM_EVERY_SECONDS = 10.0
 
 
@@ -67,7 +71,7 @@ class IndexWriter:
     def _open_file(self) -> None:
         self._connection = connect(self._path)
         self._connection.execute(f"PRAGMA cache_size = -{INDEX_CACHE_KIB}")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {INDEX_CHECKPOINT_PAGES}")
         self._store = RowStore(self._connection, self.shape)
         self._store.create_tables()
         for statement in (

@@ -23,7 +23,12 @@ import pyarrow.compute as pc
 from jobs.core.job.job_plan import plan_of
 from jobs.table.files import FormatUnknown, NoTable
 from jobs.table.version import TableVersion
-from schemas.limits import HISTORY_EPOCHS_MAX, INDEX_POLL_SECONDS, OBJECT_POLL_SECONDS
+from schemas.limits import (
+    HISTORY_EPOCHS_MAX,
+    INDEX_CATCH_UP_ROWS_MAX,
+    INDEX_POLL_SECONDS,
+    OBJECT_POLL_SECONDS,
+)
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.live.index_writer import IndexWriter
@@ -36,7 +41,6 @@ log = logging.getLogger(__name__)
 _ABSENT_POLL_SECONDS = 0.1
 _REOPEN_SECONDS = 5.0  # log cleanup may remove an entry between two checks
 _RETRY_SECONDS = 1.0
-_CATCH_UP_ROWS = 200_000  # changelog rows in memory at once
 
 
 class IndexOpened(msgspec.Struct, frozen=True, tag=True):
@@ -196,7 +200,7 @@ class Reader:
         total = rows[0].counts.changelog_rows
         for row in rows[1:]:
             total += row.counts.changelog_rows
-            if total > _CATCH_UP_ROWS:
+            if total > INDEX_CATCH_UP_ROWS_MAX:
                 break
             piece.append(row)
         changelog = table.changelog(piece[0].epoch - 1, piece[-1].epoch)

@@ -15,14 +15,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from schemas.limits import QUERY_SECONDS_MAX
+from schemas.limits import QUERY_SECONDS_MAX, SQLITE_CHECK_STEPS
 from service.live.recent_changes import EpochChanges
 from service.live.select import Select
 from service.problems import Problem
 from service.table.row_shape import RowShape
 
 _FORMAT = 3
-_PROGRESS_STEPS = 20_000  # instructions of SQLite between two checks of the time
 
 
 def locate_index(directory: Path, shape: RowShape) -> Path:
@@ -92,7 +91,7 @@ class ResultsIndex:
         """Run several reads in one transaction, within QUERY_SECONDS_MAX."""
         connection = self._connect()
         deadline = time.monotonic() + QUERY_SECONDS_MAX
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, _PROGRESS_STEPS)
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, SQLITE_CHECK_STEPS)
         connection.execute("BEGIN")
         try:
             position = connection.execute("SELECT epoch, oldest FROM standing").fetchone()

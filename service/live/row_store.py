@@ -23,11 +23,10 @@ import pyarrow as pa
 from jobs.table.json_columns import encode_texts
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.version import TableVersion
+from schemas.limits import INDEX_SLICE_ROWS
 from schemas.types.arrow_values import to_list
 from service.live.recent_changes import EpochChanges
 from service.table.row_shape import RowShape
-
-_SLICE_ROWS = 20_000
 
 
 class RowStore:
@@ -77,7 +76,7 @@ class RowStore:
         marks = ", ".join("?" for _ in range(len(self._columns) + 4))
         for file in table.of_part(ACCUMULATORS):
             wanted = ["epoch", "tombstone", *self.shape.columns]
-            for state in table.batches(file, wanted, _SLICE_ROWS):
+            for state in table.batches(file, wanted, INDEX_SLICE_ROWS):
                 self.connection.executemany(
                     f"INSERT INTO fresh VALUES ({marks}) ON CONFLICT (key) DO UPDATE SET "  # noqa: S608
                     "epoch = excluded.epoch, tombstone = excluded.tombstone, "

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.job_plan import plan_of
 from jobs.core.job.refused_message import why_refused
-from schemas.limits import JOB_NAME_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
+from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
 from schemas.table.replayed import read_replay
 from service.access.requirements import require_role
@@ -54,10 +54,9 @@ OPERATION = {
     "reason": None,
 }
 _TO = {"type": ["string", "integer", "null"]}
-_REQUEST_KEY_MAX = 200
 
 RequestKey = Annotated[
-    str | None, Header(alias="Idempotency-Key", max_length=_REQUEST_KEY_MAX, min_length=1)
+    str | None, Header(alias="Idempotency-Key", max_length=REQUEST_KEY_CHARACTERS_MAX, min_length=1)
 ]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import OffsetSpec
 
+from schemas.limits import LAG_ANSWER_MS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.spec.connections import Connections, UnknownConnectionError, kafka_python_options
 from schemas.spec.job import JobSpec
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 5.0
 _FIRST_SECONDS = 0.5
-_ANSWER_MS_MAX = 5_000
 _STALE_SECONDS = 30.0
 _AFTER_FAILURE_SECONDS = 30.0  # no request to an unresponsive broker for this time
 _READ_COMMITTED = 1
@@ -115,8 +115,8 @@ class Lags:
                 options: Mapping[str, Any] = kafka_python_options(self._connections.lookup(name))
                 client = self._clients[name] = KafkaAdminClient(
                     **options,
-                    bootstrap_timeout_ms=_ANSWER_MS_MAX,
-                    request_timeout_ms=_ANSWER_MS_MAX,
+                    bootstrap_timeout_ms=LAG_ANSWER_MS_MAX,
+                    request_timeout_ms=LAG_ANSWER_MS_MAX,
                 )
                 require_allowed_brokers(client._client.cluster)
         return client

@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from schemas import limits
+from schemas.limits import SHORT_COMMAND_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.table.epoch import Offsets
 from service.moments import format_instant, now_ms
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.2
 WAITING, RUNNING, DONE, FAILED = "WAITING", "RUNNING", "DONE", "FAILED"
-_COMMAND_SECONDS_MAX = 120.0
 
 
 class Operations:
@@ -275,7 +275,7 @@ def run_command(settings: Settings, arguments: Sequence[str]) -> tuple[int, str,
         [sys.executable, "-m", "jobs.cli.main", *arguments, "--data", str(settings.paths.data)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=_COMMAND_SECONDS_MAX,
+        timeout=SHORT_COMMAND_SECONDS_MAX,
         env={**os.environ, "PYTHONUTF8": "1"},
         check=False,
     )

@@ -11,13 +11,13 @@ from jobs.core.job import refused_message
 from jobs.core.job.refused_message import MessagePlace, message_document, place_in
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
+from schemas.limits import QUARANTINE_PREVIEW_BYTES
 from schemas.table.replayed import read_replay
 from schemas.types.arrow_values import to_list
 from service.moments import format_instant
 from service.paths import JobPaths
 from service.problems import Problem
 
-PREVIEW_BYTES = 1_024
 _ELLIPSIS = "\u2026"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
@@ -59,7 +59,7 @@ def list_oldest_messages(
                 found.append(row)
         found.sort(key=place_in)
         del found[limit:]
-    return [message_document(row, PREVIEW_BYTES) for row in found]
+    return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
 
 
 def summarize_reason(reason: str) -> str:
@@ -97,7 +97,7 @@ def list_newest_messages(
                 found.append(row)
         found.sort(key=place_in, reverse=True)
         del found[limit:]
-    return [message_document(row, PREVIEW_BYTES) for row in found]
+    return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
 
 
 def read_message(table: TableVersion, position: MessagePlace) -> dict[str, Any]:

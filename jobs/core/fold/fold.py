@@ -44,11 +44,10 @@ from jobs.core.fold.timers import Clock
 from jobs.core.fold.visibility import Action, Visibility, next_visibility
 from jobs.core.fold.window_closing import CLOSED, COMPLETE
 from jobs.core.values.change import Op, Row
-from schemas.limits import DROPPED_KEYS_NAMED_MAX
+from schemas.limits import DROPPED_KEYS_NAMED_MAX, WITHHELD_EXPIRY_PARTS
 
 ChangelogRow = tuple[Op, Key, Row]
 TTL = "ttl"  # the namespace of the timers that let groups expire
-WITHHELD_EXPIRY_PARTS = 10
 END_OF_BUNDLE = 1 << 62  # later than every time
 
 

@@ -90,7 +90,7 @@ class MessageScanner:
                 return self._result(images, count)
             if why == kernel.FULL:
                 images = self._enlarge(images, count)
-            elif not self._judge(values[message]):
+            elif not self._check_table(values[message]):
                 message += 1  # its outcome is unusual already
 
     def _usable(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], list[int]]:
@@ -104,7 +104,7 @@ class MessageScanner:
         usable = [value if value and len(value) <= self._bytes_max else b"" for value in values]
         return usable, list(map(len, usable))
 
-    def _judge(self, value: bytes) -> bool:
+    def _check_table(self, value: bytes) -> bool:
         """Find out whether a message's table is wanted, and remember it."""
         try:
             header = self._rules.read_header(value)

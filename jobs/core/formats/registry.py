@@ -11,7 +11,7 @@ upsert-json      the last image of a row; the key of the record identifies the r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 from jobs.core.formats.canal import CanalDecoder
 from jobs.core.formats.changelog import ChangelogDecoder
@@ -28,17 +28,9 @@ from jobs.core.values.json_values import TimestampFormat
 from schemas import limits
 from schemas.spec.event_formats import CsvEvents, JsonEvents
 from schemas.spec.job import JobSpec
+from schemas.spec.source import FORMATS_WITHOUT_TABLES, SourceFormat
 
-FORMATS = (
-    "canal-json",
-    "changelog-json",
-    "csv",
-    "debezium-json",
-    "json",
-    "maxwell-json",
-    "upsert-json",
-)
-WITHOUT_TABLES = ("changelog-json", "csv", "json", "upsert-json")
+FORMATS = get_args(SourceFormat)
 
 
 class MessageDecoder(Protocol):
@@ -113,7 +105,7 @@ class MessageRules:
         if self.format not in FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         filters = self.database, self.table
-        if self.format in WITHOUT_TABLES:
+        if self.format in FORMATS_WITHOUT_TABLES:
             if filters != (None, None):
                 raise ValueError(f"{self.format} has no database or table; remove the filters")
             if self.format == "csv":

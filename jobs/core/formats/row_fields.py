@@ -26,6 +26,7 @@ from jobs.core.values.change import ColumnGone, Decoded, Rejected, Row, Skipped,
 from jobs.core.values.json_text import JsonNumber, describe, read_json
 from jobs.core.values.json_values import Converter
 from schemas import limits
+from schemas.limits import MEMO_TEXT_CHARACTERS_MAX
 from schemas.types.sql_types import Kind, SqlType, integer_range
 
 Decode = Callable[[bytes | None], Decoded]
@@ -38,7 +39,6 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 # Exceptions of the fast path for a message that it does not expect.
 UNEXPECTED = (ValueError, TypeError, RecursionError)
 
-_MEMO_TEXT_CHARACTERS_MAX = 64
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 UNNAMEABLE = re.compile(r'[\\"\x00-\x1f]')  # msgspec does not allow these in a field's name
 
@@ -68,7 +68,7 @@ class Memo(dict[object, Value]):
         value = self.convert(field)
         if len(self) >= self.entries_max:
             self.clear()
-        if not isinstance(field, str | bytes) or len(field) <= _MEMO_TEXT_CHARACTERS_MAX:
+        if not isinstance(field, str | bytes) or len(field) <= MEMO_TEXT_CHARACTERS_MAX:
             self[field] = value
         return value
 

@@ -14,11 +14,10 @@ from msgspec import UNSET, UnsetType
 
 from jobs.core.formats.row_fields import Memo, RefusedError, rejection
 from jobs.core.values.change import Filtered, Value
+from schemas.limits import FILTERED_TABLES_CACHED_MAX
 from schemas.spec.name_pattern import name_matcher
 
 FILTERED = Filtered()
-
-_TABLES_CACHED = 10_000
 
 
 class OtherTableError(Exception):
@@ -95,7 +94,7 @@ def _compile_pattern(pattern: str) -> Memo:
             raise ValueError("missing")
         return matches("null" if field is None else str(field))
 
-    return Memo(is_read, _TABLES_CACHED)
+    return Memo(is_read, FILTERED_TABLES_CACHED_MAX)
 
 
 def _jackson_text(node: object) -> str:

@@ -58,7 +58,7 @@ RULES = np.dtype(  # of the source; an array of one
     ]
 )
 KNOWN_TABLE = (
-    np.dtype(  # a name that the caller has judged; both parts in quotes among the known names
+    np.dtype(  # a name that the caller has checked; both parts in quotes among the known names
         [
             ("database_at", "i8"),
             ("database_size", "i8"),
@@ -97,8 +97,8 @@ class Images(NamedTuple):
 
 
 @inlined
-def _judge_table(buffer: Array, message: Array, rules: Array, tables: Array, names: Array) -> int:
-    """Return 1 if the message's table is wanted, 0 if not, -1 if the caller has to judge it."""
+def _check_table(buffer: Array, message: Array, rules: Array, tables: Array, names: Array) -> int:
+    """Return 1 if the message's table is wanted, 0 if not, -1 if the caller has to check it."""
     for place in range(len(tables)):
         table = tables[place]
         if rules[0]["by_database"]:
@@ -173,7 +173,7 @@ def scan(
         if asked:
             if message[MET] & asked != asked:
                 continue
-            wanted = _judge_table(buffer, message, rules, tables, known_names)
+            wanted = _check_table(buffer, message, rules, tables, known_names)
             if wanted < 0:
                 return number, image, NEW_TABLE
             if wanted == 0:

@@ -8,7 +8,7 @@ generator that follows the rows has none before the first row. There is no clock
 passes `now`, in epoch milliseconds like all times.
 
 A generator that only needs the greatest time observes a range of records with `observe`. Marks,
-rows that are judged one by one and operators' classes need the rows in their order: then the task
+rows that are checked one by one and operators' classes need the rows in their order: then the task
 calls `on_event` and `on_mark`, and the driver takes the generator's state after them.
 """
 

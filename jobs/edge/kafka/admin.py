@@ -27,6 +27,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 from schemas import limits
+from schemas.limits import LISTENER_SECONDS_MAX
 from schemas.spec.broker_address import require_allowed_brokers
 from schemas.table.epoch import TopicIdentity
 
@@ -36,7 +37,6 @@ _READ_COMMITTED = 1
 _UNKNOWN_TOPIC = 3
 _BROKERS_DEFAULT = -1  # the broker's own default for replication
 _PAUSE_SECONDS = 0.1
-LISTENER_SECONDS_MAX = 5.0  # a port that nobody listens on refuses at once, on a busy machine too
 _COORDINATOR_STARTING = (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,

@@ -34,7 +34,11 @@ from confluent_kafka.admin import AdminClient
 from jobs.edge.process.jars import JarsMissing, broker_classpath
 from jobs.edge.process.java import JavaMissing, java
 from jobs.edge.process.parent import end_with_parent
-from schemas.limits import BROKER_MESSAGE_BYTES_MAX, BROKER_START_SECONDS_MAX
+from schemas.limits import (
+    BROKER_LOCK_SECONDS_MAX,
+    BROKER_MESSAGE_BYTES_MAX,
+    BROKER_START_SECONDS_MAX,
+)
 from schemas.limits import BROKER_STOP_SECONDS_MAX as STOP_SECONDS_MAX
 
 # Below the ports of outgoing connections: otherwise a client that keeps trying to reach a stopped
@@ -51,7 +55,6 @@ FORMAT_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OWN_SETTINGS = "own.properties"
 
 WATCH_SECONDS = 0.2
-LOCK_SECONDS_MAX = 3
 
 SERVER = """\
 process.roles=broker,controller
@@ -234,7 +237,7 @@ def _is_free(host: str, port: int) -> bool:
 
 def _acquire(data: Path, lock: IO[str]) -> None:
     """Lock the data directory; the JVM of a killed broker may hold the lock for a moment."""
-    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    deadline = time.monotonic() + BROKER_LOCK_SECONDS_MAX
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

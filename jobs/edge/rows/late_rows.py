@@ -7,7 +7,7 @@
                   late, windows that have closed   ──► one row per window in the part `late`
 
 So each pair of a row and its window is in exactly one of the two. A row of a hopping window may be
-in time for one window and late for another. Unless rows are judged in order, one watermark holds
+in time for one window and late for another. Unless rows are checked in order, one watermark holds
 for a whole epoch.
 """
 
@@ -60,7 +60,7 @@ class Deadline:
     def late(self, plan: Plan, columns: Sequence[pa.Array], watermarks: Sequence[int] = ()) -> Late:
         """Return which rows are late; a row without a time is not, because it has no window.
 
-        `watermarks` has the watermark before each row, if the topic's rows are judged in order."""
+        `watermarks` has the watermark before each row, if the topic's rows are checked in order."""
         time = columns[plan.used.index(self.closing.window.time)]
         present = ~time.is_null().to_numpy(zero_copy_only=False)
         values = time.view(pa.int64()).fill_null(0).to_numpy()

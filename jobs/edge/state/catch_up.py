@@ -14,9 +14,7 @@ from typing import Protocol, TypeVar
 
 from jobs.core.fold.state import Stamp
 from jobs.edge.state.errors import HotStateDamaged, HotStateError, StampMoved
-
-CATCH_UP_TRIES_MAX = 5  # attempts of a task while other processes advance the same state
-
+from schemas.limits import CATCH_UP_TRIES_MAX
 
 C_contra = TypeVar("C_contra", contravariant=True)  # the changes of an epoch; None is none
 

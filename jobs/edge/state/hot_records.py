@@ -35,12 +35,11 @@ from jobs.edge.state.multiset_records import (
     decode_multiplicity,
     entry_key,
 )
+from schemas.limits import GROUP_PREFIX_BYTES_MAX
 from schemas.types.sql_types import SqlType
 
 LAYOUT_VERSION = 5
 
-# The bytes of the group in an entry's key; the rest of the key is for the value.
-GROUP_PREFIX_BYTES_MAX = 200
 
 # LMDB has no empty keys; this is the key of the one group of a query without GROUP BY.
 ONLY_GROUP = b"\x01"

@@ -14,6 +14,7 @@ import msgspec
 
 from jobs.core.fold.state import GroupTimer
 from jobs.core.fold.timers import Clock
+from schemas.limits import TIMER_NAMESPACE_BYTES_MAX
 
 _CLOCKS = {Clock.PROCESSING: b"p", Clock.EVENT: b"e"}
 _TIME = struct.Struct(">Q")
@@ -21,7 +22,6 @@ _BIAS = 1 << 63
 _TIME_MAX = _BIAS - 1
 _TIME_END = 1 + _TIME.size
 
-NAMESPACE_BYTES_MAX = 64  # with a cut group, a key fits LMDB's 511 bytes
 
 _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
@@ -30,10 +30,10 @@ decode = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
 def encode_key(timer: GroupTimer, group: bytes) -> bytes:
     """Return the key of a timer; `group` is the group's order key."""
     namespace = timer.namespace.encode()
-    if len(namespace) > NAMESPACE_BYTES_MAX:
+    if len(namespace) > TIMER_NAMESPACE_BYTES_MAX:
         raise ValueError(
             f"timer namespace {timer.namespace!r} is too long; "
-            f"use at most {NAMESPACE_BYTES_MAX} bytes"
+            f"use at most {TIMER_NAMESPACE_BYTES_MAX} bytes"
         )
     return _key_prefix(timer.clock, timer.time) + namespace + b"\0" + group
 

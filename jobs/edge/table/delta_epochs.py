@@ -43,13 +43,12 @@ from jobs.table.files import (
     open_table,
 )
 from jobs.table.parts import EPOCHS
-from schemas.limits import LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
+from schemas.limits import COMMIT_TRIES_MAX, LOG_ENTRIES_MAX, OBJECT_REQUESTS_AT_ONCE
 from schemas.table.epoch import FORMAT_VERSION, EpochRow
 from schemas.table.object_path import TablePath, storage_options
 from schemas.table.parquet_file import TableDamaged, rows_in
 
 APPLICATION = "retally"
-COMMIT_TRIES_MAX = 5
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 

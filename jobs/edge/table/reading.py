@@ -38,7 +38,7 @@ from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion, read_again
-from schemas.limits import OBJECT_POLL_SECONDS
+from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -46,7 +46,6 @@ from schemas.types.arrow_values import to_list
 
 Read = TypeVar("Read")
 
-CHANGES_SLICE_ROWS = 8_192
 FOLLOW_SECONDS = 0.1
 FOLLOW_REOPEN_SECONDS = 5.0
 

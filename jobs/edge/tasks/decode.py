@@ -76,7 +76,7 @@ class DecodeTask:
     bytes_max: int = TASK_BYTES_MAX
     probing: bool = False  # with dedupe: emit every row for evaluation, not only the last ones
     parcelling: Parcelling | None = None  # for rows without expressions to evaluate
-    starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are judged in order
+    starts: tuple[PartitionStart | None, ...] = ()  # of each range whose rows are checked in order
     now_ms: int = 0  # the driver's clock
     views: tuple[ViewInputs, ...] = ()  # of a job with several; `plan` then has all their columns
 

@@ -67,6 +67,7 @@ from schemas.types.sql_types import Kind, SqlType
 FAILURE = "failure"
 NOTHING_FIRED: Mapping[Clock, int | None] = {}
 OUTPUT = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
+OUTPUT_SCHEMA = "kind string, payload binary"  # the same for Spark
 
 
 @dataclass(frozen=True, slots=True)

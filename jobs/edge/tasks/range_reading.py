@@ -86,7 +86,7 @@ class SourceRules:
 
     @property
     def in_order(self) -> bool:
-        """Whether rows of some topic are judged one by one."""
+        """Whether rows of some topic are checked one by one."""
         return any(each.in_order for each in self.times.values())
 
 
@@ -171,7 +171,7 @@ class RangeReader:
     rejects: RejectWriter = field(init=False)
     kept: list[tuple[Decoded, Message]] = field(default_factory=list)
     messages: Messages = field(default_factory=Messages)
-    watermarks: list[int] = field(default_factory=list)  # before each row, if judged in order
+    watermarks: list[int] = field(default_factory=list)  # before each row, if checked in order
     in_order: MessagesInOrder | None = field(init=False, default=None)
     unusual_pieces: int = 0  # batches still to decode one by one
     unusual_pieces_next: int = 1  # the same number after the next unusual batch; doubles each time

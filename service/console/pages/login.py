@@ -8,9 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from schemas.limits import SESSION_SECONDS_MAX
+from schemas.limits import SESSION_SECONDS_MAX, TOKEN_CHARACTERS_MAX
 from service.access.requirements import require_same_origin
-from service.access.tokens import TOKEN_CHARACTERS_MAX
 from service.console.page import PageRoute, redirect_to, render_page
 from service.console.visitor import require_visitor, safe_path
 from service.problems import Problem

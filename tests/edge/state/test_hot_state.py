@@ -29,8 +29,8 @@ from jobs.edge.state.catch_up import ZombieTask, catch_up
 from jobs.edge.state.errors import BucketLocked, HotStateError, StampMoved
 from jobs.edge.state.hot_records import LAYOUT_VERSION, Layout
 from jobs.edge.state.hot_state import HotState, Steps, open_shared
-from jobs.edge.state.timer_records import NAMESPACE_BYTES_MAX
 from schemas import limits
+from schemas.limits import TIMER_NAMESPACE_BYTES_MAX
 from schemas.types.sql_types import BIGINT, INT, STRING
 from tests.support.examples import examples
 from tests.support.histories.states import (
@@ -174,7 +174,7 @@ def test_groups_that_begin_alike_keep_their_entries_apart(tmp_path: Path) -> Non
 
 def test_a_timer_of_a_long_group_is_kept_and_a_namespace_is_bounded(tmp_path: Path) -> None:
     state = HotState.open(tmp_path / "bucket", LAYOUT)
-    longest = GroupTimer(Clock.EVENT, 7, "n" * NAMESPACE_BYTES_MAX, ("x" * 5_000,))
+    longest = GroupTimer(Clock.EVENT, 7, "n" * TIMER_NAMESPACE_BYTES_MAX, ("x" * 5_000,))
     state.advance([(stamp(0), Upserts(timers=[(longest, True)]))], since=None)
     with state.view() as view:
         assert view.due(Clock.EVENT, 7) == [longest]
