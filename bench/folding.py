@@ -143,8 +143,8 @@ class EpochsByHand:
             signs = scanned.signs.astype(np.int64)
             rows.add_scanned([scanned_to_arrow(column) for column in scanned.columns], signs)
         columns, signs = rows.concatenate()
-        places = group_indexes(self.plan)
-        groups = None if places is None else number_rows([columns[i] for i in places], len(signs))
+        indexes = group_indexes(self.plan)
+        groups = None if indexes is None else number_rows([columns[i] for i in indexes], len(signs))
         weighted = consolidate(0, number_rows(columns, len(signs)), signs, groups)
         taken = pa.array(weighted.indexes)
         return [column.take(taken) for column in columns], weighted

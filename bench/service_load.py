@@ -113,8 +113,8 @@ class Load:
         reader, writer = await asyncio.open_connection(self._host, self._port)
         while True:
             moment, key = await due.get()
-            place = f"/v1/jobs/{self._job}/results/{quote(key, safe='')}"
-            writer.write(f"GET {place} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
+            path = f"/v1/jobs/{self._job}/results/{quote(key, safe='')}"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             length = _LENGTH.search(head)
             assert length is not None
@@ -130,9 +130,9 @@ class Load:
         query = "" if followed.key is None else f"?key={quote(followed.key, safe='')}"
         try:
             reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**22)
-            place = f"/v1/jobs/{self._job}/changes{query}"
+            path = f"/v1/jobs/{self._job}/changes{query}"
             accept = "Accept: text/event-stream"
-            head = f"GET {place} HTTP/1.1\r\nHost: {self._host}\r\n{accept}\r\n\r\n"
+            head = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n{accept}\r\n\r\n"
             writer.write(head.encode())
             answer = await reader.readuntil(b"\r\n\r\n")
             if not answer.startswith(b"HTTP/1.1 200"):

@@ -95,8 +95,8 @@ class Client(Connection):
         headers = {"If-None-Match": "*"} if create else {}
         if revision is not None:
             headers["If-Match"] = f'"{revision}"'
-        place = f"{_job_path(name)}?replace=true" if replace else _job_path(name)
-        return self._request("PUT", place, of.Job, _encode_spec(spec), headers)
+        path = f"{_job_path(name)}?replace=true" if replace else _job_path(name)
+        return self._request("PUT", path, of.Job, _encode_spec(spec), headers)
 
     def approve(self, name: str, state: Literal["keep", "replay"] | None = None) -> of.Operation:
         """Approve the pending spec; the job keeps its state, or replays its topic.
@@ -158,10 +158,10 @@ class Client(Connection):
         With `epoch`, a job at another epoch is refused.
         """
         headers = {} if epoch is None else {"If-Match": f'"{epoch}"'}
-        place = f"{_job_path(name)}/offsets"
+        path = f"{_job_path(name)}/offsets"
         if offsets is None:
-            return self._request("DELETE", place, of.Operation, None, headers)
-        return self._request("PATCH", place, of.Operation, {"offsets": offsets}, headers)
+            return self._request("DELETE", path, of.Operation, None, headers)
+        return self._request("PATCH", path, of.Operation, {"offsets": offsets}, headers)
 
     def watermarks(self, name: str) -> of.Watermarks:
         return self._get(f"{_job_path(name)}/watermarks", of.Watermarks)

@@ -26,12 +26,12 @@ class Refused(Exception):
         self.detail = str(document.get("detail", ""))
         self.errors: list[dict[str, Any]] = list(document.get("errors", ()))
         self.document = dict(document)
-        places = "".join(
+        positions = "".join(
             f"\n  {':'.join(map(str, filter(None, (each.get('line'), each.get('path')))))}: "
             f"{each.get('message', '')}"
             for each in self.errors
         )
-        super().__init__(f"{self.code}: {self.detail}{places}")
+        super().__init__(f"{self.code}: {self.detail}{positions}")
 
 
 class Connection:

@@ -55,10 +55,10 @@ def _compile(jars: Path, classes: Path) -> None:
     _replace(classes, unfinished)
 
 
-def _replace(place: Path, made: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    made.rename(place)
-    place.touch()
+def _replace(target: Path, made: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    made.rename(target)
+    target.touch()
 
 
 def _run(command: list[str], what: str) -> None:

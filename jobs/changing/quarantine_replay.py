@@ -25,7 +25,7 @@ from uuid import uuid4
 import msgspec
 import pyarrow.compute as pc
 
-from jobs.core.job.refused_message import MessagePlace, place_of, why_refused
+from jobs.core.job.refused_message import MessagePosition, parse_message_id, why_refused
 from jobs.core.values.change import RejectCode
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.single_records import find_replayed, read_record, send_record
@@ -57,7 +57,7 @@ def replay(
 
     `connection` has the source's options for librdkafka.
     """
-    wanted = place_of(identity)
+    wanted = parse_message_id(identity)
     found = None
     if wanted is not None:
         found = read_with_retries(place, lambda table: _find_message(table, wanted))
@@ -161,7 +161,7 @@ def _send(
 
 
 def _find_message(
-    table: TableReader, wanted: MessagePlace
+    table: TableReader, wanted: MessagePosition
 ) -> tuple[TableReader, dict[str, Any]] | None:
     """Return the table and the row of a quarantined message; None if it is not there."""
     epoch, topic, partition, offset = wanted

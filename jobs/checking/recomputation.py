@@ -159,7 +159,7 @@ def _interpolate(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> 
 def _pick_percentile(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:
     values = _order(aggregate, argument, values)
     wanted = Fraction(str(aggregate.parameters[0])) * len(values)
-    return next((v for place, v in enumerate(values, 1) if place >= wanted), None)
+    return next((v for number, v in enumerate(values, 1) if number >= wanted), None)
 
 
 def _find_mode(aggregate: Aggregate, argument: SqlType, values: list[Any]) -> Any:

@@ -47,14 +47,14 @@ def exclude_late(
     if not late.num_rows:
         return rows
     names = [f"g{index}" for index in range(len(reader.plan.group))]
-    places = zip(
+    positions = zip(
         to_list(late["topic"]),
         to_list(late["partition"]),
         to_list(late["offset"]),
         strict=True,
     )
     keys = zip(*reader.layout.keys(late), strict=True)
-    columns = {message: pa.array([f"{topic}/{at}/{offset}" for topic, at, offset in places])}
+    columns = {message: pa.array([f"{topic}/{at}/{offset}" for topic, at, offset in positions])}
     for name, named, values in zip(names, reader.plan.group, keys, strict=True):
         columns[name] = to_arrow(values, named.type)
     gone = spark.createDataFrame(pa.table(columns)).dropDuplicates().alias("late")

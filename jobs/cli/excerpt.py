@@ -26,10 +26,10 @@ def _describe(problems: Iterable[Problem], source: str, text: str | None) -> Ite
     for problem in problems:
         yield problem.describe(source)
         if problem.line is not None and 0 < problem.line <= len(lines):
-            yield from draw_place(lines[problem.line - 1], problem.line, problem.column or 1)
+            yield from draw_position(lines[problem.line - 1], problem.line, problem.column or 1)
 
 
-def draw_place(line: str, number: int, column: int) -> Iterator[str]:
+def draw_position(line: str, number: int, column: int) -> Iterator[str]:
     """Yield a line of a text, and the line with the caret."""
     before, rest = _prepare(line[: column - 1]), _prepare(line[column - 1 :])
     if len(before) + len(rest) > _COLUMNS_MAX:

@@ -66,9 +66,9 @@ def _print_late(late: list[dict[str, Any]]) -> None:
         return
     print(f"\n{len(late)} changes came too late for this window; the result does not include them")
     for each in late[:LATE_SHOWN]:
-        place = f"{each['topic']}/{each['partition']} offset {each['offset']}"
+        position = f"{each['topic']}/{each['partition']} offset {each['offset']}"
         became = "" if each["became"] is None else f", now {_to_text(each['became'])}"
-        print(f"  {each['weight']:+} {_to_text(each['row'])}{became} ({place})")
+        print(f"  {each['weight']:+} {_to_text(each['row'])}{became} ({position})")
     if len(late) > LATE_SHOWN:
         print(f"  ({len(late) - LATE_SHOWN} more left out; --json has all)")
 

@@ -76,8 +76,8 @@ def _describe_refusal(error: Any) -> str:
     parts = [f"{error.code}: {error.detail}"]
     for each in error.errors:
         if each.get("message", "") not in error.detail:
-            place = f"line {each['line']}, " if each.get("line") else ""
-            parts.append(f"{place}{each.get('path', '')}: {each.get('message', '')}")
+            position = f"line {each['line']}, " if each.get("line") else ""
+            parts.append(f"{position}{each.get('path', '')}: {each.get('message', '')}")
     text = "; ".join(parts)
     for written, option in _OPTIONS:
         text = written.sub(option, text)

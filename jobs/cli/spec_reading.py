@@ -120,13 +120,13 @@ def _locate_problems(
     for problem in error.problems:
         hint = f" (try: {problem.hint})" if problem.hint else ""
         event = _find_view_query(text, keys) if above else _find_query_event(text)
-        place = _locate_in_query(text, str(query), event, problem.line, problem.column)
-        if place is None:  # the query is an alias or so: give the position inside it
+        position = _locate_in_query(text, str(query), event, problem.line, problem.column)
+        if position is None:  # the query is an alias or so: give the position inside it
             reason = f"line {problem.line}, column {problem.column}: {problem.message}{hint}"
             found.append(document.problem(keys, reason))
         else:
             name = path_text(keys)
-            found.append(Problem(name, problem.message + hint, place.line, place.column))
+            found.append(Problem(name, problem.message + hint, position.line, position.column))
     return found
 
 

@@ -61,8 +61,8 @@ class Topic:
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )
-        self._places = [TopicPartition(name, number) for number in range(partitions)]
-        self._consumer.assign(self._places)
+        self._partitions = [TopicPartition(name, number) for number in range(partitions)]
+        self._consumer.assign(self._partitions)
 
     def read_records(self, seconds: float) -> Iterator[tuple[str, ChangelogRecord]]:
         """Yield new records; wait at most so long for the first."""
@@ -71,8 +71,10 @@ class Topic:
                 yield record.key.decode(), ChangelogRecord.decode(record.value)
 
     def is_at_end(self) -> bool:
-        ends = self._consumer.end_offsets(self._places)
-        return all(self._consumer.position(place) >= ends[place] for place in self._places)
+        ends = self._consumer.end_offsets(self._partitions)
+        return all(
+            self._consumer.position(partition) >= ends[partition] for partition in self._partitions
+        )
 
     def close(self) -> None:
         self._consumer.close()

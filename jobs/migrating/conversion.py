@@ -25,15 +25,15 @@ class Conversion:
     problems: Sequence[Problem]
 
     def describe(self, name: str) -> Iterator[str]:
-        """Yield a line for each problem and each difference, with its place."""
+        """Yield a line for each problem and each difference, with its position."""
         for problem in sorted(self.problems, key=lambda each: each.offset):
-            yield f"{self.place(name, problem.offset)}: not taken: {problem.reason}"
+            yield f"{self.position(name, problem.offset)}: not taken: {problem.reason}"
         for draft in self.drafts:
             for note in draft.differences:
-                place = self.place(name, note.offset or draft.offset)
-                yield f"{place}: differs: {draft.file_name}: {note.text}"
+                position = self.position(name, note.offset or draft.offset)
+                yield f"{position}: differs: {draft.file_name}: {note.text}"
 
-    def place(self, name: str, offset: int) -> str:
+    def position(self, name: str, offset: int) -> str:
         """Return FILE:LINE:COLUMN of an offset."""
         line = self.sql.count("\n", 0, offset) + 1
         return f"{name}:{line}:{offset - (self.sql.rfind(chr(10), 0, offset) + 1) + 1}"

@@ -60,7 +60,7 @@ class ReplayError(Exception):
 class Arrival:
     """A decoded message, or a decoded row."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     decoded: Decoded  # rows of the plan's columns
     timed: Changes | None = None  # the same with the columns of times and marks
@@ -168,14 +168,14 @@ class _Replay:
                 why = self._find_reason(step, evaluated)
                 if why is None:
                     if self._time is not None and step.timed is not None:
-                        self._time.arrive(step.place, step.timed, step.time)
-                    return job.take(step.place, step.offset, _list_changes(step))
+                        self._time.arrive(step.topic_partition, step.timed, step.time)
+                    return job.take(step.topic_partition, step.offset, _list_changes(step))
                 if self.spec.on_error == "fail":
                     raise ReplayError(
-                        f"{_name_place(step)}: {why.reason} at {why.path}. The job stops "
+                        f"{_name_message(step)}: {why.reason} at {why.path}. The job stops "
                         "(on_error: fail)"
                     )
-                job.reject(step.place, step.offset, why)
+                job.reject(step.topic_partition, step.offset, why)
                 return iter(())
             case PassedTime():
                 return job.pass_time(step.ms)
@@ -212,15 +212,15 @@ class _Replay:
     def _stop_without(self, column: ColumnGone, step: Arrival) -> None:
         if self.spec.on_schema_change == "stop":
             raise ReplayError(
-                f"column {column.column}: {column.why} ({_name_place(step)}). The job stops "
+                f"column {column.column}: {column.why} ({_name_message(step)}). The job stops "
                 "(on_schema_change: stop); correct the source or the columns of the job, or set "
                 "on_schema_change: continue"
             )
 
     def _locate(self, event: RejectedMessage | LateRowEvent) -> dict[str, Any]:
         """Return where a message is; with its topic if the job reads several."""
-        topic = {"topic": event.place.topic} if len(self.spec.source.topics) > 1 else {}
-        return {**topic, "partition": event.place.partition, "offset": event.offset}
+        topic = {"topic": event.topic_partition.topic} if len(self.spec.source.topics) > 1 else {}
+        return {**topic, "partition": event.topic_partition.partition, "offset": event.offset}
 
     def _convert(self, event: Event) -> Output:
         """Return an event as the JSON object of a line."""
@@ -244,11 +244,13 @@ def _make_time(spec: JobSpec, plan: Plan, steps: list[Step]) -> ReplayTime | Non
     """Return the time of a replay; None if the steps themselves give the watermarks."""
     if any(isinstance(step, InputWatermark) and step.topic is None for step in steps):
         return None
-    return ReplayTime(spec, plan, {step.place for step in steps if isinstance(step, Arrival)})
+    return ReplayTime(
+        spec, plan, {step.topic_partition for step in steps if isinstance(step, Arrival)}
+    )
 
 
-def _name_place(step: Arrival) -> str:
-    return f"partition {step.place.partition} offset {step.offset}"
+def _name_message(step: Arrival) -> str:
+    return f"partition {step.topic_partition.partition} offset {step.offset}"
 
 
 def _list_changes(step: Step) -> list[tuple[int, Row]]:
@@ -259,12 +261,12 @@ def _list_changes(step: Step) -> list[tuple[int, Row]]:
 
 def _make_row_renderer(plan: Plan) -> Callable[[Row, Row], dict[str, Json]]:
     """Return a function that renders a changelog row: SELECT columns by name, as typed JSON."""
-    places: dict[str, tuple[bool, int, Callable[[Any], Json]]] = {}
+    indexes: dict[str, tuple[bool, int, Callable[[Any], Json]]] = {}
     for index, column in enumerate(plan.group):
-        places[column.name] = (True, index, renderer(column.type))
+        indexes[column.name] = (True, index, renderer(column.type))
     for index, (name, kind) in enumerate(plan.results):
-        places[name] = (False, index, renderer(kind))
-    picked = [(name, *places[name]) for name in plan.output]
+        indexes[name] = (False, index, renderer(kind))
+    picked = [(name, *indexes[name]) for name in plan.output]
 
     def render_row(key: Row, result: Row) -> dict[str, Json]:
         return {
@@ -303,16 +305,16 @@ class StepReader:
         if time is not None:
             time = read_whole(step, "time", least=-(2**63))
         topic = self._read_topic(step)
-        place = TopicPartition(topic, read_whole(step, "partition", least=0, default=0))
-        offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(place, 0))
-        self._next_offsets[place] = offset + 1
+        partition = TopicPartition(topic, read_whole(step, "partition", least=0, default=0))
+        offset = read_whole(step, "offset", least=0, default=self._next_offsets.get(partition, 0))
+        self._next_offsets[partition] = offset + 1
         reader = self._topics[topic]
         decoded = reader.decode_message(step) if kind == "message" else reader.decode_row(step)
         if not isinstance(decoded, Changes):
-            return Arrival(place, offset, decoded)
+            return Arrival(partition, offset, decoded)
         changes = [(sign, row[: self._columns]) for sign, row in decoded.changes]
         own = Changes(changes, decoded.es, decoded.ts)
-        return Arrival(place, offset, own, decoded, time)
+        return Arrival(partition, offset, own, decoded, time)
 
     def _read_topic(self, step: Mapping[str, Any]) -> str:
         """Return the topic of a step, the first one if it names none."""

@@ -37,7 +37,7 @@ class _Read:
 class _Message:
     """The message whose rows come next."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     time: int | None  # of the message, or of the step
     rows: list[Row] = field(default_factory=list)  # with the columns of times and marks
 
@@ -79,23 +79,26 @@ class ReplayTime:
                 raise SpecError("", [problem]) from refused
         self._topics = {topic: _Topic(spec, plan, topic) for topic in spec.source.topics}
         self._time = JobTime(spec.strategies, make=make_allowed)
-        silent = self._topics.keys() - {place.topic for place in partitions}
-        for place in sorted({*partitions, *(TopicPartition(topic, 0) for topic in silent)}):
-            self._time.add(*place)
+        silent = self._topics.keys() - {partition.topic for partition in partitions}
+        for partition in sorted({*partitions, *(TopicPartition(topic, 0) for topic in silent)}):
+            self._time.add(*partition)
         self._time.pass_time(0)
         self._read: dict[TopicPartition, _Read] = {}
         self._message = _Message(TopicPartition("", 0), None)
 
-    def arrive(self, place: TopicPartition, decoded: Changes, stamp: int | None) -> None:
+    def arrive(self, partition: TopicPartition, decoded: Changes, stamp: int | None) -> None:
         """Begin a message; `stamp` is the time of its step, of a record or where it has no own."""
-        time = self._topics[place.topic].read_time(decoded, stamp)
-        self._message = _Message(place, time, [row for _, row in reversed(decoded.changes)])
-        self._observe(place).messages += 1
+        time = self._topics[partition.topic].read_time(decoded, stamp)
+        self._message = _Message(partition, time, [row for _, row in reversed(decoded.changes)])
+        self._observe(partition).messages += 1
 
     def take(self, sign: int, row: Row) -> int | None:
         """Take the next row of the message; return the watermark before it, if rows have one."""
         message = self._message
-        read, topic = self._observe(message.place), self._topics[message.place.topic]
+        read, topic = (
+            self._observe(message.topic_partition),
+            self._topics[message.topic_partition.topic],
+        )
         full = message.rows.pop()
         time = message.time if topic.row_time is None else topic.row_time(full)
         read.latest = latest_of(read.latest, time)
@@ -103,7 +106,7 @@ class ReplayTime:
             return None
         if read.in_order is None:
             generator = make_allowed(topic.rules.watermark)
-            start = self._time.start_of(*message.place)
+            start = self._time.start_of(*message.topic_partition)
             read.in_order = topic.rules.in_row_order(topic.row, generator, start, self._time.now)
         return read.in_order.take(sign, full, message.time)
 
@@ -113,11 +116,11 @@ class ReplayTime:
         if not read:
             return
         before = self._time.watermark
-        for place in sorted(read):
-            found = read[place]
+        for partition in sorted(read):
+            found = read[partition]
             order = found.in_order
             state = None if order is None else order.rows.generator.snapshot()
-            self._time.observe(*place, found.latest, found.messages, state)
+            self._time.observe(*partition, found.latest, found.messages, state)
         self._time.pass_time(now_ms)
         self._time.emit()
         yield from self._list_new(before)
@@ -142,5 +145,5 @@ class ReplayTime:
         if watermark is not None and watermark != before:
             yield watermark
 
-    def _observe(self, place: TopicPartition) -> _Read:
-        return self._read.setdefault(place, _Read())
+    def _observe(self, partition: TopicPartition) -> _Read:
+        return self._read.setdefault(partition, _Read())

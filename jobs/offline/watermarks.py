@@ -58,7 +58,7 @@ class Step:
     """One event of the job's time; a field that its kind does not have is empty."""
 
     kind: str
-    place: TopicPartition = _NO_PARTITION
+    topic_partition: TopicPartition = _NO_PARTITION
     name: Name = ""  # of the partition, as the steps call it
     number: int | None = None  # an event's time, or the milliseconds that pass
     row: Row | None = None  # what the marker reads
@@ -129,7 +129,7 @@ class _Watermarks:
             self.time.pass_time(0)
         for number, step in read:
             if step.kind == "add":
-                names[step.place] = step.name
+                names[step.topic_partition] = step.name
             paused = self.time.paused_by_alignment
             try:
                 signals = self._take(step)
@@ -137,28 +137,30 @@ class _Watermarks:
                 raise StepError(f"step {number}: {error}") from error
             yield from map(_convert, signals)
             if self.time.paused_by_alignment != paused:
-                now_paused = (names[place] for place in self.time.paused_by_alignment)
+                now_paused = (names[partition] for partition in self.time.paused_by_alignment)
                 yield {"paused": sorted(now_paused, key=lambda name: (isinstance(name, str), name))}
 
     def _take(self, step: Step) -> list[Signal]:
         match step.kind:
             case "add":
-                return self.time.add(*step.place)
+                return self.time.add(*step.topic_partition)
             case "remove":
-                self.time.remove(*step.place)
+                self.time.remove(*step.topic_partition)
             case "pause":
-                self.time.pause(*step.place)
+                self.time.pause(*step.topic_partition)
             case "resume":
-                self.time.resume(*step.place)
+                self.time.resume(*step.topic_partition)
             case "clock":
                 return self._pass_time(self.time.now + (step.number or 0))
             case "periodic":
                 return self.time.emit()
             case "event":
-                marks = self.marks[step.place.topic]
+                marks = self.marks[step.topic_partition.topic]
                 marked, mark = marks.read_mark(step.row, step.number)
                 row = marks.show(step.row)
-                return self.time.observe_row(*step.place, step.number, row, mark, marked=marked)
+                return self.time.observe_row(
+                    *step.topic_partition, step.number, row, mark, marked=marked
+                )
         return []
 
     def _pass_time(self, until: int) -> list[Signal]:
@@ -181,10 +183,10 @@ class _Watermarks:
         if kind == "event":
             return self._read_event(step)
         name = _read_name(step[kind])
-        place = self._add_partition(name) if kind == "add" else self._find_partition(name)
+        partition = self._add_partition(name) if kind == "add" else self._find_partition(name)
         if kind == "remove":
             del self._partitions[name]
-        return Step(kind, place, name)
+        return Step(kind, partition, name)
 
     def _read_event(self, step: Mapping[str, Any]) -> Step:
         event = step["event"]
@@ -192,9 +194,9 @@ class _Watermarks:
             raise ValueError(f"event is {event!r:.80}; write [partition, time]")
         time = None if event[1] is None else check_whole("time", event[1], least=-(2**63))
         name = _read_name(event[0])
-        place = self._find_partition(name)
-        row = self.marks[place.topic].read_row(step.get("row"))
-        return Step("event", place, name, time, row)
+        partition = self._find_partition(name)
+        row = self.marks[partition.topic].read_row(step.get("row"))
+        return Step("event", partition, name, time, row)
 
     def _find_partition(self, name: Name) -> TopicPartition:
         if name not in self._partitions:

@@ -82,12 +82,12 @@ def list_tables(data: Path) -> list[str]:
 def _find_epoch(table: TableReader, time_us: int) -> int:
     """Return the newest epoch that was committed by a time."""
     epochs = table.kept_epochs
-    place = bisect_right([row.committed_at for row in epochs], time_us)
-    if place == 0:
+    index = bisect_right([row.committed_at for row in epochs], time_us)
+    if index == 0:
         raise StatementRefused(
             f"job {table.place.name} had no epoch at that time, or retention has removed it"
         )
-    return epochs[place - 1].epoch
+    return epochs[index - 1].epoch
 
 
 def make_column(values: Sequence[Value], kind: SqlType) -> pa.Array:

@@ -135,8 +135,8 @@ class JobClock:
 
     def _observe_latest(self, topic: str, partition: str, latest: int | None) -> None:
         if latest is not None:
-            place = f"{topic}/{partition}"
-            self._seen[place] = max(latest, self._seen.get(place, latest))
+            partition_name = f"{topic}/{partition}"
+            self._seen[partition_name] = max(latest, self._seen.get(partition_name, latest))
 
     def tick(self) -> None:
         """Advance time between two epochs, if the next emission is due."""

@@ -89,9 +89,9 @@ def classify(error: BaseException) -> tuple[str, bool]:
     return (DISK_REFUSED if isinstance(error, DiskRefused) else UNKNOWN), True
 
 
-def name_disk(error: Exception, places: Sequence[Path]) -> Exception:
+def name_disk(error: Exception, paths: Sequence[Path]) -> Exception:
     """Return a DiskRefused if a disk of the job caused the failure, or else the failure itself."""
-    refused = find_refusal(error, places) if classify(error)[0] == UNKNOWN else None
+    refused = find_refusal(error, paths) if classify(error)[0] == UNKNOWN else None
     if refused is None:
         return error
     refused.__cause__ = error

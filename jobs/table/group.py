@@ -144,9 +144,9 @@ class GroupReader:
                 )
             ]
             if limit is not None and len(found) > 2 * limit:
-                found.sort(key=_place)
+                found.sort(key=_position)
                 del found[:-limit]
-        found.sort(key=_place)
+        found.sort(key=_position)
         return found if limit is None else found[-limit:]
 
     # --- state ----------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class GroupReader:
             strict=True,
         )
         return [
-            MultisetEntry(indexes[name], columns[name][place], epoch, count)
-            for place, (epoch, name, count) in enumerate(rows)
+            MultisetEntry(indexes[name], columns[name][index], epoch, count)
+            for index, (epoch, name, count) in enumerate(rows)
         ]
 
     def entries(self) -> list[tuple[int, Value, int]]:
@@ -262,7 +262,7 @@ class GroupReader:
         return sorted(found, key=lambda entry: (entry[0], rank(entry[1])))
 
 
-def _place(change: dict[str, Any]) -> tuple[int, int]:
+def _position(change: dict[str, Any]) -> tuple[int, int]:
     return change["epoch"], change["seq"]
 
 

@@ -102,11 +102,11 @@ def select_items(
     limit: int | None,
 ) -> list[Item]:
     """Return the items whose values meet the conditions, in order; equal ones stay as they are."""
-    places = {name: (n, value_encoder(kind)) for n, (name, kind) in enumerate(columns.items())}
+    indexes = {name: (n, value_encoder(kind)) for n, (name, kind) in enumerate(columns.items())}
 
     def encode(values: tuple[Value, ...], column: str) -> bytes:
-        place, encoder = places[column]
-        return encoder(values[place])
+        index, encoder = indexes[column]
+        return encoder(values[index])
 
     kept = [
         (values, item)

@@ -31,18 +31,18 @@ class RowShape:
         self.types = {name: self.columns[name] for name in plan.output}
         self.key_bytes = encoder(tuple(kind for _, kind in self.group))
         self._writers = {name: writers(kind) for name, kind in self.columns.items()}
-        places = {name: place for place, name in enumerate(self.columns)}
-        self._output = [(name, places[name]) for name in plan.output]
+        indexes = {name: index for index, name in enumerate(self.columns)}
+        self._output = [(name, indexes[name]) for name in plan.output]
 
     def row(self, key: Row, result: Row) -> dict[str, Json]:
         """Return the row as the query selects it, without hidden group columns."""
         values: tuple[Any, ...] = (*key, *result)
-        return {name: self._writers[name](values[place]) for name, place in self._output}
+        return {name: self._writers[name](values[index]) for name, index in self._output}
 
     def values(self, key: Row, result: Row) -> Row:
         """Return the values of the row as the query selects it."""
         values: tuple[Any, ...] = (*key, *result)
-        return tuple(values[place] for _, place in self._output)
+        return tuple(values[index] for _, index in self._output)
 
     def key(self, key: Row) -> dict[str, Json]:
         """Return the group columns, hidden ones too."""

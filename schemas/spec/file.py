@@ -252,7 +252,7 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 
 def _without_places(keys: Keys) -> Keys:
-    """Return a path without the places of items in lists, and without the names of views."""
+    """Return a path without the indexes of items in lists, and without the names of views."""
     named = keys[:1] == ("views",)
     return tuple(key for at, key in enumerate(keys) if not (key.isdigit() or (named and at == 1)))
 

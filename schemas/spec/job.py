@@ -159,8 +159,8 @@ class JobSpec(Section):
         To a user the order of columns means nothing, but a plan depends on it. In a line of CSV it
         is the order of the fields, so it means something unless the spec names these."""
         csv = self.source.csv_events
-        by_place = self.source.format == "csv" and (csv is None or csv.fields is None)
-        if by_place or self.columns != other.columns:
+        by_position = self.source.format == "csv" and (csv is None or csv.fields is None)
+        if by_position or self.columns != other.columns:
             return self
         return self.model_copy(update={"columns": dict(other.columns)})
 
@@ -180,9 +180,9 @@ class JobSpec(Section):
     def sections(self) -> dict[tuple[str, ...], Watermark]:
         """The watermark sections that some topic has, by their paths in the spec."""
         found: dict[tuple[str, ...], Watermark] = {}
-        for place, topic in enumerate(self.source.topics):
+        for index, topic in enumerate(self.source.topics):
             own = self.source.watermark_of(topic)
-            path = ("watermark",) if own is None else section_path(place)
+            path = ("watermark",) if own is None else section_path(index)
             found[path] = own or self.watermark
         return found
 
@@ -266,15 +266,15 @@ class JobSpec(Section):
             return watermark
         if watermark.follows and source.format != "changelog-json":
             raise MisplacedError(_FOLLOWS_CHANGELOG, "from")
-        for place, topic in enumerate(source.topics):
+        for index, topic in enumerate(source.topics):
             own = source.watermark_of(topic)
             if own is not None and own.follows and source.format != "changelog-json":
-                raise ElsewhereError(_FOLLOWS_CHANGELOG, *section_path(place), "from")
+                raise ElsewhereError(_FOLLOWS_CHANGELOG, *section_path(index), "from")
             try:
                 if own is not None and columns is not None:
                     own.require_time_column(columns)
             except MisplacedError as error:
-                raise ElsewhereError(str(error), *section_path(place), *error.below) from None
+                raise ElsewhereError(str(error), *section_path(index), *error.below) from None
         return watermark
 
     @field_validator("sink")
@@ -380,9 +380,9 @@ def _topics_of(sink: Sink) -> set[str]:
     return {sink.topic, progress_topic(sink.topic)}
 
 
-def section_path(place: int) -> tuple[str, ...]:
-    """Return the path of the watermark section of the topic at a place in `source.topics`."""
-    return ("source", "topics", str(place), "watermark")
+def section_path(index: int) -> tuple[str, ...]:
+    """Return the path of the watermark section of the topic at an index in `source.topics`."""
+    return ("source", "topics", str(index), "watermark")
 
 
 def default_group(job: str) -> str:

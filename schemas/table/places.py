@@ -78,8 +78,8 @@ class JobDirectory:
     @property
     def table_number(self) -> int:
         """A number that changes if the table is replaced by a new one."""
-        place = self.pointer if self.pointer.exists() else self.own_table
-        return place.stat().st_ino
+        path = self.pointer if self.pointer.exists() else self.own_table
+        return path.stat().st_ino
 
     @property
     def results(self) -> Path:

@@ -96,14 +96,14 @@ class Topics:
 
     def _measure(self, connection: str, name: str, number: int, end: int) -> float | None:
         """Return the rate since the reading before, and remember this one."""
-        place, now = (connection, name, number), time.monotonic()
+        partition_key, now = (connection, name, number), time.monotonic()
         with self._lock:
-            before = self._readings.get(place)
+            before = self._readings.get(partition_key)
             if before is None or not 0 <= now - before[0] <= _READING_SECONDS_MAX:
-                self._readings[place] = (now, end)
+                self._readings[partition_key] = (now, end)
                 return None
             passed = now - before[0]
             if passed < _READING_SECONDS_MIN:
                 return None
-            self._readings[place] = (now, end)
+            self._readings[partition_key] = (now, end)
             return max(0, end - before[1]) / passed

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs.core.job import refused_message
-from jobs.core.job.refused_message import MessagePlace, message_document, place_in
+from jobs.core.job.refused_message import MessagePosition, message_document, position_in
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.limits import QUARANTINE_PREVIEW_BYTES
@@ -23,9 +23,9 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.])")
 
 
-def parse_message_id(identity: str) -> MessagePlace:
+def parse_message_id(identity: str) -> MessagePosition:
     """Return epoch, topic, partition and offset of a message's id; raise a Problem without one."""
-    position = refused_message.place_of(identity)
+    position = refused_message.parse_message_id(identity)
     if position is None:
         raise _make_unknown_problem()
     return position
@@ -47,17 +47,17 @@ def add_replay(paths: JobPaths, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_oldest_messages(
-    table: TableVersion, after: MessagePlace | None, limit: int
+    table: TableVersion, after: MessagePosition | None, limit: int
 ) -> list[dict[str, Any]]:
     """Return messages after a position, oldest first, each with its first bytes."""
     found: list[dict[str, Any]] = []
     for file in table.of_part(QUARANTINE, -1 if after is None else after[0] - 1):
-        if len(found) >= limit and file.epoch_min > place_in(found[limit - 1])[0]:
+        if len(found) >= limit and file.epoch_min > position_in(found[limit - 1])[0]:
             break  # files are ordered by their oldest epochs
         for row in table.read(file).to_pylist():
-            if after is None or place_in(row) > after:
+            if after is None or position_in(row) > after:
                 found.append(row)
-        found.sort(key=place_in)
+        found.sort(key=position_in)
         del found[limit:]
     return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
 
@@ -80,7 +80,7 @@ def count_reasons(table: TableVersion) -> Counter[str]:
 
 def list_newest_messages(
     table: TableVersion,
-    before: MessagePlace | None,
+    before: MessagePosition | None,
     limit: int,
     matches: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> list[dict[str, Any]]:
@@ -90,22 +90,22 @@ def list_newest_messages(
     for file in files:
         if before is not None and file.epoch_min > before[0]:
             continue
-        if len(found) >= limit and file.epoch_max < place_in(found[limit - 1])[0]:
+        if len(found) >= limit and file.epoch_max < position_in(found[limit - 1])[0]:
             break
         for row in table.read(file).to_pylist():
-            if (before is None or place_in(row) < before) and matches(row):
+            if (before is None or position_in(row) < before) and matches(row):
                 found.append(row)
-        found.sort(key=place_in, reverse=True)
+        found.sort(key=position_in, reverse=True)
         del found[limit:]
     return [message_document(row, QUARANTINE_PREVIEW_BYTES) for row in found]
 
 
-def read_message(table: TableVersion, position: MessagePlace) -> dict[str, Any]:
+def read_message(table: TableVersion, position: MessagePosition) -> dict[str, Any]:
     """Return one message with all of its stored bytes; raise a Problem if there is none."""
     for file in table.of_part(QUARANTINE, position[0] - 1):
         if file.epoch_min <= position[0]:
             for row in table.read(file).to_pylist():
-                if place_in(row) == position:
+                if position_in(row) == position:
                     return message_document(row, None)
     raise _make_unknown_problem()
 

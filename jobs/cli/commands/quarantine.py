@@ -65,5 +65,5 @@ def _replay_all(options: argparse.Namespace) -> None:
 
 
 def _print_sent(sent: Document) -> None:
-    place = f"offset {sent['offset']} of {sent['topic']}/{sent['partition']}"
-    print_note(f"message {sent['id']} is now {place}")
+    position = f"offset {sent['offset']} of {sent['topic']}/{sent['partition']}"
+    print_note(f"message {sent['id']} is now {position}")

@@ -39,7 +39,7 @@ class Closing:
     """When the windows of a plan complete and close; a picklable value."""
 
     window: Window
-    place: int  # of the window's end in a key
+    index: int  # of the window's end in a key
     final: bool
     lateness_ms: int
 
@@ -47,14 +47,14 @@ class Closing:
     def of(cls, plan: Plan, *, final: bool, lateness_ms: int) -> Closing | None:
         """Return the closing of a plan's windows; None for a query without windows."""
         bounds = [each.expression for each in plan.group]
-        for place, bound in enumerate(bounds):
+        for index, bound in enumerate(bounds):
             if isinstance(bound, WindowBound) and bound.end:
-                return cls(bound.window, place, final, lateness_ms)
+                return cls(bound.window, index, final, lateness_ms)
         return None
 
     def complete_at(self, key: Key) -> int:
         """Return the last millisecond of a group's window."""
-        return self._last_ms(key[self.place])
+        return self._last_ms(key[self.index])
 
     def closed_at(self, key: Key) -> int:
         """Return the watermark at which a group's window closes."""

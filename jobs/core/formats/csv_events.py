@@ -110,21 +110,21 @@ class CsvSplitter:
 
 
 class CsvFields(RowFields):
-    """The columns of a line, each at its place; `null` is the text of NULL, or None."""
+    """The columns of a line, each at its position; `null` is the text of NULL, or None."""
 
     def __init__(
         self,
         columns: tuple[Column, ...],
         used: tuple[Column, ...],
-        places: Sequence[int],
+        positions: Sequence[int],
         convert: Callable[[SqlType], Converter],
     ) -> None:
         super().__init__(columns, used, convert, missing_is_null=False)
-        self._places = places
+        self._positions = positions
 
     def read_lines(self, row: str, value: str) -> Iterator[str]:
-        for index, place in enumerate(self._places):
-            yield f"field = {row}[{place}]"
+        for index, position in enumerate(self._positions):
+            yield f"field = {row}[{position}]"
             yield f"if field == null: {value}{index} = None"
             yield "else:"
             yield "    pass"
@@ -157,9 +157,9 @@ class CsvDecoder(DecoderFrame):
             )
             for column in columns
         ]
-        places = [at for at, _ in self._columns]
+        positions = [at for at, _ in self._columns]
         convert = partial(converter, timestamp_format=timestamp_format)
-        self._fields = CsvFields(columns, used, places, convert)
+        self._fields = CsvFields(columns, used, positions, convert)
         self.decode: Decode = self._generate(
             self._splitter.split_plain,
             self._lines(),

@@ -59,7 +59,7 @@ class MessageScanner:
     ) -> None:
         self._rules = rules
         self._bytes_max = rules.bytes_max
-        self._types = [columns[place].type for place in used]
+        self._types = [columns[index].type for index in used]
         self._source = _source(columns, used, rules)
         self._known: list[tuple[bytes, bytes, bool]] = []
         tokens = max(SCAN_TOKENS_MAX, len(columns))
@@ -163,13 +163,13 @@ class MessageScanner:
 
     def _result(self, images: kernel.Images, count: int) -> Scanned:
         columns = []
-        for place, sql_type in enumerate(self._types):
-            ends, text = images.ends[place, :0], b""
-            numbers = images.numbers[place, :count].copy()
+        for index, sql_type in enumerate(self._types):
+            ends, text = images.ends[index, :0], b""
+            numbers = images.numbers[index, :count].copy()
             if _kind(sql_type) in _TEXTS:
-                numbers, ends = numbers[:0], images.ends[place, : count + 1].copy()
-                text = images.texts[self._source.text_rows[place], : ends[-1]].tobytes()
-            valid = images.valid[place, :count].astype(bool)
+                numbers, ends = numbers[:0], images.ends[index, : count + 1].copy()
+                text = images.texts[self._source.text_rows[index], : ends[-1]].tobytes()
+            valid = images.valid[index, :count].astype(bool)
             columns.append(ScannedColumn(sql_type, valid, numbers, ends, text))
         return Scanned(
             images.outcomes,
@@ -223,13 +223,13 @@ def _bounds(sql_type: SqlType) -> tuple[int, int]:
 
 def _source(columns: tuple[Column, ...], used: tuple[int, ...], rules: ScanRules) -> kernel.Source:
     names = [f'"{column.name}"'.encode() for column in columns]
-    is_text = np.array([_kind(columns[place].type) in _TEXTS for place in used], bool)
+    is_text = np.array([_kind(columns[index].type) in _TEXTS for index in used], bool)
     declared = np.zeros(len(columns), fields.COLUMN)
     declared["name_at"], declared["name_size"] = _starts(names)[:-1], list(map(len, names))
-    for place, column in enumerate(columns):
-        _declare(declared[place : place + 1], column.type, rules.timestamp_format)
+    for index, column in enumerate(columns):
+        _declare(declared[index : index + 1], column.type, rules.timestamp_format)
         if rules.format == codes.DEBEZIUM:
-            _declare_debezium(declared[place : place + 1], column.type, rules.encodings[place])
+            _declare_debezium(declared[index : index + 1], column.type, rules.encodings[index])
     read = dict(zip(rules.names, ("by_database", "by_table"), strict=True))
     of_source = np.zeros(1, kernel.RULES)
     of_source["format"], of_source["last_images"] = rules.format, rules.last_images

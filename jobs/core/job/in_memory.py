@@ -45,7 +45,7 @@ class WatermarkEvent:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMessage:
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     why: Rejected
 
@@ -54,7 +54,7 @@ class RejectedMessage:
 class LateRowEvent:
     """A row of used columns whose windows are all closed."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     weight: int
     row: Row
@@ -169,7 +169,7 @@ class InMemoryJob:
     # --- rows -------------------------------------------------------------------------------------
 
     def take(
-        self, place: TopicPartition, offset: int, changes: Iterable[Signed]
+        self, partition: TopicPartition, offset: int, changes: Iterable[Signed]
     ) -> Iterator[Event]:
         """Add the rows of a message to the bundle; the bundle may end between two of them."""
         for weight, row, watermark in self._derive(changes):
@@ -179,16 +179,16 @@ class InMemoryJob:
             if self._closing is not None:
                 expanded = self._closing.still_open(expanded, watermark)
                 if not expanded:
-                    self._late.append(LateRowEvent(place, offset, weight, row))
+                    self._late.append(LateRowEvent(partition, offset, weight, row))
                     continue
-            self._bundle.add(place, offset, [(weight, each) for each in expanded])
+            self._bundle.add(partition, offset, [(weight, each) for each in expanded])
             self._row_count += 1
             if self._row_count == self._bundle_rows:
                 yield from self.end_bundle()
 
-    def reject(self, place: TopicPartition, offset: int, why: Rejected) -> None:
+    def reject(self, partition: TopicPartition, offset: int, why: Rejected) -> None:
         """Record a rejected message; `end_bundle` reports it."""
-        self._rejected.append(RejectedMessage(place, offset, why))
+        self._rejected.append(RejectedMessage(partition, offset, why))
 
     def _derive(self, changes: Iterable[Signed]) -> Iterator[tuple[int, Row, int | None]]:
         """Yield the rows to fold, each with the watermark before it."""
@@ -279,4 +279,4 @@ def list_evaluated_rows(plan: Plan, changes: Iterable[Signed]) -> Iterator[Row]:
 
 
 def _position(event: RejectedMessage | LateRowEvent) -> tuple[TopicPartition, int]:
-    return event.place, event.offset
+    return event.topic_partition, event.offset

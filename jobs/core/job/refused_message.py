@@ -15,11 +15,11 @@ from schemas.spec.job import JobSpec
 
 # EPOCH-TOPIC-PARTITION-OFFSET: the id of a message in quarantine.
 IDENTITY = re.compile(r"(\d{1,15})-([A-Za-z0-9._-]{1,249})-(\d{1,9})-(\d{1,18})", re.ASCII)
-MessagePlace = tuple[int, str, int, int]  # epoch, topic, partition, offset
+MessagePosition = tuple[int, str, int, int]  # epoch, topic, partition, offset
 
 
-def place_of(identity: str) -> MessagePlace | None:
-    """Return the place of a message from its id; None if the text is not an id."""
+def parse_message_id(identity: str) -> MessagePosition | None:
+    """Return the position of a message from its id; None if the text is not an id."""
     match = IDENTITY.fullmatch(identity)
     if match is None:
         return None
@@ -27,13 +27,13 @@ def place_of(identity: str) -> MessagePlace | None:
     return int(epoch), topic, int(partition), int(offset)
 
 
-def identity_of(place: MessagePlace) -> str:
-    """Return the id of a message from its place."""
-    return "-".join(str(part) for part in place)
+def identity_of(position: MessagePosition) -> str:
+    """Return the id of a message from its position."""
+    return "-".join(str(part) for part in position)
 
 
-def place_in(row: Mapping[str, Any]) -> MessagePlace:
-    """Return the place of the message in a row of the quarantine."""
+def position_in(row: Mapping[str, Any]) -> MessagePosition:
+    """Return the position of the message in a row of the quarantine."""
     return row["epoch"], row["topic"], row["partition"], row["offset"]
 
 
@@ -42,7 +42,7 @@ def message_document(row: Mapping[str, Any], bytes_max: int | None = None) -> di
     raw: bytes | None = row["raw"]
     shown = None if raw is None else raw[:bytes_max]
     document = {
-        "id": identity_of(place_in(row)),
+        "id": identity_of(position_in(row)),
         **{name: row[name] for name in ("epoch", "topic", "partition", "offset")},
         "time": None if row["time"] is None else int(row["time"].timestamp() * 1_000),
         "reason": row["reason"],

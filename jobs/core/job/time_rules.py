@@ -133,7 +133,7 @@ class MessagesInOrder:
     is_mark: Callable[[Row], bool] | None
     mark_time: RowReader | None
     show: Callable[[Row], Mapping[str, Any]] | None  # for a generator class
-    first: int  # the place of the first column that follows those of the query
+    first: int  # the index of the first column that follows those of the query
 
     def take(self, sign: int, row: Row, message_time: int | None) -> int:
         """Take the next row, and return the job's watermark before it.

@@ -71,8 +71,8 @@ def parse_digits(buffer: Array, at: int, size: int) -> int:
     if size < 1 or size > DIGITS_MAX:
         return -1
     number = 0
-    for place in range(at, at + size):
-        byte = byte_at(buffer, place)
+    for index in range(at, at + size):
+        byte = byte_at(buffer, index)
         if not 48 <= byte <= 57:
             return -1
         number = number * 10 + (byte - 48)
@@ -87,8 +87,8 @@ def _point_number(buffer: Array, at: int, size: int) -> tuple[int, int, int]:
     number = 0
     count = 0
     fraction = -1
-    for place in range(at, at + size):
-        byte = byte_at(buffer, place)
+    for index in range(at, at + size):
+        byte = byte_at(buffer, index)
         if byte == 46 and fraction < 0 and count > 0:
             fraction = 0
         elif 48 <= byte <= 57 and count < DIGITS_MAX:
@@ -288,17 +288,17 @@ def _base64_number(buffer: Array, at: int, size: int) -> int:
     if size % 4 != 0 or not 1 <= octets <= 8:
         return NO_TIME
     number = 0
-    for place in range(at, at + size - padding):
-        six = _sextet(byte_at(buffer, place))
+    for index in range(at, at + size - padding):
+        six = _sextet(byte_at(buffer, index))
         if six < 0:
             return NO_TIME
         bits = 6
-        if place == at + size - padding - 1 and padding > 0:
+        if index == at + size - padding - 1 and padding > 0:
             bits = 6 - 2 * padding
             if six & ((1 << 2 * padding) - 1):
                 return NO_TIME
             six >>= 2 * padding
-        if place == at and six >= 32:  # the sign
+        if index == at and six >= 32:  # the sign
             six -= 64
         number = (number << bits) | six
     return number
@@ -310,8 +310,8 @@ def _may_be_base64(buffer: Array, at: int, size: int, encoding: int) -> int:
     if encoding == AS_NUMBER or encoding == AS_BASE64:
         return encoding
     digits = True
-    for place in range(at, at + size):
-        byte = byte_at(buffer, place)
+    for index in range(at, at + size):
+        byte = byte_at(buffer, index)
         if byte == 45 or byte == 46:  # of numbers only
             return 0
         if not (48 <= byte <= 57 or byte == 43):
@@ -330,13 +330,13 @@ def _is_placeholder(buffer: Array, at: int, size: int) -> bool:
 
 @inlined
 def convert(
-    buffer: Array, columns: Array, tokens: Array, column: int, place: int, double: Array
+    buffer: Array, columns: Array, tokens: Array, column: int, index: int, double: Array
 ) -> bool:
     """Set the value of a token; return False if its column does not usually look like that."""
-    token = tokens[place]["kind"]
+    token = tokens[index]["kind"]
     if token == NULL:
         return True
-    kind, at, size = columns[column]["kind"], tokens[place]["at"], tokens[place]["size"]
+    kind, at, size = columns[column]["kind"], tokens[index]["at"], tokens[index]["size"]
     if kind == TEXT:
         if columns[column]["guarded"] and _is_placeholder(buffer, at, size):
             return False
@@ -366,19 +366,19 @@ def convert(
                 value = NO_TIME
     elif token == STRING or token == NUMBER:
         value = _number(buffer, columns, column, at, size, double)
-    tokens[place]["value"] = value
+    tokens[index]["value"] = value
     return value != NO_TIME
 
 
 @inlined
-def unescape(buffer: Array, at: int, size: int, texts: Array, place: int, end: int) -> int:
+def unescape(buffer: Array, at: int, size: int, texts: Array, index: int, end: int) -> int:
     """Write a text with escapes as UTF-8; return where it ends."""
     last = at + size
     while at < last:
         byte = byte_at(buffer, at)
         at += 1
         if byte != 92:
-            texts[place, U(end)] = byte
+            texts[index, U(end)] = byte
             end += 1
             continue
         byte = byte_at(buffer, at)
@@ -394,7 +394,7 @@ def unescape(buffer: Array, at: int, size: int, texts: Array, place: int, end: i
                 byte = 13
             elif byte == 116:
                 byte = 9
-            texts[place, U(end)] = byte
+            texts[index, U(end)] = byte
             end += 1
             continue
         code = _four_digits(buffer, at)
@@ -402,7 +402,7 @@ def unescape(buffer: Array, at: int, size: int, texts: Array, place: int, end: i
         if 0xD800 <= code < 0xDC00:
             code = 0x10000 + ((code - 0xD800) << 10) + (_four_digits(buffer, at + 2) - 0xDC00)
             at += 6
-        end = _put_character(code, texts, place, end)
+        end = _put_character(code, texts, index, end)
     return end
 
 
@@ -415,20 +415,20 @@ def _four_digits(buffer: Array, at: int) -> int:
 
 
 @inlined
-def _put_character(code: int, texts: Array, place: int, end: int) -> int:
+def _put_character(code: int, texts: Array, index: int, end: int) -> int:
     if code < 0x80:
-        texts[place, U(end)] = code
+        texts[index, U(end)] = code
         return end + 1
     if code < 0x800:
-        texts[place, U(end)] = 0xC0 | code >> 6
+        texts[index, U(end)] = 0xC0 | code >> 6
     else:
         if code < 0x10000:
-            texts[place, U(end)] = 0xE0 | code >> 12
+            texts[index, U(end)] = 0xE0 | code >> 12
         else:
-            texts[place, U(end)] = 0xF0 | code >> 18
+            texts[index, U(end)] = 0xF0 | code >> 18
             end += 1
-            texts[place, U(end)] = 0x80 | code >> 12 & 0x3F
+            texts[index, U(end)] = 0x80 | code >> 12 & 0x3F
         end += 1
-        texts[place, U(end)] = 0x80 | code >> 6 & 0x3F
-    texts[place, U(end + 1)] = 0x80 | code & 0x3F
+        texts[index, U(end)] = 0x80 | code >> 6 & 0x3F
+    texts[index, U(end + 1)] = 0x80 | code & 0x3F
     return end + 2

@@ -116,34 +116,34 @@ def _carry(into: Array, number: int, word: int) -> None:
 
 @inlined
 def _find_delta(owner: int, value: int, seed: int, local: Local) -> int:
-    """Return the place of a delta in the index, or the free place for it."""
+    """Return the slot of a delta in the index, or the free slot for it."""
     index, deltas = local.delta_index, local.deltas
     mask = len(index) - 1
-    place = hash_entry(owner, value, seed) & mask
-    while index[place] != EMPTY:
-        delta = index[place]
+    slot = hash_entry(owner, value, seed) & mask
+    while index[slot] != EMPTY:
+        delta = index[slot]
         if deltas[delta, DELTA_OWNER] == owner and deltas[delta, DELTA_VALUE] == value:
-            return place
-        place = (place + 1) & mask
-    return place
+            return slot
+        slot = (slot + 1) & mask
+    return slot
 
 
 @inlined
 def _find_local(hashed: int, at: int, size: int, keys: Array, local: Local) -> int:
-    """Return the place of a local group in the index, or the free place for it."""
+    """Return the slot of a local group in the index, or the free slot for it."""
     index, groups = local.group_index, local.groups
     mask = len(index) - 1
-    place = hashed & mask
-    while index[place] != EMPTY:
-        other = index[place]
+    slot = hashed & mask
+    while index[slot] != EMPTY:
+        other = index[slot]
         if (
             groups[other, HASH] == hashed
             and groups[other, KEY_SIZE] == size
             and equal_bytes(keys, groups[other, KEY_AT], keys, at, size)
         ):
-            return place
-        place = (place + 1) & mask
-    return place
+            return slot
+        slot = (slot + 1) & mask
+    return slot
 
 
 @inlined
@@ -180,12 +180,12 @@ def _add_to_deltas(
             continue
         value = rows.values[argument, row]
         owner = number << MULTISET_BITS | multiset
-        place = _find_delta(owner, value, seed, local)
-        delta = local.delta_index[place]
+        slot = _find_delta(owner, value, seed, local)
+        delta = local.delta_index[slot]
         if delta == EMPTY:
             delta = known
             known += 1
-            local.delta_index[place] = delta
+            local.delta_index[slot] = delta
             deltas[delta, DELTA_VALUE], deltas[delta, DELTA_OWNER] = value, owner
             deltas[delta, WEIGHT], deltas[delta, AFTER] = 0, 0
             deltas[delta, DELTA_NEXT] = local.groups[number, first + multiset]
@@ -253,12 +253,12 @@ def gather_rows(
         row = order[k]
         at, size = rows.ends[row], rows.ends[row + 1] - rows.ends[row]
         hashed = hash_key(rows.keys, at, size, seed)
-        place = _find_local(hashed, at, size, rows.keys, local)
-        number = local.group_index[place]
+        slot = _find_local(hashed, at, size, rows.keys, local)
+        number = local.group_index[slot]
         if number == EMPTY:
             number = known
             known += 1
-            local.group_index[place] = number
+            local.group_index[slot] = number
             if not _begin_group(number, row, hashed, multisets, rows, local, table):
                 return DAMAGED, 0
         if rows.positions[row] < 0:

@@ -1,6 +1,6 @@
 """Group keys as bytes: equal for equal groups, and in their order.
 
-    column by column     sizes ─► places ─► 01 80..07 │ 01 62 6f 6c 74 00 00 │ 00
+    column by column     sizes ─► offsets ─► 01 80..07 │ 01 62 6f 6c 74 00 00 │ 00
                                             the number 7, the text "bolt", NULL
 
 Numbers are eight bytes with the highest first and the sign turned. A text has a 00 as 00 ff and
@@ -30,35 +30,35 @@ def add_text_sizes(data: Array, ends: Array, valid: Array, sizes: Array) -> None
 
 
 @kernel
-def put_texts(data: Array, ends: Array, valid: Array, places: Array, keys: Array) -> None:
-    """Write a column of texts at `places`, which move behind them."""
+def put_texts(data: Array, ends: Array, valid: Array, offsets: Array, keys: Array) -> None:
+    """Write a column of texts at `offsets`, which move behind them."""
     for row in range(len(valid)):
-        place = places[row]
-        keys[place] = valid[row]
-        place += 1
+        offset = offsets[row]
+        keys[offset] = valid[row]
+        offset += 1
         if valid[row]:
             for at in range(ends[row], ends[row + 1]):
-                keys[place] = data[at]
-                place += 1
+                keys[offset] = data[at]
+                offset += 1
                 if data[at] == 0:
-                    keys[place] = 255
-                    place += 1
-            keys[place] = 0
-            keys[place + 1] = 0
-            place += 2
-        places[row] = place
+                    keys[offset] = 255
+                    offset += 1
+            keys[offset] = 0
+            keys[offset + 1] = 0
+            offset += 2
+        offsets[row] = offset
 
 
 @kernel
-def put_numbers(values: Array, valid: Array, places: Array, keys: Array) -> None:
-    """Write a column of numbers at `places`, which move behind them."""
+def put_numbers(values: Array, valid: Array, offsets: Array, keys: Array) -> None:
+    """Write a column of numbers at `offsets`, which move behind them."""
     for row in range(len(valid)):
-        place = places[row]
-        keys[place] = valid[row]
-        place += 1
+        offset = offsets[row]
+        keys[offset] = valid[row]
+        offset += 1
         if valid[row]:
             word = np.uint64(values[row]) ^ _SIGN
             for byte in range(8):
-                keys[place + byte] = np.uint8((word >> np.uint64(56 - 8 * byte)) & _BYTE)
-            place += 8
-        places[row] = place
+                keys[offset + byte] = np.uint8((word >> np.uint64(56 - 8 * byte)) & _BYTE)
+            offset += 8
+        offsets[row] = offset

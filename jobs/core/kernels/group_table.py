@@ -96,12 +96,12 @@ def cell_of(hashed: int, number: int) -> int:
 
 @inlined
 def find_free(index: Array, hashed: int) -> int:
-    """Return the place of a new cell; at least half of an index is empty."""
+    """Return the slot of a new cell; at least half of an index is empty."""
     mask = len(index) - 1
-    place = hashed & mask
-    while index[place] != EMPTY:
-        place = (place + 1) & mask
-    return place
+    slot = hashed & mask
+    while index[slot] != EMPTY:
+        slot = (slot + 1) & mask
+    return slot
 
 
 @inlined
@@ -110,14 +110,14 @@ def find_group(hashed: int, keys: Array, at: int, size: int, table: Table) -> in
     groups, index = table.groups, table.group_index
     known, seed = table.counts[GROUPS], table.counts[SEED]
     mask = len(index) - 1
-    place = hashed & mask
+    slot = hashed & mask
     steps = 0
-    while index[place] != EMPTY:
-        number = index[place] & _NUMBER
+    while index[slot] != EMPTY:
+        number = index[slot] & _NUMBER
         steps += 1
         if number >= known or steps > mask:
             return DAMAGED
-        if (index[place] & _TAG) == (hashed & _TAG):
+        if (index[slot] & _TAG) == (hashed & _TAG):
             if groups[number, CHECK] != check_of(groups, number, CHECK):
                 return DAMAGED
             start, length = groups[number, KEY_AT], groups[number, KEY_SIZE]
@@ -125,10 +125,10 @@ def find_group(hashed: int, keys: Array, at: int, size: int, table: Table) -> in
                 return number  # type: ignore[no-any-return]
             if groups[number, HASH] != hash_key(table.heap, start, length, seed):
                 return DAMAGED
-        place = (place + 1) & mask
+        slot = (slot + 1) & mask
     # The key is missing if each cell on the way tells the truth.
     way = hashed & mask
-    while way != place:
+    while way != slot:
         number = index[way] & _NUMBER
         if (groups[number, HASH] & _TAG) != (index[way] & _TAG):
             return DAMAGED
@@ -143,21 +143,21 @@ def find_entry(owner: int, value: int, table: Table) -> int:
     known, seed = table.counts[ENTRIES], table.counts[SEED]
     hashed = hash_entry(owner, value, seed)
     mask = len(index) - 1
-    place = hashed & mask
+    slot = hashed & mask
     steps = 0
-    while index[place] != EMPTY:
-        number = index[place] & _NUMBER
+    while index[slot] != EMPTY:
+        number = index[slot] & _NUMBER
         steps += 1
         if number >= known or steps > mask:
             return DAMAGED
-        if (index[place] & _TAG) == (hashed & _TAG):
+        if (index[slot] & _TAG) == (hashed & _TAG):
             if entries[number, ENTRY_CHECK] != check_of(entries, number, ENTRY_CHECK):
                 return DAMAGED
             if entries[number, OWNER] == owner and entries[number, VALUE] == value:
                 return number  # type: ignore[no-any-return]
-        place = (place + 1) & mask
+        slot = (slot + 1) & mask
     way = hashed & mask
-    while way != place:
+    while way != slot:
         number = index[way] & _NUMBER
         other = hash_entry(entries[number, OWNER], entries[number, VALUE], seed)
         if (other & _TAG) != (index[way] & _TAG):

@@ -21,8 +21,8 @@ DEPTH_MAX = 32
 ABSENT, NULL, STRING, ESCAPED, NUMBER, TRUE, FALSE, OTHER = range(8)
 
 U = np.uint64
-_1, _2, _3, _4, _5, _6, _7 = (U(place) for place in range(1, 8))
-_8, _16, _24, _32, _40, _48, _56 = (U(8 * place) for place in range(1, 8))
+_1, _2, _3, _4, _5, _6, _7 = (U(index) for index in range(1, 8))
+_8, _16, _24, _32, _40, _48, _56 = (U(8 * index) for index in range(1, 8))
 _ONES, _TOPS = U(0x0101010101010101), U(0x8080808080808080)
 _QUOTES, _BACKSLASHES = U(0x2222222222222222), U(0x5C5C5C5C5C5C5C5C)
 _BLANKS = U(0x2020202020202020)
@@ -148,7 +148,7 @@ def _ordinary_end(buffer: Array, at: int) -> int:
 
 @inlined
 def string_end(buffer: Array, at: int) -> tuple[int, int]:
-    """From behind the opening quote: the place of the closing one, or -1, and the token's kind."""
+    """Return where the string ends, or -1, and the token's kind; `at` is behind its quote."""
     kind = STRING
     while True:
         at = _ordinary_end(buffer, at)

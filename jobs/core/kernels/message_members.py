@@ -38,7 +38,7 @@ from jobs.core.kernels.json_bytes import (
 )
 from jobs.core.kernels.row_objects import find_row, find_rows
 
-# What is found in a message: the places in an array of integers.
+# What is found in a message: the indexes in an array of integers.
 MET = 0  # a bit for each member
 SIGN = 1  # of its rows; 0 for an update, OTHER_TYPE for what has none
 ROWS, OLD_ROWS = 2, 3  # of `data` and `old`; -1 if these are no rows

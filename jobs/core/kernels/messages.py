@@ -76,7 +76,7 @@ class Source(NamedTuple):
     rules: Array  # RULES [1]
     columns: Array  # COLUMN [column]
     names: Array  # uint8: of the columns, in quotes, one after another
-    used: Array  # int64: the place of each used column among the declared ones
+    used: Array  # int64: the index of each used column among the declared ones
     text_rows: Array  # int64: the row of each used column among the texts; -1 for numbers
     tables: Array  # KNOWN_TABLE [known table]
     known_names: Array  # uint8
@@ -99,8 +99,8 @@ class Images(NamedTuple):
 @inlined
 def _check_table(buffer: Array, message: Array, rules: Array, tables: Array, names: Array) -> int:
     """Return 1 if the message's table is wanted, 0 if not, -1 if the caller has to check it."""
-    for place in range(len(tables)):
-        table = tables[place]
+    for index in range(len(tables)):
+        table = tables[index]
         if rules[0]["by_database"]:
             at, size = message[DATABASE_AT], message[DATABASE_SIZE]
             if size != table["database_size"]:

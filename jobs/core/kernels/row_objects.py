@@ -44,8 +44,8 @@ def _find_column(buffer: Array, at: int, columns: Array, names: Array, expected:
 def _row(buffer: Array, at: int, columns: Array, names: Array, tokens: Array, first: int) -> int:
     """Find the tokens of one row object; return its end, or -1."""
     count = len(columns)
-    for place in range(first, first + count):
-        tokens[place]["kind"] = ABSENT
+    for position in range(first, first + count):
+        tokens[position]["kind"] = ABSENT
     if byte_at(buffer, at) != 123:
         return -1
     at = skip_blanks(buffer, at + 1)
@@ -72,16 +72,16 @@ def _row(buffer: Array, at: int, columns: Array, names: Array, tokens: Array, fi
             if at < 0:
                 return -1
         else:
-            place = first + column
-            if tokens[place]["kind"] != ABSENT:
+            position = first + column
+            if tokens[position]["kind"] != ABSENT:
                 return -1
             end, kind = scalar_end(buffer, at)
             if end < 0:
                 return -1
             quotes = 1 if kind == STRING or kind == ESCAPED else 0
-            tokens[place]["kind"] = kind
-            tokens[place]["at"] = at + quotes
-            tokens[place]["size"] = end - at - 2 * quotes
+            tokens[position]["kind"] = kind
+            tokens[position]["at"] = at + quotes
+            tokens[position]["size"] = end - at - 2 * quotes
             at = end
             expected = column + 1 if column + 1 < count else 0
         at = skip_blanks(buffer, at)
@@ -138,11 +138,11 @@ def convert_rows(
     width = len(columns)
     for row in range(rows):
         for column in range(width):
-            place = row * width + column
-            if tokens[place]["kind"] == ABSENT:
+            position = row * width + column
+            if tokens[position]["kind"] == ABSENT:
                 if not missing_is_null:
                     return False
-            elif not convert(buffer, columns, tokens, column, place, double):
+            elif not convert(buffer, columns, tokens, column, position, double):
                 return False
     return True
 
@@ -165,24 +165,24 @@ def put_image(
 ) -> None:
     """Write the used columns of an image; what `old` lacks of an image before is in `data`."""
     width = len(columns)
-    for place in range(len(used)):
-        column = used[place]
+    for position in range(len(used)):
+        column = used[position]
         token = row * width + column
         tokens = old if before and old[token]["kind"] != ABSENT else data
         kind = tokens[token]["kind"]
         null = kind == NULL or kind == ABSENT
-        valid[place, image] = 0 if null else 1
+        valid[position, image] = 0 if null else 1
         type_ = columns[column]["kind"]
         if type_ == TEXT or type_ == TIME:
-            end = ends[place, image]
+            end = ends[position, image]
             if not null:
                 at, size = tokens[token]["at"], tokens[token]["size"]
                 if kind == ESCAPED:
-                    end = unescape(buffer, at, size, texts, text_rows[place], end)
+                    end = unescape(buffer, at, size, texts, text_rows[position], end)
                 else:
                     for index in range(size):
-                        texts[text_rows[place], U(end + index)] = buffer[U(at + index)]
+                        texts[text_rows[position], U(end + index)] = buffer[U(at + index)]
                     end += size
-            ends[place, image + 1] = end
+            ends[position, image + 1] = end
         else:
-            numbers[place, image] = 0 if null else tokens[token]["value"]
+            numbers[position, image] = 0 if null else tokens[token]["value"]

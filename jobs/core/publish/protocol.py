@@ -103,7 +103,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
     times: list[EpochTimes] = []  # of the epochs that this record completes
-    sink: int | msgspec.UnsetType = msgspec.UNSET  # the place of `seq` among several topics
+    sink: int | msgspec.UnsetType = msgspec.UNSET  # the index of `seq` among several topics
 
     @property
     def next_epoch(self) -> int | None:

@@ -115,8 +115,8 @@ def read_call(reporter: ProblemReporter, node: exp.Expr, read: Read) -> Aggregat
         if rows is not None:
             return rows
     values = [read(each, name) for each in parts.arguments]
-    for value, place in zip(values, parts.arguments, strict=True):
-        with reporter.blame(place):
+    for value, blamed in zip(values, parts.arguments, strict=True):
+        with reporter.blame(blamed):
             typing_rules.require_type(value)
     by = [read(each.this, name) for each in parts.order]
     with reporter.blame(parts.arguments[0]):
@@ -275,8 +275,8 @@ def _make_argument(
     if parts.distinct and by:
         message = "with DISTINCT only the values themselves can be in ORDER BY"
         raise reporter.refusal(message, parts.order[0], f"{parts.name}(DISTINCT x ORDER BY x)")
-    for each, place in zip(by, parts.order, strict=False):
-        with reporter.blame(place):
+    for each, blamed in zip(by, parts.order, strict=False):
+        with reporter.blame(blamed):
             typing_rules.require_type(each)
     keeps_nulls = function.keeps_nulls and parts.keeps_nulls is not False
     if not by and not keeps_nulls:

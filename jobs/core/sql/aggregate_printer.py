@@ -72,8 +72,8 @@ def _call_text(
 
 def _order_text(parts: list[str], order: tuple[Ordering, ...]) -> str:
     texts = []
-    for place, (part, each) in enumerate(zip(parts, order, strict=True)):
-        if place and place == len(parts) - 1 and each == _tie_break(order[place - 1]):
+    for index, (part, each) in enumerate(zip(parts, order, strict=True)):
+        if index and index == len(parts) - 1 and each == _tie_break(order[index - 1]):
             break  # the values themselves, which are the default tie-break
         direction = " DESC" if each.descending else ""
         if each.nulls_first is each.descending:

@@ -57,8 +57,8 @@ class ProblemReporter:
                 name = sql_name(type(node))
                 clause = part.strip("_").upper()
                 inner = value[0] if isinstance(value, list) else value
-                place = inner if isinstance(inner, exp.Expr) else node
-                raise self.refusal(f"{clause} is not supported here ({name})", place)
+                blamed = inner if isinstance(inner, exp.Expr) else node
+                raise self.refusal(f"{clause} is not supported here ({name})", blamed)
 
     def refusal(self, message: str, node: object, hint: str | None = None) -> Refusal:
         """Return a Refusal at the position of a node, to be raised."""

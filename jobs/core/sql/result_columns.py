@@ -151,8 +151,8 @@ class ResultReader(RowReader):
         loose = next((name for name in names if Column(name, self.columns[name]) not in keys), "")
         message = f"`{loose}` is neither in GROUP BY nor inside an aggregate"
         outside = (each for each in node.walk(prune=is_call) if isinstance(each, exp.Column))
-        place = next((each for each in outside if same_name(each.name, loose)), node)
-        return self.refusal(message, place, f"GROUP BY {loose}, or MAX({loose})")
+        blamed = next((each for each in outside if same_name(each.name, loose)), node)
+        return self.refusal(message, blamed, f"GROUP BY {loose}, or MAX({loose})")
 
     # -- names --
 
@@ -252,7 +252,7 @@ class ResultExpressions:
         self.reader = reader
         self.keys = keys
         self.group = group  # grows: a function of the key that only Spark can evaluate is added
-        self.places = [[item.call for item in called].index(each.call) for each in reader.calls]
+        self.indexes = [[item.call for item in called].index(each.call) for each in reader.calls]
 
     def resolve(self, expression: Expression, node: exp.Expr) -> Expression:
         made = replace_parts(expression, self._group_value)
@@ -261,14 +261,14 @@ class ResultExpressions:
         if why := why_not_evaluable(made):
             outside = node.walk(prune=is_call)
             names = ((function_name(each) or sql_name(type(each)), each) for each in outside)
-            place = next((each for name, each in names if name == why.name), node)
-            raise self.reader.refusal(why.message, place, why.hint)
+            blamed = next((each for name, each in names if name == why.name), node)
+            raise self.reader.refusal(why.message, blamed, why.hint)
         return made
 
     def _group_value(self, part: Expression) -> Expression | None:
         """Return the part as a value of the group, or None to visit its own parts."""
         if isinstance(part, AggregateValue):
-            return AggregateValue(self.places[part.index], part.type)
+            return AggregateValue(self.indexes[part.index], part.type)
         if isinstance(part, Constant):
             return part
         if (value := self._key_value(part)) is not None:

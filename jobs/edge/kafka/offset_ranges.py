@@ -20,7 +20,7 @@ class OffsetRange:
     end: int
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:

@@ -19,8 +19,8 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     Message,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as Assignment
 
 from jobs.edge.kafka.offset_ranges import OffsetRange
 from schemas.limits import (
@@ -29,7 +29,7 @@ from schemas.limits import (
     RANGE_QUEUE_KIB,
     RANGE_RECORDS_AT_ONCE,
 )
-from schemas.table.epoch import TopicPartition as Place
+from schemas.table.epoch import TopicPartition
 
 _CONSUMER_OPTIONS: dict[str, str | int | bool] = {
     "group.id": "retally-ranges",  # librdkafka requires a group; nothing joins it or commits
@@ -88,42 +88,42 @@ def read_ranges(
     """
     patience = KAFKA_READ_SECONDS_MAX if seconds_max is None else seconds_max
     consumer = _open_consumer(connection)
-    unread = {each.place: each for each in planned}
-    positions = {each.place: each.start for each in planned}
-    consumer.assign([TopicPartition(each.topic, each.partition, each.start) for each in planned])
+    unread = {each.topic_partition: each for each in planned}
+    positions = {each.topic_partition: each.start for each in planned}
+    consumer.assign([Assignment(each.topic, each.partition, each.start) for each in planned])
     try:
         received_at = time.monotonic()
         temporary: KafkaError | None = None
         while unread:
-            wanted = sum(each.end - positions[place] for place, each in unread.items())
+            wanted = sum(each.end - positions[partition] for partition, each in unread.items())
             found = consumer.consume(min(RANGE_RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
             good = [message for message in found if message.error() is None]
             for message in found if len(good) < len(found) else ():
-                place, error = _place_of(message), message.error()
+                partition, error = _partition_of(message), message.error()
                 if error is None:
                     continue
                 if error.code() != KafkaError._PARTITION_EOF:
-                    temporary = _require_temporary(error, unread.get(place, planned[0]))
-                elif place in unread:
-                    positions[place] = max(positions[place], message.offset() or 0)
-            for place, records in _by_place(good, planned):
-                if place not in unread:
+                    temporary = _require_temporary(error, unread.get(partition, planned[0]))
+                elif partition in unread:
+                    positions[partition] = max(positions[partition], message.offset() or 0)
+            for partition, records in _by_partition(good, planned):
+                if partition not in unread:
                     continue
-                received_at, each = time.monotonic(), unread[place]
-                positions[place] = max(positions[place], (records[-1].offset() or 0) + 1)
-                if positions[place] > each.end:
+                received_at, each = time.monotonic(), unread[partition]
+                positions[partition] = max(positions[partition], (records[-1].offset() or 0) + 1)
+                if positions[partition] > each.end:
                     records = [record for record in records if (record.offset() or 0) < each.end]
                 if records:
                     yield each, records
             if time.monotonic() - received_at > patience:
-                place, each = next(iter(unread.items()))
+                partition, each = next(iter(unread.items()))
                 raise RangeTimedOut(
-                    f"{each}: nothing came for {patience:.0f} s after offset {positions[place]}"
+                    f"{each}: nothing came for {patience:.0f} s after offset {positions[partition]}"
                     + (f" ({temporary.str()})" if temporary else "")
                     + "; check that the broker runs: retally doctor"
                 )
-            for place in [each for each in unread if positions[each] >= unread[each].end]:
-                del unread[place]
+            for partition in [each for each in unread if positions[each] >= unread[each].end]:
+                del unread[partition]
     finally:
         consumer.unassign()
 
@@ -134,19 +134,19 @@ def timestamp_ms(record: Message) -> int | None:
     return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
 
 
-def _place_of(message: Message) -> Place:
-    return Place(message.topic() or "", message.partition() or 0)
+def _partition_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
 
 
-def _by_place(
+def _by_partition(
     messages: list[Message], planned: Sequence[OffsetRange]
-) -> Iterable[tuple[Place, list[Message]]]:
+) -> Iterable[tuple[TopicPartition, list[Message]]]:
     """Return the messages of each partition; only several ranges need a check of each."""
     if len(planned) == 1:
-        return [(planned[0].place, messages)] if messages else ()
-    found: dict[Place, list[Message]] = {}
+        return [(planned[0].topic_partition, messages)] if messages else ()
+    found: dict[TopicPartition, list[Message]] = {}
     for message in messages:
-        found.setdefault(_place_of(message), []).append(message)
+        found.setdefault(_partition_of(message), []).append(message)
     return found.items()
 
 

@@ -12,13 +12,13 @@ class DirectoryRefused(Exception):
 
 def require_writable(data: Path) -> None:
     """Raise DirectoryRefused unless `data` is a directory that we can write to, or can create."""
-    place = data.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        raise DirectoryRefused(f"{place} is not a directory; name one with --data")
-    if not os.access(place, os.W_OK | os.X_OK):
+    path = data.absolute()
+    while not os.path.lexists(path):
+        path = path.parent
+    if not path.is_dir():
+        raise DirectoryRefused(f"{path} is not a directory; name one with --data")
+    if not os.access(path, os.W_OK | os.X_OK):
         raise DirectoryRefused(
-            f"{place} cannot be written by this user; change its owner, or name another directory "
+            f"{path} cannot be written by this user; change its owner, or name another directory "
             "with --data"
         )

@@ -4,7 +4,7 @@
                         └─► DiskRefused: which file system, what is wrong, what to do
 
 Python, Arrow, LMDB, delta-rs, Spark and the JVM wrap the kernel's errors in different ways, and
-some name no file. But the kernel's text is the same in all of them, and a check of the places that
+some name no file. But the kernel's text is the same in all of them, and a check of the paths that
 a job writes to shows which file system refuses. For a task of an executor Spark names the host.
 """
 
@@ -20,7 +20,7 @@ from schemas.limits import REASON_CHARACTERS_MAX
 
 _CAUSES_MAX = 10
 _ORNAMENTS = re.compile("\x1b\\[[0-9;]*m|↳")
-# As Spark names the place of a lost task; in a local session the executor is "driver".
+# As Spark names the executor of a lost task; in a local session the executor is "driver".
 _EXECUTOR = re.compile(r"\((\S+) executor \d+\)")
 _TEXT_MAX = REASON_CHARACTERS_MAX // 2
 _MIB = 1 << 20
@@ -34,45 +34,45 @@ class DiskRefused(Exception):
     """A disk is full, read-only or broken; the job resumes once the disk works again."""
 
 
-def find_refusal(error: BaseException, places: Sequence[Path]) -> DiskRefused | None:
-    """Return what an error says about the disks of `places`; None if it is another error."""
+def find_refusal(error: BaseException, paths: Sequence[Path]) -> DiskRefused | None:
+    """Return what an error says about the disks of `paths`; None if it is another error."""
     for line in _read_lines(error):
         for text, describe in _DESCRIPTIONS.items():
             if text in line:
-                problem, advice = describe(places)
+                problem, advice = describe(paths)
                 if host := _find_executor_host(error):  # our own disks say nothing about its
                     problem = f"an executor's host, {host}, {_REMOTE[describe]}"
                 return DiskRefused(f"the disk of {problem}: {line[-_TEXT_MAX:]}; {advice}")
     return None
 
 
-def free_bytes(place: Path) -> int:
-    """Return the free bytes of the file system of a place, which need not exist yet."""
-    status = _read_status(place)
+def free_bytes(path: Path) -> int:
+    """Return the free bytes of the file system of a path, which need not exist yet."""
+    status = _read_status(path)
     return status.f_bavail * status.f_frsize
 
 
-def _describe_full(places: Sequence[Path]) -> tuple[str, str]:
-    place = min(places, key=free_bytes)
-    status = _read_status(place)
-    free, total = free_bytes(place) / _MIB, status.f_blocks * status.f_frsize / _MIB
-    problem = f"{place} is full ({free:.1f} of {total:.1f} MiB are free now)"
+def _describe_full(paths: Sequence[Path]) -> tuple[str, str]:
+    path = min(paths, key=free_bytes)
+    status = _read_status(path)
+    free, total = free_bytes(path) / _MIB, status.f_blocks * status.f_frsize / _MIB
+    problem = f"{path} is full ({free:.1f} of {total:.1f} MiB are free now)"
     return problem, "make room, then the job resumes"
 
 
-def _describe_read_only(places: Sequence[Path]) -> tuple[str, str]:
-    found = [place for place in places if _read_status(place).f_flag & os.ST_RDONLY]
-    return f"{_name_disks(found or places)} is read-only", f"mount it again, {_DELETE_CACHE}"
+def _describe_read_only(paths: Sequence[Path]) -> tuple[str, str]:
+    found = [path for path in paths if _read_status(path).f_flag & os.ST_RDONLY]
+    return f"{_name_disks(found or paths)} is read-only", f"mount it again, {_DELETE_CACHE}"
 
 
-def _describe_broken(places: Sequence[Path]) -> tuple[str, str]:
-    problem = f"{_name_disks(places)} fails"
+def _describe_broken(paths: Sequence[Path]) -> tuple[str, str]:
+    problem = f"{_name_disks(paths)} fails"
     return problem, f"see the kernel's log, repair it, {_DELETE_CACHE}"
 
 
-def _name_disks(places: Sequence[Path]) -> str:
-    """Return one place of each disk."""
-    disks = {_read_status(place).f_fsid: place for place in reversed(places)}
+def _name_disks(paths: Sequence[Path]) -> str:
+    """Return one path of each disk."""
+    disks = {_read_status(path).f_fsid: path for path in reversed(paths)}
     return " or ".join(str(disks[fsid]) for fsid in reversed(disks))
 
 
@@ -109,10 +109,10 @@ def _read_lines(error: BaseException) -> Iterator[str]:
         each = each.__cause__ or each.__context__
 
 
-def _read_status(place: Path) -> os.statvfs_result:
-    """Return the status of the file system of a place, or of its first parent that exists."""
+def _read_status(path: Path) -> os.statvfs_result:
+    """Return the status of the file system of a path, or of its first parent that exists."""
     while True:
         try:
-            return os.statvfs(place)
+            return os.statvfs(path)
         except FileNotFoundError:
-            place = place.parent
+            path = path.parent

@@ -43,9 +43,9 @@ def read_memory(root: Path = _ROOT) -> Memory:
 def _read_limits(root: Path) -> list[tuple[int, int]]:
     """Return limit and used bytes of each group of this process that has a limit."""
     found = []
-    for place, limit_name, used_name, droppable in _CONTROLLERS:
-        for group in _list_groups(root, place):
-            directory = root / place / group
+    for controller, limit_name, used_name, droppable in _CONTROLLERS:
+        for group in _list_groups(root, controller):
+            directory = root / controller / group
             try:
                 limit = int((directory / limit_name).read_text())
                 used = int((directory / used_name).read_text())
@@ -58,13 +58,13 @@ def _read_limits(root: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _list_groups(root: Path, place: str) -> list[str]:
+def _list_groups(root: Path, controller: str) -> list[str]:
     """Return the group of this process and all above it; a container sees its own as the top."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return [""]
-    wanted = "memory" if place.endswith("memory") else ""
+    wanted = "memory" if controller.endswith("memory") else ""
     for line in lines:  # 9:memory:/docker/0123, or 0::/system.slice/x
         _, controllers, path = line.split(":", 2)
         if wanted in controllers.split(","):

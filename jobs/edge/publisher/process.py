@@ -266,12 +266,12 @@ class PublisherProcess:
         in_transaction, reached = 0, -1
         for order in epochs:
             self._records[order.epoch] = 0
-            for place, topic in enumerate(self._topics):
-                after = self._progress.seq_reached(order.epoch, place)
+            for index, topic in enumerate(self._topics):
+                after = self._progress.seq_reached(order.epoch, index)
                 if after is None:
                     continue
                 reached = after
-                files = order.others[place - 1] if place else order.files
+                files = order.others[index - 1] if index else order.files
                 table = read_epoch(files, order.epoch, topic.writer.columns, reached)
                 facts = topic.facts(order)
                 for batch in split_rows(table, self._configuration.transaction_records):
@@ -281,7 +281,7 @@ class PublisherProcess:
                     if in_transaction and (
                         in_transaction + count > self._configuration.transaction_records
                     ):
-                        self._commit(self._progress_inside(order.epoch, reached, place))
+                        self._commit(self._progress_inside(order.epoch, reached, index))
                         in_transaction = 0
                     session.begin()
                     failpoint("publish_begun")
@@ -303,8 +303,8 @@ class PublisherProcess:
         self._progress = progress
         self._last_success = awake_seconds()
 
-    def _progress_inside(self, epoch: int, seq: int, place: int) -> Progress:
-        sink = place if len(self._topics) > 1 else msgspec.UNSET
+    def _progress_inside(self, epoch: int, seq: int, index: int) -> Progress:
+        sink = index if len(self._topics) > 1 else msgspec.UNSET
         return msgspec.structs.replace(
             self._progress, epoch=epoch, seq=seq, complete=False, sink=sink
         )

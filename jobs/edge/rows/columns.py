@@ -61,10 +61,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def number_rows(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return a number for each row, from 0 without gaps; equal rows get the same number."""
     numbers = np.zeros(rows, np.int64)
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         encoded = column.dictionary_encode(null_encoding="encode")
         numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
-        if place:  # renumber the combinations that occur, so that numbers stay small
+        if index:  # renumber the combinations that occur, so that numbers stay small
             numbers = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
     return numbers
 

@@ -27,9 +27,9 @@ class Images:
 
     def __init__(self, plan: Plan) -> None:
         self._columns = plan.image if plan.primary_key else ()
-        self._places = key_indexes(plan)
+        self._indexes = key_indexes(plan)
         self.names = [f"image_{column.name}" for column in self._columns]
-        self.key_names = [self.names[place] for place in self._places]
+        self.key_names = [self.names[index] for index in self._indexes]
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,13 +64,13 @@ class Images:
         named = zip(self.names, self._columns, strict=True)
         columns = [from_arrow(table[name], column.type) for name, column in named]
         gone = to_list(table["tombstone"])
-        places = self._places
+        indexes = self._indexes
         return [
-            (tuple(row[place] for place in places), None if dead else Group((), row))
+            (tuple(row[index] for index in indexes), None if dead else Group((), row))
             for row, dead in zip(zip(*columns, strict=True), gone, strict=True)
         ]
 
     def _build_tombstone(self, key: Key) -> Row:
         """Return a row with only the columns of the key."""
-        columns = dict(zip(self._places, key, strict=True))
-        return tuple(columns.get(place) for place in range(len(self._columns)))
+        columns = dict(zip(self._indexes, key, strict=True))
+        return tuple(columns.get(index) for index in range(len(self._columns)))

@@ -71,7 +71,7 @@ class Deadline:
 
     def takes(self, rows: pa.Table) -> Booleans:
         """Return which projected rows are in a window that is still open."""
-        ends = rows[f"g{self.closing.place}"].combine_chunks().view(pa.int64()).to_numpy()
+        ends = rows[f"g{self.closing.index}"].combine_chunks().view(pa.int64()).to_numpy()
         taken: Booleans = ends >= self.closing.open_end(self.watermark)
         if self.in_order:
             late = np.flatnonzero(rows[LATE].is_valid().to_numpy())
@@ -118,7 +118,7 @@ class Messages:
         for row, message in zip(rows.tolist(), found.tolist(), strict=True):
             yield row, self._offsets[message], self._ends[message], self._ends[message + 1]
 
-    def places(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
+    def indexes(self, rows: Integers) -> Iterator[tuple[int, int, int]]:
         """Yield of each row: the row, its message's offset, and the end of the message's rows."""
         for row, offset, _, end in self.extents(rows):
             yield row, offset, end
@@ -147,7 +147,7 @@ def late_rows(
             whole=bool(late.whole[row]),
             watermark=watermarks[row] if watermarks else None,
         )
-        for row, offset, end in messages.places(rows)
+        for row, offset, end in messages.indexes(rows)
     ]
 
 

@@ -44,7 +44,7 @@ def rows_schema(
 class Parcelling:
     """How to divide the rows of a plan among fold tasks; a value, so that Spark can send it."""
 
-    group: tuple[int, ...]  # places of the group's columns in the used columns
+    group: tuple[int, ...]  # indexes of the group's columns in the used columns
     group_types: tuple[SqlType, ...]
     arguments: tuple[int, ...]
     buckets: int
@@ -72,8 +72,8 @@ class Parcelling:
         one_of[groups] = np.arange(len(groups))  # any row of the group
         rows = pa.array(one_of)
         values = [
-            from_arrow(columns[place].take(rows), kind)
-            for place, kind in zip(self.group, self.group_types, strict=True)
+            from_arrow(columns[index].take(rows), kind)
+            for index, kind in zip(self.group, self.group_types, strict=True)
         ]
         return np.array(buckets_of(values, self.group_types, len(rows), self.buckets), np.int64)
 
@@ -86,8 +86,8 @@ class Parcelling:
     ) -> pa.RecordBatch:
         """Return the chosen rows with the column names of the projection in Spark."""
         taken = pa.array(weighted.indexes[chosen])
-        named = {f"g{i}": columns[place].take(taken) for i, place in enumerate(self.group)}
-        named |= {f"a{i}": columns[place].take(taken) for i, place in enumerate(self.arguments)}
+        named = {f"g{i}": columns[index].take(taken) for i, index in enumerate(self.group)}
+        named |= {f"a{i}": columns[index].take(taken) for i, index in enumerate(self.arguments)}
         named[POSITION] = pa.array(weighted.positions[chosen])
         named[WEIGHT] = pa.array(weighted.weights[chosen])
         named[BUCKET] = pa.array(buckets[chosen])
@@ -96,10 +96,10 @@ class Parcelling:
 
 def parcelling_of(plan: Plan, buckets: int, targets: int) -> Parcelling | None:
     """Return the parcelling of a plan; None if its rows have expressions to evaluate."""
-    places = plain_indexes(plan)
-    if places is None:
+    indexes = plain_indexes(plan)
+    if indexes is None:
         return None
-    group, arguments = places
+    group, arguments = indexes
     types = tuple(each.type for each in plan.group)
     return Parcelling(group, types, arguments, buckets, targets)
 

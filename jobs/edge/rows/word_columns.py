@@ -47,7 +47,7 @@ class PackedKeys(NamedTuple):
         return _pack(encoded.dictionary), encoded.indices.to_numpy().astype(np.int64)
 
     def sort(self, rows: Array) -> Array:
-        """Return the places of some rows in the order of their keys."""
+        """Return the indexes of some rows in the order of their keys."""
         order = pc.sort_indices(self._binary().take(pa.array(rows)))
         return order.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
@@ -59,10 +59,10 @@ class PackedKeys(NamedTuple):
 def _pack(keys: pa.Array) -> PackedKeys:
     """Return a large_binary array that begins at its first byte as keys."""
     _, ends, data = keys.buffers()
-    places = np.frombuffer(ends, np.int64)[: len(keys) + 1]
-    padded = np.zeros(int(places[-1]) + KEY_PAD, np.uint8)
-    padded[: places[-1]] = np.frombuffer(data, np.uint8)[: places[-1]] if data else 0
-    return PackedKeys(padded, places.copy())
+    offsets = np.frombuffer(ends, np.int64)[: len(keys) + 1]
+    padded = np.zeros(int(offsets[-1]) + KEY_PAD, np.uint8)
+    padded[: offsets[-1]] = np.frombuffer(data, np.uint8)[: offsets[-1]] if data else 0
+    return PackedKeys(padded, offsets.copy())
 
 
 def pack_keys(columns: Sequence[tuple[pa.Array, SqlType]], count: int) -> PackedKeys:
@@ -80,12 +80,12 @@ def pack_keys(columns: Sequence[tuple[pa.Array, SqlType]], count: int) -> Packed
             loaded.append((values, None, valid))
     ends = np.concatenate([[0], np.cumsum(sizes)])
     keys = np.zeros(int(ends[-1]) + KEY_PAD, np.uint8)
-    places = ends[:-1].copy()
+    offsets = ends[:-1].copy()
     for data, bounds, valid in loaded:
         if bounds is None:
-            put_numbers(data, valid, places, keys)
+            put_numbers(data, valid, offsets, keys)
         else:
-            put_texts(data, bounds, valid, places, keys)
+            put_texts(data, bounds, valid, offsets, keys)
     return PackedKeys(keys, ends)
 
 

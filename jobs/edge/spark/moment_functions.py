@@ -27,8 +27,8 @@ _FIRST_US, _LAST_US = _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1
 _MONTHS_MAX = 12 * 10_000
 
 
-def _constant(call: Call, place: int) -> str:
-    argument = call.arguments[place]
+def _constant(call: Call, index: int) -> str:
+    argument = call.arguments[index]
     assert isinstance(argument, Constant)
     return str(argument.value)
 

@@ -183,14 +183,14 @@ def _json_exists(call: Call, values: list[SparkColumn]) -> SparkColumn:
     return F.when(values[0].isNotNull(), part.isNotNull())
 
 
-def _text_constant(call: Call, place: int) -> str:
-    argument = call.arguments[place]
+def _text_constant(call: Call, index: int) -> str:
+    argument = call.arguments[index]
     assert isinstance(argument, Constant) and isinstance(argument.value, str)
     return argument.value
 
 
-def _whole_constant(call: Call, place: int) -> int:
-    argument = call.arguments[place]
+def _whole_constant(call: Call, index: int) -> int:
+    argument = call.arguments[index]
     assert isinstance(argument, Constant) and isinstance(argument.value, int)
     return argument.value
 

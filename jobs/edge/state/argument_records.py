@@ -50,11 +50,11 @@ class _Memo(dict[Any, Any]):
 class Marks(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Known facts about a large multiset.
 
-    `places` has the number of values before some places, and `top` the most frequent place with its
+    `value_keys` has the number of values before some of them, and `top` the most frequent with its
     multiplicity.
     """
 
-    places: tuple[tuple[bytes, int], ...] = ()
+    value_keys: tuple[tuple[bytes, int], ...] = ()
     top: tuple[bytes, int] | None = None
 
 

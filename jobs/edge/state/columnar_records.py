@@ -25,7 +25,7 @@ _SIZES = 4
 
 
 def records_of(folded: Folded, keys: PackedKeys) -> RecordArrays:
-    """Return the changes of a fold as records; entries of a group have its place already."""
+    """Return the changes of a fold as records; entries of a group have its number already."""
     taken = keys.take(folded.rows)
     return RecordArrays(taken.data, taken.ends, folded.new, folded.entries)
 

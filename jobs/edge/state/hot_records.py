@@ -331,9 +331,9 @@ class Snapshot:
         of = self._keys.arguments[argument]
         start = self._entry_prefix(of, key)
         multiset = self._multiset(of, start)
-        places: Iterable[tuple[bytes, int]]
+        value_keys: Iterable[tuple[bytes, int]]
         if isinstance(multiset, Marks):
-            places = LargeMultiset(of, start, self._entries).read_places()
+            value_keys = LargeMultiset(of, start, self._entries).read_value_keys()
         else:
-            places = sorted(of.order_keys(multiset))
-        return [(of.value(place), times) for place, times in places]
+            value_keys = sorted(of.order_keys(multiset))
+        return [(of.value(value_key), times) for value_key, times in value_keys]

@@ -5,7 +5,7 @@
             argument, group, value   -> one multiplicity, in the order of the values
 
 Marks keep what the last bundle learned about a large multiset: the number of values before some
-places, and the most frequent value. So the search for a median starts at the last median, and a
+value keys, and the most frequent value. So the search for a median starts at the last median, and a
 bundle that removes no most frequent value need not count the others again. A bundle that learns
 nothing, or that another process applies, leaves no marks.
 """
@@ -53,7 +53,7 @@ _decode_long = msgspec.msgpack.Decoder(_LongEntry).decode
 class SmallValues(PresentValues[Any]):
     """The values of a small multiset with `overlay` applied.
 
-    A place is the stored form of a value. Entries are sorted when a caller first needs the order.
+    A value key is the stored form of a value. Entries are sorted when the order is first needed.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class SmallValues(PresentValues[Any]):
             self._sorted = True
         return reversed(self._present) if descending else self._present
 
-    def _value(self, place: Any) -> Value:
-        return self._argument.decode_small(place)
+    def _value(self, value_key: Any) -> Value:
+        return self._argument.decode_small(value_key)
 
     def entries(self, *, descending: bool = False) -> Iterable[tuple[Value, int]]:
         if self._argument.plain:
@@ -98,7 +98,7 @@ class SmallValues(PresentValues[Any]):
         """Yield its records; a multiset that has grown too large becomes a large one."""
         counts = self._counts
         if 0 in counts.values():
-            counts = {place: times for place, times in counts.items() if times}
+            counts = {value_key: times for value_key, times in counts.items() if times}
         record = encode(counts)
         if len(record) <= limits.HOT_STATE_SMALL_MULTISET_BYTES:
             yield self._start, record if counts else None
@@ -119,18 +119,18 @@ class LargeMultiset:
         self.start = start
         self._entries = entries
 
-    def read_places(
-        self, *, descending: bool = False, place: bytes | None = None
+    def read_value_keys(
+        self, *, descending: bool = False, value_key: bytes | None = None
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield (order key, multiplicity) in order from `place` on, or before it if descending.
+        """Yield (order key, multiplicity) in order from `value_key` on, or before it if descending.
 
         Cut keys with the same prefix are stored unordered. Such a run is read whole and sorted by
-        the full values; `place` is never in a run.
+        the full values; `value_key` is never in a run.
         """
         start = self.start
         run: list[tuple[bytes, int]] = []
         run_prefix = b""
-        for entry, data in self._read_records(descending, place):
+        for entry, data in self._read_records(descending, value_key):
             cut = len(entry) > KEY_BYTES_MAX
             if run and not (cut and entry.startswith(run_prefix)):
                 yield from sorted(run, reverse=descending)
@@ -143,13 +143,15 @@ class LargeMultiset:
                 yield entry[len(start) :], _decode_count(data)
         yield from sorted(run, reverse=descending)
 
-    def _read_records(self, descending: bool, place: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _read_records(
+        self, descending: bool, value_key: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
         start, cursor = self.start, self._entries
         if not descending:
-            more = cursor.set_range(start + (place or FIRST))
+            more = cursor.set_range(start + (value_key or FIRST))
             step = cursor.next
         else:
-            past = cursor.set_range(start + (place or PAST_EVERY_VALUE))
+            past = cursor.set_range(start + (value_key or PAST_EVERY_VALUE))
             more = cursor.prev() if past else cursor.last()
             step = cursor.prev
         while more:
@@ -160,13 +162,13 @@ class LargeMultiset:
                 yield entry, data
             more = step()
 
-    def can_start_at(self, place: bytes) -> bool:
-        """Return whether `read_places` may start at this place: its key is not cut."""
-        return len(self.start) + len(place) <= KEY_BYTES_MAX
+    def can_start_at(self, value_key: bytes) -> bool:
+        """Return whether `read_value_keys` may start at this key: its key is not cut."""
+        return len(self.start) + len(value_key) <= KEY_BYTES_MAX
 
 
 class LargeValues(MergedValues[bytes]):
-    """The values of a large multiset with `overlay` applied; a place is an order key.
+    """The values of a large multiset with `overlay` applied; a value key is an order key.
 
     `before` has the known stored multiplicities of the values in `overlay`.
     """
@@ -176,7 +178,7 @@ class LargeValues(MergedValues[bytes]):
     ) -> None:
         orders, value_of = stored.argument.orders, stored.argument.value
         changed = {orders[value]: times for value, times in overlay.items()}
-        super().__init__(lambda down: stored.read_places(descending=down), changed, value_of)
+        super().__init__(lambda down: stored.read_value_keys(descending=down), changed, value_of)
         self.overlay = overlay
         self._multiset = stored
         self._stored_marks = marks
@@ -189,15 +191,15 @@ class LargeValues(MergedValues[bytes]):
         if distinct:  # marks count every occurrence of a value
             return super().at(rank, count, distinct=True)
         marks = [(FIRST, 0), *self._current_marks, (PAST_EVERY_VALUE, count)]
-        place, before = min(marks, key=lambda mark: abs(mark[1] + 1 - rank))
+        value_key, before = min(marks, key=lambda mark: abs(mark[1] + 1 - rank))
         if before >= rank:
-            place, before = self._step_back(place, before, rank)
-        places = self._read_from(place, descending=False)
-        for each, times in places:
+            value_key, before = self._step_back(value_key, before, rank)
+        value_keys = self._read_from(value_key, descending=False)
+        for each, times in value_keys:
             if before + times >= rank:
                 self._ranked[each] = before
                 only = before + times > rank
-                behind, _ = (each, 0) if only else next(places, (each, 0))
+                behind, _ = (each, 0) if only else next(value_keys, (each, 0))
                 return self._value(each), self._value(behind)
             before += times
         return None, None
@@ -209,7 +211,7 @@ class LargeValues(MergedValues[bytes]):
         else:
             known = {top[0]: top[1], **changed}
             most = max(known.values())
-            self._top = min(place for place, times in known.items() if times == most), most
+            self._top = min(value_key for value_key, times in known.items() if times == most), most
         return None if self._top is None else self._value(self._top[0])
 
     def to_records(self) -> Iterator[tuple[bytes, bytes | None]]:
@@ -223,9 +225,9 @@ class LargeValues(MergedValues[bytes]):
             too_long = len(record) > limits.HOT_STATE_SMALL_MULTISET_BYTES
             yield start, encode(NO_MARKS) if too_long else record
 
-    def _step_back(self, place: bytes, before: int, rank: int) -> tuple[bytes, int]:
-        """Return the last place before which fewer than `rank` values are, and their number."""
-        for each, times in self._read_from(place, descending=True):
+    def _step_back(self, value_key: bytes, before: int, rank: int) -> tuple[bytes, int]:
+        """Return the last value key before which fewer than `rank` values are, and their number."""
+        for each, times in self._read_from(value_key, descending=True):
             before -= times
             if before < rank and self._multiset.can_start_at(each):
                 return each, before
@@ -234,7 +236,7 @@ class LargeValues(MergedValues[bytes]):
     @cached_property
     def _current_marks(self) -> list[tuple[bytes, int]]:
         """The stored marks, with the number of values before them after the bundle."""
-        if not self._marks.places:
+        if not self._marks.value_keys:
             return []
         orders, before = self._multiset.argument.orders, self._before
         grown = [
@@ -242,19 +244,19 @@ class LargeValues(MergedValues[bytes]):
             for value, times in self.overlay.items()
         ]
         return [
-            (mark, count + sum(more for place, more in grown if place < mark))
-            for mark, count in self._marks.places
+            (mark, count + sum(more for value_key, more in grown if value_key < mark))
+            for mark, count in self._marks.value_keys
         ]
 
-    def _read_from(self, place: bytes, *, descending: bool) -> Iterator[tuple[bytes, int]]:
-        """Yield the present entries from `place` on, or before it if descending, nearest first."""
+    def _read_from(self, value_key: bytes, *, descending: bool) -> Iterator[tuple[bytes, int]]:
+        """Yield the entries from `value_key` on, or before it if descending, nearest first."""
         coming = [
             each
             for each, times in self._changed.items()
-            if times > 0 and (each < place) is descending
+            if times > 0 and (each < value_key) is descending
         ]
         coming.sort(reverse=not descending)
-        stored = self._multiset.read_places(descending=descending, place=place)
+        stored = self._multiset.read_value_keys(descending=descending, value_key=value_key)
         return merge_entries(stored, self._changed, coming, descending=descending)
 
 

@@ -78,8 +78,8 @@ class ColumnarFold:
     def run(self, rows: pa.Table) -> None:
         """Fold the rows, bucket by bucket, and write one file per part."""
         groups = [
-            (one_chunk(rows[f"g{place}"]), kind)
-            for place, (_, kind) in enumerate(self.layout.group)
+            (one_chunk(rows[f"g{index}"]), kind)
+            for index, (_, kind) in enumerate(self.layout.group)
         ]
         keys = pack_keys(groups, rows.num_rows)
         weighted = self._rows(rows, keys)
@@ -101,12 +101,12 @@ class ColumnarFold:
         arguments = self.task.plan.arguments
         values = np.zeros((len(arguments), rows.num_rows), np.int64)
         valid = np.zeros((len(arguments), rows.num_rows), np.uint8)
-        for place, argument in enumerate(arguments):
-            column = one_chunk(rows[f"a{place}"])
+        for index, argument in enumerate(arguments):
+            column = one_chunk(rows[f"a{index}"])
             if is_word(argument.type):
-                values[place], valid[place] = to_words(column, argument.type)
+                values[index], valid[index] = to_words(column, argument.type)
             else:
-                valid[place] = column.is_valid().to_numpy(zero_copy_only=False)
+                valid[index] = column.is_valid().to_numpy(zero_copy_only=False)
         positions = rows[POSITION].to_numpy().astype(np.int64)
         weights = rows[WEIGHT].to_numpy().astype(np.int64)
         return Rows(keys.data, keys.ends, values, valid, positions, weights)
@@ -216,8 +216,8 @@ class _Output:
         changes = self.changes
         buckets = self.buckets[changes.groups]
         starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-        places = np.arange(len(buckets))
-        places -= np.repeat(starts, np.diff(np.append(starts, len(buckets))))
+        indexes = np.arange(len(buckets))
+        indexes -= np.repeat(starts, np.diff(np.append(starts, len(buckets))))
         ops = pa.array([str(op) for op in OPS], pa.string()).take(pa.array(changes.ops))
         results = [
             results_to_arrow(before.choose(after, changes.new, changes.groups))
@@ -226,7 +226,7 @@ class _Output:
         columns = [
             ops,
             self._epoch(len(buckets)),
-            pa.array((buckets << SEQ_BUCKET_BITS) + places),
+            pa.array((buckets << SEQ_BUCKET_BITS) + indexes),
             *self._key_columns(changes.groups),
             *results,
         ]

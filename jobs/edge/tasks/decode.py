@@ -126,11 +126,11 @@ class DecodeTask:
         """Yield the ranges of a task in parts of different partitions, to read them together."""
         together: dict[TopicPartition, int] = {}
         for ordinal in ordinals:
-            place = self.ranges[ordinal].place
-            if place in together:
+            partition = self.ranges[ordinal].topic_partition
+            if partition in together:
                 yield list(together.values())
                 together = {}
-            together[place] = ordinal
+            together[partition] = ordinal
         if together:
             yield list(together.values())
 
@@ -184,12 +184,12 @@ class DecodeTask:
         """Return the last change of each row of a range, or all images for evaluation."""
         start = run.number << RUNNING_BITS
         if self.probing:
-            places = np.flatnonzero(signs > 0)
-            weights = signs[places]
+            indexes = np.flatnonzero(signs > 0)
+            weights = signs[indexes]
         else:
-            keys = [columns[place] for place in key_indexes(self.plan)]
-            places, weights = find_latest(number_rows(keys, len(signs)), signs)
-        return self._row_batch(run, columns, WeightedRows(places, start + places, weights))
+            keys = [columns[index] for index in key_indexes(self.plan)]
+            indexes, weights = find_latest(number_rows(keys, len(signs)), signs)
+        return self._row_batch(run, columns, WeightedRows(indexes, start + indexes, weights))
 
     def _consolidate(
         self,
@@ -201,8 +201,8 @@ class DecodeTask:
         """Yield the consolidated rows of a range, or of `only`; positions count in the range."""
         if only is not None:
             columns, signs = [column.take(pa.array(only)) for column in columns], signs[only]
-        places = group_indexes(self.plan)
-        groups = None if places is None else number_rows([columns[i] for i in places], len(signs))
+        indexes = group_indexes(self.plan)
+        groups = None if indexes is None else number_rows([columns[i] for i in indexes], len(signs))
         numbers = number_rows(columns, len(signs))
         weighted = consolidate(run.number, numbers, signs, groups, only)
         if self.parcelling is None or groups is None:
@@ -258,6 +258,6 @@ class DecodeTask:
         """Return source columns and our own columns as a batch; absent own columns are NULL."""
         late = () if self.deadline is None else ((LATE, pa.binary()),)
         schema = rows_schema(self.plan.image, late)
-        fields = [schema.field(place) for place in range(len(columns), len(schema))]
+        fields = [schema.field(index) for index in range(len(columns), len(schema))]
         arrays = [own.get(field.name, pa.nulls(rows, field.type)) for field in fields]
         return pa.RecordBatch.from_arrays([*columns, *arrays], schema=schema)

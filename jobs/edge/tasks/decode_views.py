@@ -39,7 +39,7 @@ class ViewInputs:
     name: str
     plan: Plan
     root: TablePath
-    places: tuple[int, ...]  # of its columns among those of all views
+    indexes: tuple[int, ...]  # of its columns among those of all views
     deadline: Deadline | None = None
     parcelling: Parcelling | None = None  # None: Spark evaluates its expressions
     failing: tuple[tuple[int, str], ...] = ()  # positions of rows that failed in the first run
@@ -72,7 +72,7 @@ def emit_views(task: Emitter, run: RangeReader) -> Iterator[pa.RecordBatch]:
         return
     columns, signs = run.signed_rows.concatenate()
     for view in task.views:
-        own = [columns[place] for place in view.places]
+        own = [columns[index] for index in view.indexes]
         part = task.for_view(view)
         taken = _refuse(part, view, run, own) if view.failing else None
         before = run.report.shipped
@@ -110,7 +110,9 @@ def _refuse(
     rejects = RejectWriter(part, run.writer)
     for offset, reason in sorted(refused.items()):
         named = f"view {view.name}: {reason}" if view.name else reason
-        rejects.add(run.range.place, Rejected(named, code=RejectCode.EXPRESSION), records[offset])
+        rejects.add(
+            run.range.topic_partition, Rejected(named, code=RejectCode.EXPRESSION), records[offset]
+        )
     rejects.write()
     run.report.refused.append(
         ViewRejects(view.number, rejects.count, rejects.files, rejects.first or "")

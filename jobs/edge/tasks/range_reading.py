@@ -237,7 +237,7 @@ class RangeReader:
     def _take_scanned(
         self, scanner: Scanner, decoder: MessageDecoder, records: list[Message]
     ) -> None:
-        """Scan some records, and decode the unusual ones in their places among the others."""
+        """Scan some records, and decode the unusual ones in order among the others."""
         values = [record.value() for record in records]
         large = sum(len(value) for value in values if value) > SCAN_BYTES_MAX
         scanned = None if large else scanner.scan(values)
@@ -339,7 +339,7 @@ class RangeReader:
                     report.event_times_missing += 1
                 elif time > latest:
                     if time > horizon:
-                        self.rejects.add(self.range.place, _reject_future(time), record)
+                        self.rejects.add(self.range.topic_partition, _reject_future(time), record)
                         continue
                     latest = time
                 if self.in_order is not None:
@@ -360,9 +360,9 @@ class RangeReader:
         if self.kept:
             # Several views refuse their messages themselves (jobs.edge.tasks.decode_views).
             failing = {} if self.task.has_views else self._failing_messages()
-            for place, reason in failing.items():
+            for index, reason in failing.items():
                 why = Rejected(reason, code=RejectCode.EXPRESSION)
-                self.kept[place] = why, self.kept[place][1]
+                self.kept[index] = why, self.kept[index][1]
             self._take_each(self.kept)
         self.rejects.write()
         self.report.quarantined, self.report.first_reject = self.rejects.count, self.rejects.first
@@ -379,10 +379,10 @@ class RangeReader:
         elif isinstance(decoded, Filtered):
             report.filtered += 1
         elif isinstance(decoded, Rejected):
-            self.rejects.add(self.range.place, decoded, record)
+            self.rejects.add(self.range.topic_partition, decoded, record)
         elif isinstance(decoded, ColumnGone):
-            place = f"{report.topic}/{report.partition} offset {record.offset()}"
-            report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({place})"
+            position = f"{report.topic}/{report.partition} offset {record.offset()}"
+            report.gone = report.gone or f"column {decoded.column}: {decoded.why} ({position})"
             report.skipped += 1
         else:
             raise TypeError(f"a decoder returned {decoded!r}, which is no Decoded")
@@ -402,10 +402,10 @@ class RangeReader:
         """
         changes: list[tuple[int, Row]] = []
         owners: list[int] = []
-        for place, (decoded, record) in enumerate(self.kept):
+        for index, (decoded, record) in enumerate(self.kept):
             if isinstance(decoded, Changes) and not self._is_beyond_horizon(decoded, record):
                 changes += decoded.changes
-                owners += repeat(place, len(decoded.changes))
+                owners += repeat(index, len(decoded.changes))
         rows = SignedRows(self.task.plan.image)
         rows.add(changes)
         numbers = number_rows(rows.concatenate()[0], rows.count).tolist() if changes else []

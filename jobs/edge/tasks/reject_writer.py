@@ -66,15 +66,19 @@ class RejectWriter:
     _pending: list[Reject] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, place: TopicPartition, why: Rejected, record: Message) -> None:
+    def add(self, partition: TopicPartition, why: Rejected, record: Message) -> None:
         reason = why.reason[:REASON_CHARACTERS_MAX]
         offset, value, stamp = record.offset() or 0, record.value(), timestamp_ms(record)
         if self.first is None:
-            self.first = f"{place.topic}/{place.partition} offset {offset}: {reason} at {why.path}"
+            self.first = (
+                f"{partition.topic}/{partition.partition} offset {offset}: {reason} at {why.path}"
+            )
         raw = None if value is None else value[:QUARANTINE_BYTES_MAX]
         size = 0 if value is None else len(value)
         time_us = None if stamp is None else stamp * 1_000
-        self._pending.append(Reject(*place, offset, time_us, reason, why.path, raw, size, why.code))
+        self._pending.append(
+            Reject(*partition, offset, time_us, reason, why.path, raw, size, why.code)
+        )
         self.count += 1
         self._bytes += min(size, QUARANTINE_BYTES_MAX)
         if self._bytes >= QUARANTINE_FILE_BYTES:

@@ -140,8 +140,8 @@ def _fold(
     try:
         for sample, found in decoded:
             if isinstance(found, Changes):
-                place = TopicPartition(sample.topic, sample.partition)
-                events += job.take(place, sample.offset, found.changes)
+                partition = TopicPartition(sample.topic, sample.partition)
+                events += job.take(partition, sample.offset, found.changes)
         events += job.end_bundle()
     except EvaluationError as error:
         raise _NoChangelog(f"An expression fails on one of the rows: {error}") from None

@@ -26,7 +26,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 @dataclass(frozen=True, slots=True)
 class Parameter:
     name: str
-    place: str  # path, query or header
+    location: str  # path, query or header
     type: str
     required: bool
     text: Markup

@@ -86,9 +86,9 @@ def _describe(runtime: Runtime, connection: str, name: str) -> dict[str, Any]:
 
 def _find_users(jobs: list[JobTopics], connection: str, topic: str) -> tuple[list[str], list[str]]:
     """Return the jobs that read a topic, and those that write it."""
-    place = (connection, topic)
-    readers = [each.name for each in jobs if place in each.sources]
-    return readers, [each.name for each in jobs if place in each.sinks]
+    connected = (connection, topic)
+    readers = [each.name for each in jobs if connected in each.sources]
+    return readers, [each.name for each in jobs if connected in each.sinks]
 
 
 def _address(name: str, connection: str, path: str = "/topics/") -> str:

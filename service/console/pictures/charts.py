@@ -51,9 +51,9 @@ class LineChart:
         first = -(-self.since_ms // step) * step
         found = []
         for at in range(first, self.until_ms + 1, step):
-            place = 100 * (at - self.since_ms) / max(1, span)
-            if _TICK_MARGIN <= place <= 100 - _TICK_MARGIN:
-                found.append((f"{place:.2f}", format_time_of_day(at)[:5]))
+            percent = 100 * (at - self.since_ms) / max(1, span)
+            if _TICK_MARGIN <= percent <= 100 - _TICK_MARGIN:
+                found.append((f"{percent:.2f}", format_time_of_day(at)[:5]))
         return found
 
     @property

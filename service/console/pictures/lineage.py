@@ -22,7 +22,7 @@ _GAP_X, _GAP_Y = 56, 14
 _NAME_CHARACTERS = 22
 _JOBS_MAX = 60
 
-Place = tuple[str, str]  # connection, topic
+ConnectedTopic = tuple[str, str]  # connection, topic
 Node = tuple[str, ...]  # job and its name; or topic, its connection and its name
 Edge = tuple[Node, Node]
 
@@ -32,8 +32,8 @@ class JobTopics:
     """What a job reads and writes, and its query."""
 
     name: str
-    sources: tuple[Place, ...]
-    sinks: tuple[Place, ...]
+    sources: tuple[ConnectedTopic, ...]
+    sinks: tuple[ConnectedTopic, ...]
     query: str
 
 
@@ -72,9 +72,9 @@ def _parse(name: str, text: str) -> JobTopics | None:
     except SpecError:  # of another version of retally
         return None
     sinks = [each.sink for each in spec.view_specs.values() if each.sink is not None]
-    places = tuple((sink.connection, sink.topic) for sink in sinks)
+    topics = tuple((sink.connection, sink.topic) for sink in sinks)
     sources = tuple((spec.source.connection, topic) for topic in spec.source.topics)
-    return JobTopics(name, sources, places, _summarize(spec))
+    return JobTopics(name, sources, topics, _summarize(spec))
 
 
 def _summarize(spec: JobSpec) -> str:
@@ -89,18 +89,18 @@ def draw_lineage(jobs: Sequence[JobTopics]) -> Lineage | None:
     if not 1 < len(jobs) <= _JOBS_MAX:
         return None
     edges = _list_edges(jobs)
-    columns = _find_columns(edges)
-    places: dict[Node, tuple[int, int]] = {}
+    columns = _column_ofs(edges)
+    positions: dict[Node, tuple[int, int]] = {}
     counts: dict[int, int] = {}
     for node in sorted(columns, key=lambda each: (columns[each], each)):
         column = columns[node]
         row = counts[column] = counts.get(column, 0) + 1
-        places[node] = (column * (_WIDTH + _GAP_X), (row - 1) * (_HEIGHT + _GAP_Y))
+        positions[node] = (column * (_WIDTH + _GAP_X), (row - 1) * (_HEIGHT + _GAP_Y))
     nodes = tuple(
         LineageNode(node[0], node[-1], _cut(node[-1]), node[1] if len(node) > 2 else "", x, y)
-        for node, (x, y) in places.items()
+        for node, (x, y) in positions.items()
     )
-    arrows = tuple(_draw_arrow(places[start], places[end]) for start, end in edges)
+    arrows = tuple(_draw_arrow(positions[start], positions[end]) for start, end in edges)
     text = "; ".join(f"{start[-1]} feeds {end[-1]}" for start, end in edges)
     ordered = tuple(sorted(jobs, key=lambda job: (columns[("job", job.name)], job.name)))
     width = (max(columns.values()) + 1) * (_WIDTH + _GAP_X) - _GAP_X
@@ -112,26 +112,26 @@ def _list_edges(jobs: Sequence[JobTopics]) -> list[Edge]:
     edges: list[Edge] = []
     for job in jobs:
         node = ("job", job.name)
-        edges += [(("topic", *place), node) for place in job.sources]
-        edges += [(node, ("topic", *place)) for place in job.sinks]
+        edges += [(("topic", *topic), node) for topic in job.sources]
+        edges += [(node, ("topic", *topic)) for topic in job.sinks]
     return edges
 
 
-def _find_columns(edges: Sequence[Edge]) -> dict[Node, int]:
+def _column_ofs(edges: Sequence[Edge]) -> dict[Node, int]:
     """Return the column of each node: after all nodes that feed it, but for those of a cycle."""
     feeds: dict[Node, list[Node]] = {node: [] for edge in edges for node in edge}
     for start, end in edges:
         feeds[end].append(start)
     columns: dict[Node, int] = {}
 
-    def place(node: Node, path: tuple[Node, ...]) -> int:
+    def column_of(node: Node, path: tuple[Node, ...]) -> int:
         if node not in columns:
             before = [each for each in feeds[node] if each not in path]
-            columns[node] = max((place(each, (*path, each)) + 1 for each in before), default=0)
+            columns[node] = max((column_of(each, (*path, each)) + 1 for each in before), default=0)
         return columns[node]
 
     for node in sorted(feeds):
-        place(node, (node,))
+        column_of(node, (node,))
     return columns
 
 

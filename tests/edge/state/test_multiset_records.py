@@ -108,15 +108,15 @@ def test_a_median_and_a_mode_are_looked_for_from_where_they_were(
     read = []
     records = LargeMultiset._read_records
 
-    def counted(self: LargeMultiset, descending: bool, place: bytes | None) -> Iterator[object]:
-        for record in records(self, descending, place):
+    def counted(self: LargeMultiset, descending: bool, value_key: bytes | None) -> Iterator[object]:
+        for record in records(self, descending, value_key):
             read.append(record)
             yield record
 
     monkeypatch.setattr(LargeMultiset, "_read_records", counted)
     group.epoch({7: 3}, questions=1)
     assert len(read) > len(POOLS[INT])  # nothing was known
-    assert [times for _, times in group.marks.places] == [VALUES // 2]
+    assert [times for _, times in group.marks.value_keys] == [VALUES // 2]
     for number in range(5):
         read.clear()
         group.epoch({number: 1, -number - 1: 1}, questions=1)

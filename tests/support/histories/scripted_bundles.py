@@ -36,7 +36,7 @@ def _bundle(reader: StepReader, script: Script, scripted: ScriptedBundle, plan: 
         changes = [
             (sign, each) for sign, row in step.decoded.changes for each in rows_of(plan, row)
         ]
-        bundle.add(step.place, step.offset, changes)
+        bundle.add(step.topic_partition, step.offset, changes)
     return bundle
 
 

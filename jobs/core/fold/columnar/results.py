@@ -68,7 +68,7 @@ class Changes(NamedTuple):
     """The rows of a changelog."""
 
     groups: Array  # whose row
-    ops: Array  # places in OPS
+    ops: Array  # indexes in OPS
     new: Array  # whether it has the values after
 
 
