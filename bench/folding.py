@@ -38,7 +38,7 @@ from jobs.core.plan.walk import replace_parts
 from jobs.core.rows.consolidate import consolidate, group_indexes
 from jobs.core.sql.select import parse_query
 from jobs.core.values.change import Row, Value
-from jobs.edge.process.kernel_cache import use_kernel_cache
+from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.columns import number_rows, to_arrow
 from jobs.edge.rows.scanned_columns import scanned_to_arrow
 from jobs.edge.rows.signed_rows import SignedRows

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.process_tree import sampled_footprint
-from jobs.edge.process.java import java
+from jobs.edge.machine.java import java
 
 PACKAGES = ("retally", "pyspark", "delta-spark", "deltalake", "pyarrow", "confluent-kafka")
 _TICKS = os.sysconf("SC_CLK_TCK")

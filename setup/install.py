@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from jobs.edge.process.java import JavaMissing  # noqa: E402
+from jobs.edge.machine.java import JavaMissing  # noqa: E402
 from jobs.setup import locked, steps  # noqa: E402
 from jobs.setup.steps import Environment, SetupFailed, report, run  # noqa: E402
 from jobs.setup.unused import remove_unused  # noqa: E402

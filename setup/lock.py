@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs.edge.process.java import JavaMissing
+from jobs.edge.machine.java import JavaMissing
 from jobs.setup import locked, steps
 from jobs.setup.steps import SetupFailed
 from setup import install

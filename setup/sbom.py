@@ -16,7 +16,7 @@ import zipfile
 from importlib import metadata
 from typing import Any
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from jobs.setup import locked
 
 SPEC_VERSION = "1.6"

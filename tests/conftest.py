@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.process.broker import Broker
-from jobs.edge.process.kernel_cache import use_kernel_cache
 from tests.support import processes
 from tests.support.scheduling import pytest_xdist_make_scheduler
 from tests.support.warm_driver import warm_driver

@@ -47,7 +47,7 @@ LAYERS = [
             explain job generators""",
         "jobs.table": """parts json_columns files epoch_rows version row_shape listing multisets
             group""",
-        "jobs.edge": "process rows kafka table state spark tasks publisher",
+        "jobs.edge": "machine process rows kafka table state spark tasks publisher",
         "jobs": """setup running changing checking offline replay querying migrating cli
             cli.commands demo""",
         "service": """problems paths transaction moments log_lines probe histogram request_counts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 
 from bench.outcome import BenchFailed
-from jobs.edge.process.java import java
+from jobs.edge.machine.java import java
 from jobs.setup.steps import proxy_options
 
 HERE = Path(__file__).resolve().parent

@@ -18,7 +18,7 @@ import msgspec
 
 from bench.flink.jars import flink_classpath
 from bench.outcome import BenchFailed
-from jobs.edge.process.java import java
+from jobs.edge.machine.java import java
 
 RUN_SECONDS_MAX = 1_800
 STOP_SECONDS_MAX = 60

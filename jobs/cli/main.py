@@ -72,8 +72,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_demo(arguments: list[str]) -> int:
-    from jobs.edge.process.jars import broker_jars
-    from jobs.edge.process.java import java
+    from jobs.edge.machine.jars import broker_jars
+    from jobs.edge.machine.java import java
 
     if not {"-h", "--help"} & set(arguments):
         java(), broker_jars()  # or else `_call` offers to fetch them

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from jobs.cli.output import print_note
-from jobs.edge.process.jars import JarsMissing, is_checkout, user_cache
-from jobs.edge.process.java import JavaMissing
+from jobs.edge.machine.jars import JarsMissing, is_checkout, user_cache
+from jobs.edge.machine.java import JavaMissing
 
 MISSING = (JarsMissing, JavaMissing)
 _QUESTION = "Fetch them now (some 100 MB, into {where})? [Y/n] "

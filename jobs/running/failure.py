@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jobs.core.fold.laws import BrokenLaw
 from jobs.edge.kafka.source import SourceChanged
-from jobs.edge.process.disk import DiskRefused, find_refusal
+from jobs.edge.machine.disk import DiskRefused, find_refusal
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.publisher.job_publisher import HistoryMissing, SinkAhead
 from jobs.edge.spark.executors import NoExecutors

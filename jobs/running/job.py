@@ -31,12 +31,12 @@ from jobs.edge.kafka.source import (
     has_reached,
     sum_lag,
 )
+from jobs.edge.machine.jars import spark_jars
+from jobs.edge.machine.java import java
 from jobs.edge.process.alignment_group import AlignmentGroup, join_groups
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.process.generator_class import GeneratorRefused, make_allowed, require_allowed
-from jobs.edge.process.jars import spark_jars
-from jobs.edge.process.java import java
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.publisher.job_publisher import JobPublisher
 from jobs.edge.spark.session import choose_scratch, session, spark_directories

@@ -24,8 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.edge.process import jars, kernel_cache
-from jobs.edge.process.java import (
+from jobs.edge.machine import jars, kernel_cache
+from jobs.edge.machine.java import (
     INSTALL,
     JavaMissing,
     install_launcher,
@@ -252,7 +252,7 @@ def compile_kernels(environment: Environment) -> None:
         return
     report("compiled loops of the decoder")
     try:
-        command = [environment.python, "-P", "-m", "jobs.edge.process.kernel_cache"]
+        command = [environment.python, "-P", "-m", "jobs.edge.machine.kernel_cache"]
         run(command, "compiled loops")
     except SetupFailed as problem:
         report(f"  {problem}; jobs decode without them, more slowly")

@@ -130,7 +130,7 @@ INDEX_POLL_SECONDS = 0.02
 OBJECT_POLL_SECONDS = 0.5
 
 # Followers of a job wake up in so many groups, so that other requests run in between.
-PULSE_SHARES = 200
+WAKE_SHARES = 200
 
 # Result columns that get an index when a client sorts or filters by them: each index slows down
 # every changed row.

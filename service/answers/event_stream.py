@@ -29,8 +29,8 @@ from service.answers.changes import ChangePosition, find_recent_epochs, has_next
 from service.answers.listing import parse_listing
 from service.answers.results import Results
 from service.live.follower import Follower
-from service.live.pulse import wait_for_beat
 from service.live.recent_changes import END_OF_EPOCH, EpochChanges
+from service.live.staggered_event import wait_for_share
 from service.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class EventStream:
                 yield self._form.heartbeat
                 idle_since = time.monotonic()
                 continue
-            await wait_for_beat(share, left)
+            await wait_for_share(share, left)
 
     async def _render_epoch(self, epoch: EpochChanges, at: ChangePosition) -> bytes:
         after = at.seq if at.epoch == epoch.epoch else -1

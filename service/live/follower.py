@@ -22,7 +22,6 @@ from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
 from service.histogram import Histogram
 from service.live.epoch_history import EpochHistory
-from service.live.pulse import Pulse, wait_for_beat
 from service.live.reader import (
     EpochIndexed,
     EpochRead,
@@ -34,6 +33,7 @@ from service.live.reader import (
 from service.live.reader_process import ReaderEnded, ReaderProcess, ReaderSpawner
 from service.live.recent_changes import RecentChanges
 from service.live.results_index import ResultsIndex
+from service.live.staggered_event import StaggeredEvent, wait_for_share
 from service.paths import JobPaths
 from service.table.row_shape import RowShape
 
@@ -110,8 +110,8 @@ class Follower:
         self._on_query_changed = on_query_changed
         self._spawner = spawner
         self._loop = loop
-        self.new_changes = Pulse()  # `recent` and lookups have a new epoch
-        self.new_epochs = Pulse()  # the index and `newest` have it too
+        self.new_changes = StaggeredEvent()  # `recent` and lookups have a new epoch
+        self.new_epochs = StaggeredEvent()  # the index and `newest` have it too
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._reader: ReaderProcess | None = None
@@ -162,7 +162,7 @@ class Follower:
 
     async def wait_for_epoch(self, seconds: float, share: asyncio.Event | None = None) -> None:
         """Wait until the index has a newer epoch, or for the time."""
-        await wait_for_beat(share or self.new_epochs.share(), seconds)
+        await wait_for_share(share or self.new_epochs.share(), seconds)
 
     def compute_rates(self) -> dict[str, float]:
         """Return messages, changes and epochs per second over the last seconds."""
@@ -261,10 +261,10 @@ class Follower:
             self._paces.popleft()
         self._wake(self.new_epochs)
 
-    def _wake(self, *pulses: Pulse) -> None:
-        """Wake the clients of these pulses, or of all."""
+    def _wake(self, *events: StaggeredEvent) -> None:
+        """Wake the clients of these events, or of all."""
         if self._loop is None:
             return
-        for pulse in pulses or (self.new_changes, self.new_epochs):
+        for event in events or (self.new_changes, self.new_epochs):
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(pulse.beat, self._loop)
+                self._loop.call_soon_threadsafe(event.set, self._loop)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from tests.compose.engine import ADVICE, Engine, find_engine
 from tests.compose.stack import PROJECT, Stack, prepared, publish_copy
 from tests.compose.stand_ins import Images, find_bases

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from jobs.edge.process.java import java
+from jobs.edge.machine.java import java
 from tests.deploy.deployment import CHECKOUT, composed, image_environment
 from tests.support.network.hosts import Network
 

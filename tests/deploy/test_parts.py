@@ -12,7 +12,7 @@ import pytest
 
 from jobs.demo.shop import Shop
 from jobs.demo.source import make_changes
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from jobs.setup import steps
 from schemas.table.places import JobDirectory, on_this_host
 from service import probe

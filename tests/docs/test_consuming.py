@@ -21,8 +21,8 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaAdminClient, TopicPartition
 
+from jobs.edge.machine.jars import broker_classpath
 from jobs.edge.process.broker import Broker
-from jobs.edge.process.jars import broker_classpath
 from jobs.edge.publisher.job_publisher import JobPublisher
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec

@@ -17,7 +17,7 @@ MESSAGES = 1_000_000
 USUAL_MIN = 30_000  # damage that changes a text or a number leaves a usual message
 CODE = f"""
 import sys
-from jobs.edge.process.kernel_cache import use_kernel_cache
+from jobs.edge.machine.kernel_cache import use_kernel_cache
 use_kernel_cache()
 from tests.support.message_scans import check_mutants
 print(check_mutants(sys.argv[1], {MESSAGES}, seed=11))

@@ -22,7 +22,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
@@ -57,7 +57,7 @@ def test_the_wheel_has_every_file_of_the_product_and_no_other(tmp_path: Path) ->
     files = (path for area in AREAS for path in (CHECKOUT / area).rglob("*") if path.is_file())
     expected = {str(path.relative_to(CHECKOUT)) for path in files if path.suffix != ".pyc"}
     assert set(packed) == expected
-    launcher = "jobs/edge/process/quiet_java/bin/java"
+    launcher = "jobs/edge/machine/quiet_java/bin/java"
     assert packed[launcher] & 0o111, "pip keeps the mode of a program"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from jobs.setup import locked
 
 PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==(\S+)")

@@ -9,7 +9,7 @@ from importlib import resources
 import jsonschema_rs
 import pytest
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from jobs.setup import locked
 from setup import sbom
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars
-from jobs.edge.process.java import JavaMissing, install_launcher, java, use_found_java
+from jobs.edge.machine import jars
+from jobs.edge.machine.java import JavaMissing, install_launcher, java, use_found_java
 from jobs.setup import java_trust, locked, steps
 from jobs.setup.steps import module_name
 from setup import install

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.edge.process.java import JavaMissing, java
+from jobs.edge.machine.java import JavaMissing, java
 
 LINES = 40
 READ_BYTES_MAX = 64 << 10

@@ -93,19 +93,19 @@ def _check_packages() -> str:
 
 
 def _reinstall() -> str:
-    from jobs.edge.process.jars import is_checkout
+    from jobs.edge.machine.jars import is_checkout
 
     return "run make setup" if is_checkout() else "install retally in an environment of its own"
 
 
 def _check_java() -> str:
-    from jobs.edge.process.java import java
+    from jobs.edge.machine.java import java
 
     return str(java())
 
 
 def _check_jars() -> str:
-    from jobs.edge.process.jars import (
+    from jobs.edge.machine.jars import (
         broker_jars,
         class_archive,
         directory,
@@ -119,7 +119,7 @@ def _check_jars() -> str:
 
 
 def _check_memory() -> str:
-    from jobs.edge.process.memory import read_memory
+    from jobs.edge.machine.memory import read_memory
 
     memory = read_memory()
     limit = memory.limit
@@ -145,8 +145,8 @@ def _check_shared_memory() -> str:
 
 
 def _check_data(data: Path) -> str:
-    from jobs.edge.process.data_directory import require_writable
-    from jobs.edge.process.disk import free_bytes
+    from jobs.edge.machine.data_directory import require_writable
+    from jobs.edge.machine.disk import free_bytes
 
     require_writable(data)
     free = free_bytes(data.absolute())

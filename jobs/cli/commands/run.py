@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobs.cli.output import open_console, print_note
 from jobs.cli.spec_reading import load_job
-from jobs.edge.process.data_directory import require_writable
+from jobs.edge.machine.data_directory import require_writable
 from schemas.spec.connections import load_connections
 from schemas.spec.values import instant_text
 

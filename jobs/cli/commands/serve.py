@@ -13,9 +13,9 @@ from importlib import import_module
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.offer import MISSING, offer_setup
 from jobs.cli.output import print_note
-from jobs.edge.process.data_directory import require_writable
-from jobs.edge.process.jars import spark_jars
-from jobs.edge.process.java import java
+from jobs.edge.machine.data_directory import require_writable
+from jobs.edge.machine.jars import spark_jars
+from jobs.edge.machine.java import java
 from schemas.spec.connections import load_connections
 from schemas.spec.duration import parse_duration
 from schemas.table.object_path import TABLES_VARIABLE

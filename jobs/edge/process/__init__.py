@@ -1,1 +1,1 @@
-"""This machine and our own processes: files, locks, disks, Java, the embedded broker."""
+"""Our own processes: locks, failpoints, the embedded broker, a job's directory."""

@@ -31,8 +31,8 @@ from typing import IO, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from jobs.edge.process.jars import JarsMissing, broker_classpath
-from jobs.edge.process.java import JavaMissing, java
+from jobs.edge.machine.jars import JarsMissing, broker_classpath
+from jobs.edge.machine.java import JavaMissing, java
 from jobs.edge.process.parent import end_with_parent
 from schemas.limits import (
     BROKER_LOCK_SECONDS_MAX,

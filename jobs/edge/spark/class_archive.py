@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs.edge.process.jars import class_archive
+from jobs.edge.machine.jars import class_archive
 from jobs.edge.spark.session import session
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from itertools import count
 
 from pyspark import daemon
 
-from jobs.edge.process.kernel_cache import WHY_NO_KERNELS, load_kernels
+from jobs.edge.machine.kernel_cache import WHY_NO_KERNELS, load_kernels
 from schemas.limits import TASKS_BETWEEN_GC_MAX
 
 _worker = daemon.worker

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.edge.process.disk import free_bytes
-from jobs.edge.process.jars import class_archive_option, spark_jars
-from jobs.edge.process.java import use_found_java
+from jobs.edge.machine.disk import free_bytes
+from jobs.edge.machine.jars import class_archive_option, spark_jars
+from jobs.edge.machine.java import use_found_java
 from schemas.limits import ARROW_BATCH_BYTES_MAX, SCRATCH_BYTES_MIN
 from schemas.spec.connections import SPARK_REDACTION
 

@@ -24,7 +24,7 @@ from jobs.core.fold.columnar.results import (
 from jobs.core.fold.columnar.table import BucketFold, Folded, load_fold
 from jobs.core.kernels.fold_rows import OUT_GROUP, OUT_MULTISET, OUT_TIMES, OUT_VALUE, Rows
 from jobs.core.values.change import Op
-from jobs.edge.process.kernel_cache import use_kernel_cache
+from jobs.edge.machine.kernel_cache import use_kernel_cache
 from jobs.edge.rows.time_columns import OF_GROUPS
 from jobs.edge.rows.weighted_rows import BUCKET, POSITION, WEIGHT
 from jobs.edge.rows.word_columns import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars
-from jobs.edge.process.java import java
+from jobs.edge.machine import jars
+from jobs.edge.machine.java import java
 
 # Of a session: whether its JVM has mapped the archive, and whether it works.
 _LOOK = """

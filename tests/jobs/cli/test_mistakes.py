@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.edge.machine.java import java
 from jobs.edge.process.broker import Broker
-from jobs.edge.process.java import java
 from tests.support.command.lab import Retally
 from tests.support.jobs.running_job import create_topic
 

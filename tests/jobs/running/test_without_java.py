@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 from jobs.edge.process.broker import Broker
 from tests.support.jobs.canal_messages import delete, insert, row
 from tests.support.jobs.running_job import CHECKOUT, RunningJob, consumed, create_topic, produce

@@ -12,8 +12,8 @@ from jobs.core.publish.protocol import Fatal
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing
 from jobs.edge.kafka.range_consumer import RangeTimedOut
 from jobs.edge.kafka.source import SourceChanged
+from jobs.edge.machine.disk import DiskRefused
 from jobs.edge.process.broker import Broker
-from jobs.edge.process.disk import DiskRefused
 from jobs.edge.publisher.handle import PublisherFailed
 from jobs.edge.state.catch_up import ZombieTask
 from jobs.edge.table.delta_epochs import CommitFailed, CommitUnknown, Fenced

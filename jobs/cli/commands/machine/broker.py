@@ -6,10 +6,10 @@ import argparse
 
 
 def run(options: argparse.Namespace) -> int:
+    from jobs.edge.machine.data_directory import require_writable
+    from jobs.edge.machine.jars import broker_classpath
+    from jobs.edge.machine.java import java
     from jobs.edge.process import broker
-    from jobs.edge.process.data_directory import require_writable
-    from jobs.edge.process.jars import broker_classpath
-    from jobs.edge.process.java import java
 
     java(), broker_classpath()  # or else the command offers to fetch them
     require_writable(options.data)

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from jobs.cli.errors import CommandFailed
-from jobs.edge.process.jars import directory
+from jobs.edge.machine.jars import directory
 from jobs.setup.steps import Environment, SetupFailed, is_set_up, report, set_up
 
 

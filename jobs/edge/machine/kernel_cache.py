@@ -5,7 +5,7 @@
                                                        if the first place is read-only: then
                                                        it begins as a copy of the first one
 
-`python -m jobs.edge.process.kernel_cache` compiles them.
+`python -m jobs.edge.machine.kernel_cache` compiles them.
 
 numba looks at the file of a kernel, but not at the files that it imports; so each state of the
 sources has a directory of its own. Compiling takes some ten seconds, loading a quarter of one.
@@ -21,7 +21,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 
 WHY_NO_KERNELS = "numba is missing, or its cache cannot be read or written: see NUMBA_CACHE_DIR"
 _COMPLETE = "complete"

@@ -16,7 +16,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from jobs.edge.process import jars
+from jobs.edge.machine import jars
 
 JAVA_VERSION_MIN = 17
 INSTALL = (

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.core.fold.laws import BrokenLaw
-from jobs.edge.process import disk
-from jobs.edge.process.disk import find_refusal
+from jobs.edge.machine import disk
+from jobs.edge.machine.disk import find_refusal
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.spark import session as spark
 from jobs.running.failure import name_disk

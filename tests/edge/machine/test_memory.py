@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process.memory import Memory, read_memory
+from jobs.edge.machine.memory import Memory, read_memory
 
 GIB = 1 << 30
 V2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.edge.process import jars, kernel_cache
+from jobs.edge.machine import jars, kernel_cache
 
 
 def load(cache: Path) -> str:
     """Load the kernels in a process of its own, and return what it says."""
-    code = "from jobs.edge.process.kernel_cache import load_kernels; print(load_kernels())"
+    code = "from jobs.edge.machine.kernel_cache import load_kernels; print(load_kernels())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},

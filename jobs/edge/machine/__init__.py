@@ -1,0 +1,1 @@
+"""This machine: data directories, disks, memory, Java, jars, compiled kernels."""
