@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 DECIMAL_PRECISION_MAX = 38
+WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
 TIMESTAMP_PRECISION_MAX = 9
 TIMESTAMP_PRECISION_DEFAULT = 6
 MICROSECOND_PRECISION = 6

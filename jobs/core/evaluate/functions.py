@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 _FIRST_DAY = date(1970, 1, 1)
 _DAY_US = UNITS_US["DAY"]
 _EXACT = Context(prec=1_200)  # room for every digit of a double
-EXACT_DOUBLE_MAX = float(2**53)
+EXACT_DOUBLE_MAX = float(2**53)  # from here on every DOUBLE is a whole number
 
 
 def _constant(call: Call, index: int, default: Any) -> Any:

@@ -19,9 +19,7 @@ import pyarrow as pa
 from jobs.core.aggregates import Cell, Storage
 from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import decimal_units, to_list
-from schemas.types.sql_types import COMPOSITE, Kind, SqlType
-
-WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
+from schemas.types.sql_types import COMPOSITE, WORD_DIGITS_MAX, Kind, SqlType
 
 
 def cell_type(cell: Cell) -> pa.DataType:

@@ -26,8 +26,6 @@ from schemas.types.sql_types import (
     integer_range,
 )
 
-EXACT_DOUBLE_MAX = float(2**53)  # from here on every DOUBLE is a whole number
-
 _SPARK_TYPES: dict[Kind, T.DataType] = {
     Kind.BOOLEAN: T.BooleanType(),
     Kind.TINYINT: T.ByteType(),

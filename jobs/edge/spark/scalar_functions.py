@@ -9,12 +9,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from jobs.core.evaluate.functions import EXACT_DOUBLE_MAX
 from jobs.core.plan.tree import Call, Constant
 from jobs.edge.spark.expression_values import negate, spark_type
 from jobs.edge.spark.moment_functions import MOMENT_FUNCTIONS
 from schemas.types.sql_types import Kind
-
-EXACT_DOUBLE_MAX = float(2**53)  # from here on every DOUBLE is a whole number
 
 _Function = Callable[[Call, list[SparkColumn]], SparkColumn]
 

@@ -15,9 +15,8 @@ import msgspec
 from jobs.core.fold.state import Counts
 from jobs.core.values.change import Value
 from jobs.core.values.order_key import ValueDecoder, value_decoder, value_encoder
-from jobs.edge.rows.columns import WORD_DIGITS_MAX
 from schemas import limits
-from schemas.types.sql_types import BIGINT, Kind, SqlType
+from schemas.types.sql_types import BIGINT, WORD_DIGITS_MAX, Kind, SqlType
 
 
 def make_decoder(sql_type: SqlType) -> ValueDecoder:

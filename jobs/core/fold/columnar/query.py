@@ -33,9 +33,8 @@ from jobs.core.kernels.codes import (
     SUM,
 )
 from jobs.core.plan.tree import Aggregate, Plan
-from schemas.types.sql_types import Kind, SqlType
+from schemas.types.sql_types import WORD_DIGITS_MAX, Kind, SqlType
 
-WORD_DIGITS_MAX = 18  # decimal digits that always fit a signed 64-bit word
 MULTISETS_MAX = 1 << MULTISET_BITS
 FOLDED = {"COUNT", "SUM", "AVG", "MIN", "MAX", "ANY_VALUE"}
 
