@@ -155,12 +155,14 @@ class Runtime:
             self._await_epoch(document.get("job", operation.job), document["epoch"])
 
     def _await_epoch(self, job: str, epoch: int) -> None:
-        """Wait for an epoch, but not forever: an unreadable table must not block others."""
+        """Wait until all views of a job show an epoch, but not forever.
+
+        An unreadable table must not block others.
+        """
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while time.monotonic() < deadline:
-            with self._lock:
-                follower = self._followers.get(job)
-            if follower is None or (follower.newest is not None and follower.newest.epoch >= epoch):
+            newest = [each.newest for each in self._list_followers(job)]
+            if all(row is not None and row.epoch >= epoch for row in newest):
                 return
             time.sleep(INDEX_POLL_SECONDS)
 
@@ -266,6 +268,13 @@ class Runtime:
             if each.newest is not None and "." not in name
         ]
 
+    def find_views(self, job: str) -> dict[str, Follower]:
+        """Return the followers of a job by view; the job's own query is the view ""."""
+        with self._lock:
+            followers = self._find_followers(job)
+        named = ((name.partition(".")[2], each) for name, each in followers.items())
+        return {view: each for view, each in named if each.paths.view == view}
+
     def _list_lag_targets(self) -> list[tuple[str, JobSpec, EpochRow]]:
         """Return the jobs whose lag to measure: those that should run."""
         wanted = {job.name for job in self.register.list_jobs() if job.desired == Desired.RUNNING}
@@ -298,7 +307,7 @@ class Runtime:
         return {
             "epoch": newest.epoch,
             "watermark": newest.watermark,
-            "groups": newest.counts.groups if view else self._count_groups(job),
+            "groups": newest.counts.groups if view else self.count_groups(job),
             "committed_at": format_instant(newest.committed_at // 1_000),
             "moved": newest.moved,
             "lag": self.lags.compute_lag(job, newest),
@@ -306,7 +315,7 @@ class Runtime:
             "table": follower.problem,
         }
 
-    def _count_groups(self, job: str) -> int | None:
+    def count_groups(self, job: str) -> int | None:
         """Return the number of groups of all views of a job; None if no view has counted."""
         newest = [each.newest for each in self._list_followers(job)]
         counts = [each.counts.groups for each in newest if each is not None]

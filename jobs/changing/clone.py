@@ -11,18 +11,20 @@ clone has created no job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 
-from jobs.changing.one_query import require_one_query
 from jobs.changing.rewind import build_table_changelog, find_target
 from jobs.changing.savepoint import create_savepoint
+from jobs.changing.stopped_job import unite_counters
 from jobs.core.job.cloning import clone_problems
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.views import fingerprints_of
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table import pins
@@ -36,17 +38,19 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
-from jobs.edge.table.reading import TableReader
+from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.table.files import LiveFile
+from jobs.running.job_table import unite_schemas, write_specs
+from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
-from schemas.spec.file import write_spec
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import VIEWS, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.places import JobDirectory
+from schemas.table.view_path import split_part, view_root
 
 # Errors of the source: an audit of the clone must report them too.
 _CARRIED = ("dropped_retractions", "unmatched_retractions")
@@ -68,21 +72,20 @@ def clone(
 
     Its table is below `tables`, or in the data directory.
     """
-    require_one_query(place, "clone")
     lock = WriterLock(new.lock, new.name)
     try:
         if new.has_table:
             raise CannotClone(f"job {new.name!r} exists already; choose another name")
-        with _pin_epoch(place, to) as (reader, target):
-            _check(reader, spec)
+        with _pin_epoch(place, to) as target:
+            _check(place, target, spec)
             beside = None if tables is None else tables / new.name
-            return _build_clone(reader, target, new, spec, beside)
+            return _build_clone(place, target, new, spec, beside)
     finally:
         lock.release()
 
 
 @contextmanager
-def _pin_epoch(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReader, Savepoint]]:
+def _pin_epoch(place: JobDirectory, to: str | None) -> Iterator[Savepoint]:
     """Yield the epoch to clone; its files are pinned until the clone has read them."""
     pins.delete_dead_pins(place.home)
     name = f"clone-{uuid4().hex[:12]}"
@@ -90,76 +93,93 @@ def _pin_epoch(place: JobDirectory, to: str | None) -> Iterator[tuple[TableReade
         if to is None:
             target = create_savepoint(place, name)
         else:
-            found = find_target(TableReader.open(place), to)
+            found = find_target(place, to)
             target = msgspec.structs.replace(found, name=name)
             write_savepoint(place.home, target)
         failpoint("clone_pinned")
-        reader = TableReader.open(place)
         missing = [file.path for file in target.files if not (place.table / file.path).exists()]
         if missing:
             raise CannotClone(
                 f"{len(missing)} files of the state of epoch {target.row.epoch} of job "
                 f"{place.name!r} are gone, for example {missing[0]}"
             )
-        yield reader, target
+        yield target
 
 
-def _check(reader: TableReader, spec: JobSpec) -> None:
-    plan = plan_of(spec)
-    wrong = clone_problems(spec, plan, reader.spec, reader.plan)
+def _check(place: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
+    of = load_spec(place.spec)
+    wrong = clone_problems(spec, of)
     if wrong:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
+    if target.row.plans != fingerprints_of(of):
+        raise CannotClone(
+            f"epoch {target.row.epoch} of job {place.name!r} has another query or other types"
+        )
 
 
 def _build_clone(
-    reader: TableReader,
+    place: JobDirectory,
     target: Savepoint,
     new: JobDirectory,
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
-    first = reader.start
+    views = open_views(place)
+    layouts = [reader.layout for reader in views.values()]
+    first = next(iter(views.values())).start
     if first is None:
-        raise CannotClone(f"the table of job {reader.place.name!r} has no start row")
+        raise CannotClone(f"the table of job {place.name!r} has no start row")
     building = prepare_new_table(new, beside)
-    table = EpochTable.create(building.table, reader.layout)
-    durable = spec.durable
+    table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(
         first,
         epoch=0,
         uuid=uuid4().hex,
         generation=now_ms(),
         committed_at=now_ms() * 1_000,
+        plan=target.row.plan,
         watermarks={},
-        counters={"groups": 0},
+        counters=_count_nothing(target.row),
         files={},
     )
-    table.commit_epoch(start, (), durable=durable)
-    row = _commit_copy(reader, target, table, start, durable=durable)
-    write_spec(new.spec, spec)
+    table.commit_epoch(start, (), durable=spec.durable)
+    row = _commit_copy(views, target, table, start, durable=spec.durable)
+    write_specs(spec, new, building.table)
     failpoint("before_clone")
     building.activate()
     return row
 
 
+def _count_nothing(row: EpochRow) -> dict[str, Any]:
+    """Return the counters of a start row, for the views of `row`."""
+    views = {
+        name: {"plan": plan, "counters": {"groups": 0}}
+        for name, plan in row.plans.items()
+        if row.shares
+    }
+    return {"groups": 0, **({VIEWS: views} if views else {})}
+
+
 def _commit_copy(
-    reader: TableReader, target: Savepoint, table: EpochTable, start: EpochRow, *, durable: bool
+    views: Mapping[str, TableReader],
+    target: Savepoint,
+    table: EpochTable,
+    start: EpochRow,
+    *,
+    durable: bool,
 ) -> EpochRow:
-    """Commit epoch 1 with state, results and offsets of the target."""
-    uuid, root, layout = uuid4().hex, table.root, reader.layout
-    files: list[AddedFile] = []
-    for part in RESTORED:
-        mine = [file for file in target.files if file.part == part]
-        name = file_name(part, _EPOCH, uuid, "clone")
-        tables = read_part(reader, part, mine)
-        files += write_part(_EPOCH, root, name, layout.schema(part), tables, durable)
-    results = reader.results_in(target.files)
-    changelog, seqs = build_table_changelog(reader, {}, results)
-    if changelog:
-        rows = layout.changelog_table(_EPOCH, seqs, changelog)
-        name = file_name(CHANGELOG, _EPOCH, uuid, "clone")
-        files.append(write_file(root, name, rows, durable=durable))
-    until = [row for row in reader.kept_epochs if row.epoch <= target.row.epoch]
+    """Commit epoch 1 with state, results and offsets of the target, for all views."""
+    uuid = uuid4().hex
+    copies = {
+        name: _ViewCopy(reader, name, table.root, uuid, durable) for name, reader in views.items()
+    }
+    files = [file for copy in copies.values() for file in copy.copy_state(target.files)]
+    counters = {}
+    for name, copy in copies.items():
+        counters[name], changelog = copy.write_results(target)
+        files += changelog
+    if "" not in views:
+        files += next(iter(copies.values())).copy_shared(target.files)
     row = EpochRow(
         epoch=_EPOCH,
         uuid=uuid,
@@ -175,10 +195,8 @@ def _commit_copy(
         },
         watermarks=target.row.watermarks,
         counters={
-            "groups": len(results),
-            "changelog_rows": len(changelog),
+            **unite_counters(target.row, counters),
             "cloned": target.row.epoch,
-            **{name: sum(getattr(row.counts, name) for row in until) for name in _CARRIED},
             **target.row.state_counters,
             **({} if target.row.moved is None else {"moved": _EPOCH}),
         },
@@ -186,6 +204,60 @@ def _commit_copy(
     )
     table.commit_epoch(row, files, durable=durable)
     return row
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewCopy:
+    """Copies the files of one view from the old table into the new one at `table`."""
+
+    reader: TableReader
+    view: str
+    table: TablePath
+    uuid: str
+    durable: bool
+
+    def copy_state(self, files: Sequence[LiveFile]) -> list[AddedFile]:
+        """Copy the files of this view only."""
+        own = own_files(files, self.view)
+        return [file.of_view(self.view) for file in self._copy(own, self._root)]
+
+    def copy_shared(self, files: Sequence[LiveFile]) -> list[AddedFile]:
+        """Copy the files that no view has for itself: the quarantine of a job with only views."""
+        shared = [file for file in files if not split_part(file.part)[0]]
+        return self._copy(files_of_view(shared, self.view), self.table)
+
+    def write_results(self, target: Savepoint) -> tuple[dict[str, int], list[AddedFile]]:
+        """Write all results as +I; return the view's counters, and the file of the changelog."""
+        reader = self.reader
+        results = reader.results_in(files_of_view(target.files, self.view))
+        changelog, seqs = build_table_changelog(reader, {}, results)
+        until = [row for row in reader.kept_epochs if row.epoch <= target.row.epoch]
+        counters = {
+            "groups": len(results),
+            "changelog_rows": len(changelog),
+            **{name: sum(getattr(row.counts, name) for row in until) for name in _CARRIED},
+        }
+        if not changelog:
+            return counters, []
+        rows = reader.layout.changelog_table(_EPOCH, seqs, changelog)
+        name = file_name(CHANGELOG, _EPOCH, self.uuid, "clone")
+        written = write_file(self._root, name, rows, durable=self.durable)
+        return counters, [written.of_view(self.view)]
+
+    @property
+    def _root(self) -> TablePath:
+        return view_root(self.table, self.view)
+
+    def _copy(self, files: Sequence[LiveFile], root: TablePath) -> list[AddedFile]:
+        """Write the rows of these files, as the view sees them, to files below `root`."""
+        added: list[AddedFile] = []
+        for part in RESTORED:
+            mine = [file for file in files if file.part == part]
+            name = file_name(part, _EPOCH, self.uuid, "clone")
+            tables = read_part(self.reader, part, mine)
+            schema = self.reader.layout.schema(part)
+            added += write_part(_EPOCH, root, name, schema, tables, self.durable)
+        return added
 
 
 def read_part(reader: TableReader, part: str, files: Sequence[LiveFile]) -> Iterable[pa.Table]:

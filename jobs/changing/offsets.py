@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
-from jobs.changing.one_query import require_one_query
+from jobs.changing.stopped_job import StoppedJob, unite_counters
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import first_offsets, require_same_topics
 from jobs.edge.process.fence import WriterLock
-from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader
 from schemas.table.epoch import EpochRow, Offsets
@@ -45,21 +44,20 @@ def move_offsets(
 
     With `at`, raise CannotMove if the job is at another epoch.
     """
-    require_one_query(place, "offsets")
     lock = WriterLock(place.lock, place.name)
     try:
-        reader = TableReader.open(place)
-        newest = reader.newest
+        job = StoppedJob.open(place)
+        newest = job.newest
         if at is not None and newest.epoch != at:
             raise CannotMove(
                 f"job {place.name!r} is at epoch {newest.epoch}, not {at}; read it again"
             )
-        if newest.withholds:
+        if any(reader.newest.withholds for reader in job.views.values()):
             raise CannotMove("results are withheld until the watermark ends their bundle")
-        wanted = _resolve_offsets(reader, to, admin)
+        wanted = _resolve_offsets(job.reader, to, admin)
         if wanted == newest.offsets:
             return Moved(newest, None)
-        return Moved(newest, _commit(reader, wanted))
+        return Moved(newest, _commit(job, wanted))
     finally:
         lock.release()
 
@@ -92,8 +90,12 @@ def _require_existing(admin: KafkaAdmin, topic: str, partitions: Mapping[str, in
             raise CannotMove(f"{topic}/{partition} has the offsets {has}, not {offset}")
 
 
-def _commit(reader: TableReader, wanted: Offsets) -> EpochRow:
-    newest = reader.newest
+def _commit(job: StoppedJob, wanted: Offsets) -> EpochRow:
+    newest = job.newest
+    unchanged = {
+        name: {"groups": reader.newest.groups, "changelog_rows": 0}
+        for name, reader in job.views.items()
+    }
     epoch = newest.epoch + 1
     row = EpochRow(
         epoch=epoch,
@@ -106,13 +108,11 @@ def _commit(reader: TableReader, wanted: Offsets) -> EpochRow:
         topics=newest.topics,
         watermarks=newest.watermarks,
         counters={
-            "groups": newest.groups,
-            "changelog_rows": 0,
+            **unite_counters(newest, unchanged),
             **newest.state_counters,
             "moved": newest.moved or epoch,
         },
         files={},
     )
-    table = EpochTable.open(reader.root, reader.layout)
-    table.commit_epoch(row, (), durable=reader.spec.durable)
+    job.table.commit_epoch(row, (), durable=job.reader.spec.durable)
     return row

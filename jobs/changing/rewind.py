@@ -1,6 +1,6 @@
 """Rewind: restore a savepoint or an epoch of a stopped job, as a new epoch.
 
-    epoch E ──► epoch E+1, kind "rewind"
+    epoch E ──► epoch E+1, kind "rewind", of all views
                   state files     those of epoch N again, instead of those of E
                   offsets         those of N: the job continues from there
                   changelog       the changes from the results of E to those of N
@@ -21,8 +21,8 @@ from uuid import uuid4
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.changing.one_query import require_one_query
 from jobs.changing.savepoint import create_savepoint
+from jobs.changing.stopped_job import StoppedJob, unite_counters
 from jobs.core.fold.fold import ChangelogRow
 from jobs.core.fold.laws import well_formed
 from jobs.core.fold.state import Key
@@ -36,7 +36,7 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.rows.file_statistics import STATISTICS, compute_statistics
-from jobs.edge.table.delta_epochs import APPLICATION, EpochTable
+from jobs.edge.table.delta_epochs import APPLICATION
 from jobs.edge.table.epoch_files import (
     SEQ_BUCKET_BITS,
     now_ms,
@@ -49,12 +49,14 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED, Savepoint, savepoints
-from jobs.table.epoch_rows import newest_epoch
-from jobs.table.files import LiveFile, live_files, open_table
+from jobs.table.epoch_rows import newest_of_job
+from jobs.table.files import LiveFile, files_of_view, live_files, open_table
 from jobs.table.parts import CHANGELOG
+from jobs.table.version import TableVersion
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import rows_in, table_file
+from schemas.table.view_path import split_part
 
 
 class CannotRewind(Exception):
@@ -75,17 +77,16 @@ class Rewound:
 
 def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
     """Restore a stopped job to a savepoint's name or an epoch's number."""
-    require_one_query(place, "rewind")
     lock = WriterLock(place.lock, place.name)
     try:
-        reader = TableReader.open(place)
-        target = find_target(reader, to)
-        if target.row.epoch == reader.newest.epoch:
+        job = StoppedJob.open(place)
+        target = find_target(place, to)
+        if target.row.epoch == job.newest.epoch:
             return Rewound(target.row, None, None)
-        _check(reader, target, admin)
+        _check(job, target, admin)
         kept = create_savepoint(place)
         failpoint("rewind_kept")
-        return Rewound(target.row, _commit(reader, target), kept)
+        return Rewound(target.row, _commit(job, target), kept)
     finally:
         lock.release()
 
@@ -93,24 +94,25 @@ def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
 # --- the target -------------------------------------------------------------------------------
 
 
-def find_target(reader: TableReader, to: str) -> Savepoint:
+def find_target(place: JobDirectory, to: str) -> Savepoint:
     """Return the epoch to restore with its state files; raise CannotRewind if it is not kept."""
-    kept = savepoints(reader.place.home)
+    kept = savepoints(place.home)
     named = [each for each in kept if to in (each.name, str(each.row.epoch))]
     if named:
         return named[0]
     names = ", ".join(f"{each.name} (epoch {each.row.epoch})" for each in kept)
     hint = f"savepoints: {names}" if kept else "there are no savepoints"
     if not to.isdigit():
-        raise CannotRewind(f"job {reader.place.name!r} has no savepoint {to!r}; {hint}")
-    found = _find_version(reader.root, int(to))
+        raise CannotRewind(f"job {place.name!r} has no savepoint {to!r}; {hint}")
+    found = _find_version(place.table, int(to))
     if found is None:
-        first, last = reader.kept_epochs[0].epoch, reader.newest.epoch
+        epochs = TableVersion(place.table).epochs()
+        first, last = epochs[0].epoch, epochs[-1].epoch
         known = f"its epochs are {first} to {last}"
         if first <= int(to) <= last:
             known += ", but only those of the last hour can be restored"
         raise CannotRewind(
-            f"the state of epoch {to} of job {reader.place.name!r} is not kept: {known}; {hint}"
+            f"the state of epoch {to} of job {place.name!r} is not kept: {known}; {hint}"
         )
     return found
 
@@ -123,7 +125,7 @@ def _find_version(root: TablePath, epoch: int) -> Savepoint | None:
             continue
         try:
             handle = open_table(root, int(entry.stem))
-            row = newest_epoch(root, live_files(handle))
+            row = newest_of_job(root, live_files(handle))
         except (DeltaError, OSError):
             return None
         if row is None or row.epoch != epoch:
@@ -141,42 +143,46 @@ def _commits_epoch(entry: TablePath, epoch: int) -> bool:
 
 
 def _list_state_files(handle: DeltaTable) -> list[LiveFile]:
-    return [file for file in live_files(handle) if file.part in RESTORED]
+    """Return the files of all views that a rewind restores."""
+    return [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
 
 
-def _check(reader: TableReader, target: Savepoint, admin: KafkaAdmin) -> None:
+def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     """Refuse a target that the next start would refuse, before anything has changed."""
-    name, epoch = reader.place.name, target.row.epoch
-    if target.row.plan != reader.newest.plan:
+    name, epoch, root = job.reader.place.name, target.row.epoch, job.table.root
+    if target.row.plans != job.newest.plans:
         raise CannotRewind(f"epoch {epoch} of job {name!r} has another query or other types")
-    missing = [file.path for file in target.files if not (reader.root / file.path).exists()]
+    missing = [file.path for file in target.files if not (root / file.path).exists()]
     if missing:
         raise CannotRewind(
             f"{len(missing)} files of the state of epoch {epoch} of job {name!r} are gone, for "
             f"example {missing[0]}"
         )
-    identities = find_topics(admin, reader.spec.source.topics)
+    identities = find_topics(admin, job.reader.spec.source.topics)
     check_starts(admin, target.row.offsets, target.row.topics, identities)
 
 
 # --- the new epoch ----------------------------------------------------------------------------
 
 
-def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
+def _commit(job: StoppedJob, target: Savepoint) -> EpochRow:
     """Commit the new epoch with the state of the target."""
-    table = EpochTable.open(reader.root, reader.layout)
-    newest, epoch, uuid = reader.newest, reader.newest.epoch + 1, uuid4().hex
-    durable = reader.spec.durable
+    table, newest = job.table, job.newest
+    epoch, uuid, durable = newest.epoch + 1, uuid4().hex, job.reader.spec.durable
     live = _list_state_files(table.handle)
     wanted = {file.path for file in target.files}
     known = {file.path for file in live}
-    files = [_make_added_file(reader.root, file) for file in target.files if file.path not in known]
-    now, then = reader.results_in(live), reader.results_in(target.files)
-    changelog, seqs = build_table_changelog(reader, now, then)
-    if changelog:
-        rows = reader.layout.changelog_table(epoch, seqs, changelog)
-        name = file_name(CHANGELOG, epoch, uuid, "rewind")
-        files.append(write_file(reader.root, name, rows, durable=durable))
+    files = [_make_added_file(table.root, file) for file in target.files if file.path not in known]
+    counters: dict[str, dict[str, int]] = {}
+    for name, reader in job.views.items():
+        now = reader.results_in(files_of_view(live, name))
+        then = reader.results_in(files_of_view(target.files, name))
+        changelog, seqs = build_table_changelog(reader, now, then)
+        if changelog:
+            rows = reader.layout.changelog_table(epoch, seqs, changelog)
+            path = file_name(CHANGELOG, epoch, uuid, "rewind")
+            files.append(write_file(reader.root, path, rows, durable=durable).of_view(name))
+        counters[name] = {"groups": len(then), "changelog_rows": len(changelog)}
     others = {topic: known for topic, known in newest.topics.items() if topic not in newest.offsets}
     row = EpochRow(
         epoch=epoch,
@@ -189,8 +195,7 @@ def _commit(reader: TableReader, target: Savepoint) -> EpochRow:
         topics={**target.row.topics, **others},
         watermarks=target.row.watermarks,
         counters={
-            "groups": len(then),
-            "changelog_rows": len(changelog),
+            **unite_counters(target.row, counters),
             "rewound_to": target.row.epoch,
             **target.row.state_counters,
         },

@@ -1,16 +1,17 @@
 """Create a savepoint: keep the newest epoch of a job under a name, to restore it later.
 
+It has the state of all views of the job.
 The job may run. This only reads its table and writes one small file beside it.
 """
 
 from __future__ import annotations
 
-from jobs.changing.one_query import require_one_query
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
-from jobs.table.epoch_rows import newest_epoch
+from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import live_files, open_table
 from schemas.table.epoch import EpochRow
+from schemas.table.view_path import split_part
 
 _TRIES_MAX = 5
 
@@ -25,13 +26,12 @@ class NothingToSave(LookupError):
 
 def create_savepoint(place: JobDirectory, name: str | None = None) -> Savepoint:
     """Name the newest epoch; without a name, return `epoch-N`, which may exist already."""
-    require_one_query(place, "a savepoint")
     for _ in range(_TRIES_MAX):
         handle = open_table(place.table)
-        row = newest_epoch(place.table, live_files(handle))
+        row = newest_of_job(place.table, live_files(handle))
         if row is None:
             raise NothingToSave(f"the table of job {place.name!r} has no epoch yet")
-        files = [file for file in live_files(handle) if file.part in RESTORED]
+        files = [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
         savepoint = Savepoint(name=name or default_name(row), row=row, files=files)
         try:
             write_savepoint(place.home, savepoint)

@@ -16,8 +16,8 @@ report shows differences, but its verdict is `undecided`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -25,42 +25,29 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from jobs.checking.dedupe_audit import (
-    POSITION,
-    count_moving_keys,
-    format_position,
-    select_last_images,
-)
+from jobs.checking.dedupe_audit import count_moving_keys
 from jobs.checking.recomputation import recompute, recompute_total
+from jobs.checking.source_rows import MESSAGE, SIGN, read_rows, select_rows
 from jobs.checking.window_audit import LateRowsGone, assign_sessions, exclude_late, exclude_withheld
 from jobs.core.evaluate.group_rows import GroupRows
 from jobs.core.fold.state import Key
-from jobs.core.formats.registry import KeyedDecoder, MessageRules
-from jobs.core.formats.row_fields import KeyedDecode
 from jobs.core.plan.tree import Aggregate, Named, Plan
-from jobs.core.values.change import Changes, RejectCode, Row
+from jobs.core.values.change import Row
 from jobs.core.values.json_values import Json
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
-from jobs.edge.rows.columns import to_arrow
-from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.spark.expressions import spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
-from jobs.table.parts import QUARANTINE
-from schemas.spec.connections import Connection, spark_options
+from schemas.spec.connections import Connection
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.types.arrow_types import arrow_type
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
-MESSAGE, SIGN = "__message", "__sign"
 DIFFERENCES_SHOWN_MAX = 20
 EXTREMES = ("MAX", "MIN", "ANY_VALUE")
-# Refusals that reading the message again does not show; files of older versions have no code.
-_NOT_RECOMPUTED = (RejectCode.FUTURE, None)
 _ODD = ("dropped_retractions", "unmatched_retractions")
 
 Verdict = Literal["equal", "different", "undecided"]
@@ -92,17 +79,46 @@ class AuditReport:
     offsets: dict[str, dict[str, list[int]]]  # [from, to) of each partition
 
 
+Sessions = Callable[[], SparkSession]
+
+
 def audit(
     place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
 ) -> AuditReport:
-    """Audit the newest epoch of a job; the job may run, later epochs are ignored."""
+    """Audit the newest epoch of a job or a view; the job may run, later epochs are ignored."""
     reader = TableReader.open(place)
+    with open_session(place.name, master) as sessions:
+        return audit_table(reader, connection, admin, sessions)
+
+
+@contextmanager
+def open_session(name: str, master: str) -> Iterator[Sessions]:
+    """Yield a function that returns the session of an audit, which it starts when first called."""
+    started: list[SparkSession] = []
+
+    def get() -> SparkSession:
+        if not started:
+            started.append(session(f"audit-{name}", master))
+        return started[0]
+
+    try:
+        yield get
+    finally:
+        for spark in started:
+            spark.stop()
+
+
+def audit_table(
+    reader: TableReader, connection: Connection, admin: KafkaAdmin, sessions: Sessions
+) -> AuditReport:
+    """Audit one version of a job's or a view's table; raise CannotAudit before Spark starts."""
     first, newest = reader.start, _find_shown_epoch(reader)
+    named = repr(reader.place.name)
     if first is None:
-        raise CannotAudit(f"the table of job {place.name!r} has no start row, so no first offsets")
+        raise CannotAudit(f"the table of job {named} has no start row, so no first offsets")
     if newest.moved is not None:
         raise CannotAudit(
-            f"the offsets of job {place.name!r} were moved by hand at epoch {newest.moved}, so its "
+            f"the offsets of job {named} were moved by hand at epoch {newest.moved}, so its "
             "results are not the query over its topic; restore an earlier epoch (retally rewind) "
             "or read the topic again (retally evolve --replay)"
         )
@@ -110,19 +126,17 @@ def audit(
         raise CannotAudit("groups of this job expire (state.ttl), and the topic does not say when")
     starts, ends = _find_range(admin, reader, first, newest)
     stored = dict(reader.results().rows)
-    spark = session(f"audit-{place.name}", master)
+    spark = sessions()
     try:
-        read = _read_rows(spark, reader, connection, starts, ends)
+        read = read_rows(spark, reader, connection, starts, ends)
         moving = count_moving_keys(read, reader.plan) if reader.plan.primary_key else 0
-        signed = _select_rows(read, reader.plan)
+        signed = select_rows(read, reader.plan)
         signed = exclude_late(spark, reader, signed, MESSAGE)
         signed = assign_sessions(signed, reader.plan, SIGN)
         recomputed, beyond = _recompute_results(signed, reader.plan)
         recomputed = exclude_withheld(reader, recomputed, stored)
     except LateRowsGone as gone:
         raise CannotAudit(str(gone)) from gone
-    finally:
-        spark.stop()
     return _make_report(reader, stored, recomputed, beyond, moving, _pair_offsets(starts, ends))
 
 
@@ -179,110 +193,6 @@ def _pair_offsets(starts: Offsets, ends: Offsets) -> dict[str, dict[str, list[in
         topic: {p: [starts[topic][p], end] for p, end in partitions.items()}
         for topic, partitions in ends.items()
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _SignedRows:
-    """Decodes records to signed rows, one by one; a rejected message has no rows."""
-
-    plan: Plan
-    rules: MessageRules
-    left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decode = self._decoding()
-        for batch in batches:
-            messages: list[str] = []
-            places: list[str] = []
-            signs: list[int] = []
-            rows: list[Row] = []
-            for record in batch.to_pylist():
-                decoded = decode(record["value"], record["key"])
-                at = record["topic"], record["partition"], record["offset"]
-                name = "/".join(map(str, at))
-                if isinstance(decoded, Changes) and name not in self.left_out:
-                    count = len(decoded.changes)
-                    messages += [name] * count
-                    places += [format_position(*at, index) for index in range(count)]
-                    signs += [sign for sign, _ in decoded.changes]
-                    rows += [row for _, row in decoded.changes]
-            yield self._batch(messages, places, signs, rows)
-
-    def _decoding(self) -> KeyedDecode:
-        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
-        if isinstance(decoder, KeyedDecoder):
-            return decoder.decode_keyed
-        decode = decoder.decode
-        return lambda value, _: decode(value)
-
-    def _batch(
-        self,
-        messages: Sequence[str],
-        places: Sequence[str],
-        signs: Sequence[int],
-        rows: Sequence[Row],
-    ) -> pa.RecordBatch:
-        image = self.plan.image
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
-        arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
-        fields = [(column.name, arrow_type(column.type)) for column in image]
-        own = [(MESSAGE, pa.string()), (POSITION, pa.string()), (SIGN, pa.int64())]
-        values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
-        values.append(pa.array(signs, pa.int64()))
-        return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
-
-
-def _read_rows(
-    spark: SparkSession,
-    reader: TableReader,
-    connection: Connection,
-    starts: Offsets,
-    ends: Offsets,
-) -> DataFrame:
-    """Return every inserted or deleted row of the source, with its message and position."""
-    spec, plan = reader.spec, reader.plan
-    records = (
-        spark.read.format("kafka")
-        .options(**spark_options(connection))
-        .option("subscribe", ",".join(sorted(starts)))
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        .option("failOnDataLoss", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .load()
-    )
-    schema = StructType()
-    for column in plan.image:
-        schema = schema.add(column.name, spark_type(column.type))
-    schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
-    left_out = names_left_out(reader.part(QUARANTINE), plan)
-    read = records.select("key", "value", "topic", "partition", "offset")
-    return read.mapInArrow(_SignedRows(plan, MessageRules.of(spec), left_out), schema)
-
-
-def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:
-    """Return the names of the quarantined messages that an audit does not decode again.
-
-    The others must be refused again, for the same reason. With `dedupe: pk` all are left out,
-    because the images before a refused message count.
-    """
-    return frozenset(
-        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
-        for reject in rejects
-        if plan.primary_key or reject.get("quarantine_code") in _NOT_RECOMPUTED
-    )
-
-
-def _select_rows(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return the rows that count, with group and argument columns."""
-    if plan.primary_key:
-        rows = select_last_images(rows, plan, SIGN)
-    projected = project(rows, plan, (MESSAGE, SIGN))
-    if "failure" not in projected.columns:
-        return projected
-    # If an expression fails on one row, the whole message is in quarantine.
-    failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
-    return projected.join(failing, MESSAGE, "left_anti")
 
 
 # --- recomputing ------------------------------------------------------------------------------

@@ -110,9 +110,9 @@ class Directory:
 
     def read_offsets(self) -> Document:
         """Return the offsets at which the job continues."""
-        return self._describe_offsets(
-            read_with_retries(self._job, lambda table: table.newest), changed=False
-        )
+        first = self._job.at_view(next(iter(load_spec(self._job.spec).view_specs)))
+        newest = read_with_retries(first, lambda table: table.newest)
+        return self._describe_offsets(newest, changed=False)
 
     def move_offsets(self, to: Offsets | None, *, at: int | None) -> Document:
         """Let a stopped job continue at other offsets; None: those of its source.start."""
@@ -180,11 +180,14 @@ class Directory:
         }
 
     def audit(self) -> Document:
-        """Recompute the results from the topic, and compare."""
+        """Recompute the results of the job or of one view from the topic, and compare."""
         from jobs.checking.audit import audit
+        from jobs.checking.audit_views import audit_views
 
+        whole = not self._job.view and load_spec(self._job.spec).views is not None
         with self._open_broker() as (connection, admin):
-            return asdict(audit(self._job, connection, admin, self._options.master))
+            check = audit_views if whole else audit
+            return asdict(check(self._job, connection, admin, self._options.master))
 
     @contextmanager
     def _open_broker(self) -> Iterator[tuple[Connection, KafkaAdmin]]:

@@ -26,6 +26,8 @@ from jobs.running.failure import SpecMisfit
 from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
+from schemas.table.object_path import TablePath
+from schemas.table.view_path import view_root
 
 
 def open_table(
@@ -130,8 +132,12 @@ def require_time_left(spec: JobSpec, newest: EpochRow) -> None:
         )
 
 
-def write_specs(spec: JobSpec, place: JobDirectory) -> None:
-    """Write the spec of the job, and that of each view, by which readers open the view."""
+def write_specs(spec: JobSpec, place: JobDirectory, table: TablePath | None = None) -> None:
+    """Write the spec of the job, and that of each view, by which readers open the view.
+
+    `table` is a new table that is not yet the job's.
+    """
+    root = place.table if table is None else table
     if spec.views is not None:
         place.view_specs.mkdir(parents=True, exist_ok=True)
         for path in place.view_specs.glob("*.yaml"):  # of a dropped table
@@ -139,7 +145,6 @@ def write_specs(spec: JobSpec, place: JobDirectory) -> None:
                 path.unlink()
         for name, view in spec.view_specs.items():
             if name:
-                own = place.at_view(name)
-                write_spec(own.spec, view)
-                own.table.mkdir(parents=True, exist_ok=True)  # readers go through it
+                write_spec(place.at_view(name).spec, view)
+                view_root(root, name).mkdir(parents=True, exist_ok=True)  # readers go through it
     write_spec(place.spec, spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.table.epoch import EpochRow
@@ -12,6 +12,7 @@ from service.live.follower import Follower
 from service.request_counts import RequestCounts
 from service.runtime import Runtime
 from service.supervision.register import Actual
+from service.table.state_size import StateSize
 
 PHASES = ("plan", "tasks", "judge", "commit", "publish")
 
@@ -36,6 +37,26 @@ _EPOCH_METRICS = {
     "changes_per_second": "Changelog rows, over the last seconds",
     "epochs_per_second": "Epochs, over the last seconds",
 }
+
+# Metrics of a view: name without the prefix retally_view_, help text. All are gauges.
+_VIEW_METRICS = {
+    "groups": "Live groups of a view",
+    "changes_per_second": "Changelog rows of a view, over the last seconds",
+    "fold_seconds": "Seconds of the longest fold task of a view in the newest epoch",
+}
+# Counters that each view has for itself; all views share the others, such as `read`.
+_OF_VIEW = (
+    "groups_touched",
+    "groups_in_arrays",
+    "quarantined",
+    "late",
+    "dropped_retractions",
+    "unmatched_retractions",
+    "misfits",
+    "expired",
+    "closed",
+    "changelog_rows",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +83,7 @@ def format_metrics(runtime: Runtime) -> str:
     families = [
         *_list_jobs(runtime),
         *_list_epochs(runtime, newest),
+        *_list_views(runtime, newest),
         *_list_latencies(newest),
         *_list_partitions(runtime, newest),
         *_list_table_sizes(runtime, newest),
@@ -97,8 +119,8 @@ def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
                 samples[metric].append(({"job": name}, value))
     counted = [
         ({"job": name, "what": what}, count)
-        for name, follower, _ in newest_epochs
-        for what, count in sorted(follower.totals.items())
+        for name, _, _ in newest_epochs
+        for what, count in sorted(_sum_totals(runtime.find_views(name)).items())
     ]
     phases = [
         ({"job": name, "phase": phase}, round(ms / 1_000, 6))
@@ -118,13 +140,61 @@ def _list_epochs(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
     ]
 
 
+def _sum_totals(views: Mapping[str, Follower]) -> dict[str, int]:
+    """Return the counters of a job: sums over its views of what each view counts for itself.
+
+    All views share most refused messages, so `quarantined` is that of the view with the most.
+    """
+    totals = [dict(each.totals) for each in views.values()]
+    summed = dict(totals[0]) if totals else {}
+    for what in _OF_VIEW:
+        if what in summed:
+            counts = [each.get(what, 0) for each in totals]
+            summed[what] = max(counts) if what == "quarantined" else sum(counts)
+    return summed
+
+
+def _list_views(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]:
+    """Return the metrics of each view of the jobs with several."""
+    samples: dict[str, list[_Sample]] = {name: [] for name in _VIEW_METRICS}
+    counted: list[_Sample] = []
+    for job, _, _ in newest_epochs:
+        views = runtime.find_views(job)
+        for view, follower in sorted(views.items()) if set(views) != {""} else ():
+            newest = follower.newest
+            if newest is None:
+                continue
+            label = {"job": job, "view": view}
+            changes = follower.compute_rates()["changes_per_second"]
+            values = (newest.counts.groups, changes, newest.counts.fold_seconds)
+            for name, value in zip(_VIEW_METRICS, values, strict=True):
+                if value is not None:
+                    samples[name].append((label, value))
+            totals = dict(follower.totals)
+            counted += [
+                ({**label, "what": what}, totals[what])
+                for what in sorted(_OF_VIEW)
+                if what in totals
+            ]
+    counted_help = "Counters of a view since the service started, by counter"
+    return [
+        *(
+            _Family(f"retally_view_{name}", help_text, samples[name])
+            for name, help_text in _VIEW_METRICS.items()
+        ),
+        _Family("retally_view_counted_total", counted_help, counted, "counter"),
+    ]
+
+
 def _read_epoch(
     runtime: Runtime, name: str, follower: Follower, newest: EpochRow
 ) -> dict[str, float | None]:
     """Return the values of _EPOCH_METRICS for one job; None for unknown ones."""
+    rates = [each.compute_rates() for each in runtime.find_views(name).values()]
+    changes = round(sum(each["changes_per_second"] for each in rates), 1)
     return {
         "epoch": newest.epoch,
-        "groups": newest.counts.groups,
+        "groups": runtime.count_groups(name),
         "commit_age_seconds": round(time.time() - newest.committed_at / 1e6, 3),
         "watermark_ms": newest.watermark,
         "active": float(newest.time.status == "active"),
@@ -135,6 +205,7 @@ def _read_epoch(
         "images": newest.counts.images,
         "lag_records": (runtime.lags.compute_lag(name, newest) or {}).get("records"),
         **follower.compute_rates(),
+        "changes_per_second": changes,
     }
 
 
@@ -198,7 +269,7 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
     sizes = [
         ({"job": name, "part": size.part}, size)
         for name, follower, _ in newest_epochs
-        for size in getattr(runtime.state_sizes.read(follower.paths.table), "parts", ())
+        for size in getattr(_read_sizes(runtime, follower), "parts", ())
     ]
     rows = [(label, float(size.rows)) for label, size in sizes]
     octets = [(label, float(size.size)) for label, size in sizes]
@@ -209,6 +280,11 @@ def _list_table_sizes(runtime: Runtime, newest_epochs: _Newest) -> list[_Family]
         _Family("retally_table_bytes", "Bytes of a part of the table", octets),
         _Family("retally_table_files", "Files of a part of the table", files),
     ]
+
+
+def _read_sizes(runtime: Runtime, follower: Follower) -> StateSize | None:
+    """Return the size of a job's table with the parts of all views."""
+    return runtime.state_sizes.read(follower.paths.at_view("").table)
 
 
 def _list_requests(counts: RequestCounts) -> list[_Family]:

@@ -28,6 +28,7 @@ from service.routes.operations import (
     find_repeated,
     submit_operation,
 )
+from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -75,7 +76,8 @@ async def offsets(request: Request, name: str) -> Response:
     """Return the next offset of each partition, and its lag if the brokers respond."""
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))
-    ends = runtime.lags.find_ends(name)
+    job = name.partition(".")[0]  # all views of a job are at the same offsets
+    ends = runtime.lags.find_ends(job)
     topics = {
         topic: {
             partition: _describe_partition(at, ends.get(topic, {}).get(partition))
@@ -84,7 +86,7 @@ async def offsets(request: Request, name: str) -> Response:
         for topic, partitions in newest.offsets.items()
     }
     document = {"epoch": newest.epoch, "moved": newest.moved, "topics": topics}
-    document["lag"] = runtime.lags.compute_lag(name, newest)
+    document["lag"] = runtime.lags.compute_lag(job, newest)
     return answer(document, headers={"ETag": f'"{newest.epoch}"'})
 
 
@@ -110,6 +112,7 @@ async def move_offsets(
     Skipped records are never counted, and records read twice count twice. From then on, the results
     do not cover all rows of the topic; the job's document reports this epoch as `moved`.
     """
+    require_whole_job(name, "offsets")
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:
@@ -133,6 +136,7 @@ async def reset_offsets(
     idempotency_key: RequestKey = None,
 ) -> Response:
     """Let a stopped job continue from `source.start`, with its current state; see PATCH."""
+    require_whole_job(name, "offsets")
     runtime = runtime_of(request)
     newest = require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "offsets", idempotency_key)) is not None:

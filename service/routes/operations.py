@@ -15,7 +15,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
-from jobs.core.job.job_plan import plan_of
 from jobs.core.job.refused_message import why_refused
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
@@ -28,6 +27,7 @@ from service.routes.bodies import make_body_problem, parse_body
 from service.routes.documents import Operation, Operations
 from service.routes.examples import describe_body, describe_responses
 from service.routes.progress import SAVEPOINT_NAME
+from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 from service.supervision.jobs import JOB_NAME
@@ -136,15 +136,17 @@ def _parse_goal(to: str | int) -> str:
     responses=describe_responses(Operation, OPERATION, 404, 409, 429, status=202),
 )
 async def audit(request: Request, name: str, idempotency_key: RequestKey = None) -> Response:
-    """Recompute the job's results from its topic, and compare them with the table.
+    """Recompute the results of a job or a view from the topic, and compare them with the table.
 
-    The report is the result of the operation. The job may run meanwhile.
+    The report is the result of the operation, which belongs to the job. The job may run meanwhile.
     """
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
-    if (known := find_repeated(runtime, name, "audit", idempotency_key)) is not None:
+    job, _, view = name.partition(".")
+    if (known := find_repeated(runtime, job, "audit", idempotency_key)) is not None:
         return answer_accepted(known)
-    return await submit_operation(request, name, "audit", {}, idempotency_key)
+    arguments = {"view": view} if view else {}
+    return await submit_operation(request, job, "audit", arguments, idempotency_key)
 
 
 @router.post(
@@ -161,6 +163,7 @@ async def rewind(request: Request, name: str, idempotency_key: RequestKey = None
 
     The changes of that epoch bring consumers to the same results.
     """
+    require_whole_job(name, "rewind")
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "rewind", idempotency_key)) is not None:
@@ -187,6 +190,7 @@ async def clone(request: Request, name: str, idempotency_key: RequestKey = None)
     The clone has its own table and continues from the same offsets. Without `spec`, it has the spec
     of this job without its sink.
     """
+    require_whole_job(name, "clone")
     runtime = runtime_of(request)
     require_newest(await runtime.wait_until_ready(name))
     if (known := find_repeated(runtime, name, "clone", idempotency_key)) is not None:
@@ -205,13 +209,10 @@ def _make_clone_spec(runtime: Runtime, name: str, body: CloneBody) -> bytes:
     """Return the spec of the new job, checked against the state of the old one."""
     # The state fits the spec of the last run, which may be older than the job's spec.
     old = load_spec(runtime.jobs.find_paths(name).spec)
-    if old.views:
-        raise Problem("query-fixed", 409, f"job {name!r} has several views; clone needs one query")
     spec = clone_spec(old, body.name)
     if body.spec is not None:
         spec = runtime.jobs.check_spec(msgspec.json.encode(body.spec), body.name).spec
-    plan, other = plan_of(spec), plan_of(old)
-    wrong = clone_problems(spec, plan, old, other)
+    wrong = clone_problems(spec, old)
     if wrong:
         errors = [{"path": f"spec.{key}", "message": reason} for key, reason in wrong.items()]
         detail = f"the clone cannot continue from the state of {name!r}"

@@ -20,6 +20,7 @@ from service.routes.answering import answer, require_newest
 from service.routes.bodies import parse_body
 from service.routes.documents import Savepoint, Savepoints, Watermarks
 from service.routes.examples import describe_body, describe_responses
+from service.routes.views import require_whole_job
 from service.runtime import Runtime, runtime_of
 from service.supervision import operations
 
@@ -86,6 +87,7 @@ async def watermarks(request: Request, name: str) -> Response:
 )
 async def list_savepoints(request: Request, name: str) -> Response:
     """Return the savepoints of a job, oldest first."""
+    require_whole_job(name, "savepoints")
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
     return answer({"savepoints": await run_in_threadpool(list_job_savepoints, runtime, name)})
@@ -124,6 +126,7 @@ def list_job_savepoints(runtime: Runtime, name: str) -> list[dict[str, Any]]:
 )
 async def make_savepoint(request: Request, name: str) -> Response:
     """Create a savepoint of the newest epoch; its default name is `epoch-N`."""
+    require_whole_job(name, "savepoints")
     runtime = runtime_of(request)
     follower = await runtime.wait_until_ready(name)
     asked = (await parse_body(request, SavepointBody)).name
@@ -154,6 +157,7 @@ async def make_savepoint(request: Request, name: str) -> Response:
 )
 async def delete_savepoint(request: Request, name: str, savepoint: str) -> Response:
     """Delete a savepoint; files that only it uses are removed later."""
+    require_whole_job(name, "savepoints")
     runtime = runtime_of(request)
     runtime.jobs.find_record(name)
     known = await run_in_threadpool(list_job_savepoints, runtime, name)

@@ -81,6 +81,14 @@ def require_view(request: Request, name: str) -> None:
         raise Problem("view-required", 404, detail)
 
 
+def require_whole_job(name: str, what: str) -> None:
+    """Raise a Problem if `name` is that of a view; `what` is the part of a job's address."""
+    job, _, view = name.partition(".")
+    if view:
+        detail = f"the views of a job change together; use /v1/jobs/{job}/{what}"
+        raise Problem("job-unknown", 404, detail)
+
+
 async def read_views(
     runtime: Runtime, name: str, views: list[str], limit: int, as_of: str | None
 ) -> tuple[int, int | None, dict[str, ResultPage]]:

@@ -168,6 +168,8 @@ class Operations:
         command = [record.kind, record.job, "--data", str(self._settings.paths.data), "--json"]
         input_file = str(self._file(record.id, "in"))
         match record.kind:
+            case "audit":
+                command += ["--view", arguments["view"]] if arguments.get("view") else []
             case "rewind":
                 return [*command, "--to", str(arguments["to"]), *self._settings.kafka_arguments]
             case "offsets":

@@ -9,22 +9,38 @@ from jobs.cli.answers import Document
 from jobs.cli.output import escape_controls, print_json
 from jobs.cli.sources import open_source
 
+_VERDICTS = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}
+
 
 def run(options: argparse.Namespace) -> int:
     with open_source(options) as source:
         report = source.audit()
     if options.json:
         print_json(report)
+    elif "views" in report:
+        _print_views(report)
     else:
-        _print(report)
+        _print(f"{report['job']}.{options.view}" if options.view else report["job"], report)
     return 0 if report["verdict"] == "equal" else 1
 
 
-def _print(report: Document) -> None:
+def _print_views(report: Document) -> None:
+    """Print the report of each view, and the verdict of the job."""
+    job = report["job"]
+    for name, view in report["views"].items():
+        if "reason" in view:
+            print(f"{job}.{name}: {view['reason']}\n{view['verdict']}")
+        else:
+            _print(f"{job}.{name}" if name else job, view)
+    count, differing = len(report["views"]), report["differing"]
+    print(f"{job}: {count} views, {differing} differing groups, {_VERDICTS[report['verdict']]}")
+
+
+def _print(name: str, report: Document) -> None:
     topics, odd = report["offsets"], report["odd"]
     read = sum(end - start for partitions in topics.values() for start, end in partitions.values())
     print(
-        f"{report['job']} at epoch {report['epoch']}: {report['groups']} groups, recomputed from "
+        f"{name} at epoch {report['epoch']}: {report['groups']} groups, recomputed from "
         f"{read} offsets of {', '.join(topics)}"
     )
     if beyond := report["not_compared"]:
@@ -41,8 +57,7 @@ def _print(report: Document) -> None:
             f"{odd.get('unmatched_retractions', 0)}. The values of their groups depend on the "
             "bundles, and the topic does not have those. So differences prove nothing."
         )
-    verdicts = {"equal": "equal", "different": "DIFFERENT", "undecided": "undecided"}
-    print(verdicts[report["verdict"]])
+    print(_VERDICTS[report["verdict"]])
 
 
 def _to_text(row: object) -> str:

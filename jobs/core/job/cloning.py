@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from jobs.core.plan.tree import Plan
+from collections.abc import Iterator
+
+from jobs.core.job.views import plans_of
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 
 
 def clone_spec(spec: JobSpec, name: str) -> JobSpec:
-    """Return a job's spec under a new name, without its sink and consumer group.
+    """Return a job's spec under a new name, without its sinks and consumer group.
 
     Two jobs cannot share a sink topic: its changelog would have every change twice.
     """
     document = spec.document() | {"name": name}
-    document.pop("sink", None)
+    for section in (document, *document.get("views", {}).values()):
+        section.pop("sink", None)
     document["source"].pop("group", None)
     return load_spec(document)
 
 
-def clone_problems(spec: JobSpec, plan: Plan, of: JobSpec, plan_of: Plan) -> dict[str, str]:
+def clone_problems(spec: JobSpec, of: JobSpec) -> dict[str, str]:
     """Return why a job of `spec` cannot continue with the state of the job `of`, by spec key."""
     problems = {}
-    if plan.fingerprint != plan_of.fingerprint:
-        problems["query"] = f"must be the query of {of.name!r}, over the same column types"
-    if spec.state.buckets != of.state.buckets:
-        problems["state.buckets"] = f"must be {of.state.buckets}, as in {of.name!r}"
+    specs, others = spec.view_specs, of.view_specs
+    if specs.keys() != others.keys():
+        named = ", ".join(name or "the query" for name in others)
+        problems["views"] = f"must be those of {of.name!r}: {named}"
+    plans, their_plans = plans_of(spec), plans_of(of)
+    for name in others:
+        if name not in specs:
+            continue
+        key = f"views.{name}." if name else ""
+        if plans[name].fingerprint != their_plans[name].fingerprint:
+            problems[f"{key}query"] = (
+                f"must be the query of {of.name!r}, over the same column types"
+            )
+        buckets = others[name].state.buckets
+        if specs[name].state.buckets != buckets:
+            problems[f"{key}state.buckets"] = f"must be {buckets}, as in {of.name!r}"
     if (spec.dedupe, spec.primary_key) != (of.dedupe, of.primary_key):
         problems["dedupe"] = f"must be as in {of.name!r}, with the same primary_key"
     missing = sorted(set(of.source.topics) - set(spec.source.topics))
     if missing:
         problems["source.topics"] = f"must have {missing[0]!r}: its rows stay in the state"
-    if spec.sink is not None and of.sink is not None and _same_sink(spec, of):
-        problems["sink.topic"] = f"is the sink topic of {of.name!r}; two jobs cannot share one"
+    taken = {topic for _, topic in _list_sinks(of)}
+    for name, topic in _list_sinks(spec):
+        if topic in taken:
+            key = f"views.{name}.sink.topic" if name else "sink.topic"
+            problems[key] = f"is the sink topic of {of.name!r}; two jobs cannot share one"
     return problems
 
 
-def _same_sink(spec: JobSpec, of: JobSpec) -> bool:
-    assert spec.sink is not None and of.sink is not None
-    return (spec.sink.topic, spec.sink.connection) == (of.sink.topic, of.sink.connection)
+def _list_sinks(spec: JobSpec) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the views that have a sink, with its topic and its connection."""
+    for name, view in spec.view_specs.items():
+        if view.sink is not None:
+            yield name, (view.sink.topic, view.sink.connection)

@@ -91,9 +91,12 @@ class TableReader(TableVersion):
         self._types = [kind for _, kind in self.layout.group]
 
     @classmethod
-    def open(cls, place: JobDirectory) -> TableReader:
-        """Open the newest version, with the spec that its newest epoch was written with."""
-        handle = open_table(place.table)
+    def open(cls, place: JobDirectory, version: int | None = None) -> TableReader:
+        """Open the newest version, with the spec that its newest epoch was written with.
+
+        With `version`, open that one, which was the newest a moment ago.
+        """
+        handle = open_table(place.table, version)
         if place.next_spec.exists():  # an evolve is running, or was killed
             newest = newest_epoch(place.table, live_files(handle))
             if (
@@ -267,6 +270,13 @@ class TableReader(TableVersion):
                 mine = [i for i, each in enumerate(self.layout.keys(table)) if each == key]
                 table = pa.concat_tables([table.slice(index, 1) for index in mine] or [table[:0]])
             yield table
+
+
+def open_views(place: JobDirectory) -> dict[str, TableReader]:
+    """Open every view of a job at one version; the job's own query is the view ""."""
+    version = open_table(place.at_view("").table).version()
+    views = load_spec(place.at_view("").spec).view_specs
+    return {name: TableReader.open(place.at_view(name), version) for name in views}
 
 
 def read_with_retries(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:

@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     row: EpochRow
-    files: list[LiveFile]  # of the parts RESTORED
+    files: list[LiveFile]  # of the parts RESTORED, of all views
 
 
 def _directory(home: Path) -> Path:

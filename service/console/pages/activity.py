@@ -98,7 +98,13 @@ def describe_activity(record: OperationRecord) -> dict[str, Any]:
 def _list_details(document: Mapping[str, Any]) -> str:
     """Return what an operation is about, from its arguments."""
     arguments = document["arguments"]
-    named = (("to", "to {}"), ("name", "as {}"), ("state", "state: {}"), ("id", "{}"))
+    named = (
+        ("view", "view {}"),
+        ("to", "to {}"),
+        ("name", "as {}"),
+        ("state", "state: {}"),
+        ("id", "{}"),
+    )
     details = [text.format(arguments[name]) for name, text in named if arguments.get(name)]
     if arguments.get("ids"):
         details.append(count_of(len(arguments["ids"]), "message"))
@@ -115,7 +121,7 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
         raise Problem("operation-unknown", 404, f"job {name!r} has no such operation")
     operation = operations.describe_operation(record)
     result = operation["result"] or {}
-    report = _make_report(job, result) if record.kind == "audit" and "verdict" in result else None
+    audited = record.kind == "audit" and "verdict" in result
     return await render_page(
         request,
         visitor,
@@ -124,16 +130,29 @@ async def operation_page(request: Request, name: str, id: str) -> Response:
         tab="activity",
         operation=operation,
         seconds=describe_activity(record)["seconds"],
-        report=report,
+        reports=_make_reports(job, operation["arguments"], result) if audited else [],
         operation_names=OPERATION_NAMES,
         result=json.dumps(operation["result"], indent=2, ensure_ascii=False),
     )
 
 
-def _make_report(job: JobView, result: dict[str, Any]) -> dict[str, Any]:
+def _make_reports(
+    job: JobView, arguments: Mapping[str, Any], result: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the report of an audit; of a job with several views, that of each view."""
+    if "views" not in result:
+        return [_make_report(job, arguments.get("view", ""), result)]
+    return [_make_report(job, view, report) for view, report in result["views"].items()]
+
+
+def _make_report(job: JobView, view: str, result: dict[str, Any]) -> dict[str, Any]:
     tone, verdict, meaning = VERDICTS[result["verdict"]]
+    if "reason" in result:  # the results of this view cannot be recomputed
+        return {"view": view, "tone": tone, "verdict": verdict, "meaning": result["reason"]}
     return {
         **result,
+        "view": view,
+        "results": f"/jobs/{job.name}{f'/views/{view}' if view else ''}/results",
         "tone": tone,
         "verdict": verdict,
         "meaning": meaning,

@@ -14,6 +14,7 @@ import pytest
 
 from jobs.changing.rewind import _commit
 from jobs.changing.savepoint import create_savepoint
+from jobs.changing.stopped_job import StoppedJob
 from jobs.checking.explain import explain
 from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.fold.rules import Rules
@@ -226,7 +227,7 @@ def test_a_savepoint_keeps_the_timers_and_a_rewind_brings_them_back(tmp_path: Pa
     made.time_epoch(10, counters={"changelog_rows": 2, "groups": 0})
     reader = TableReader.open(reader.place)
     assert reader.results().rows == []
-    _commit(reader, savepoint)
+    _commit(StoppedJob.open(reader.place), savepoint)
     reader = TableReader.open(reader.place)
     timers = [row for row in reader.part(TIMERS) if not row["tombstone"]]
     assert sorted((row["name"], row["timer_ms"]) for row in timers) == [("a", 10), ("b", 10)]

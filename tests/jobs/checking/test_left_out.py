@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.checking.audit import names_left_out
+from jobs.checking.source_rows import names_left_out
 from tests.support.tables.folded_table import a_plan
 
 REJECTS: list[dict[str, Any]] = [

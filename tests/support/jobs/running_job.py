@@ -111,10 +111,10 @@ class RunningJob:
     def fired(self, failpoint: str) -> bool:
         return any(self.marks.glob(f"{failpoint}-*"))
 
-    def ask(self, *words: str) -> list[dict[str, Any]]:
-        """Run a command about this job; return its JSON lines."""
+    def ask(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
+        """Run a command about this job, which ends with `code`; return its JSON lines."""
         done = self._ran(*words, "--data", str(self.data), "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:

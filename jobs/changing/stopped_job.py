@@ -1,0 +1,47 @@
+"""A stopped job, opened to commit one epoch that changes all of its views together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.edge.table.delta_epochs import EpochTable
+from jobs.edge.table.reading import HistoryGone, TableReader, open_views
+from jobs.running.views import sum_views
+from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.places import JobDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedJob:
+    """The table of a job whose writer lock the caller holds, and a reader of each view."""
+
+    views: dict[str, TableReader]  # "" is the job's own query
+    table: EpochTable
+    newest: EpochRow  # as it is written, with all views
+
+    @classmethod
+    def open(cls, place: JobDirectory) -> StoppedJob:
+        views = open_views(place)
+        table = EpochTable.open(place.table, next(iter(views.values())).layout)
+        newest = table.newest()
+        if newest is None:
+            raise HistoryGone(f"the table of job {place.name!r} has no epoch yet")
+        return cls(views, table, newest)
+
+    @property
+    def reader(self) -> TableReader:
+        """The reader of one view, for what all views share: source, offsets, durability."""
+        return next(iter(self.views.values()))
+
+
+def unite_counters(row: EpochRow, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counters of an epoch that takes over the plans and the due work of `row`.
+
+    `counters` has those of each view; of a job with one query, those of "".
+    """
+    if not row.shares:
+        return dict(counters[""])
+    shares = {name: {**row.shares[name], "counters": dict(own)} for name, own in counters.items()}
+    return sum_views(counters) | {VIEWS: shares}

@@ -1,0 +1,137 @@
+"""Read the rows of a job's source for an audit, with the decoder and the expressions of the job.
+
+topic, between two offsets ──► decoded, with signs ──► rows with group and argument columns
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.checking.dedupe_audit import POSITION, format_position, select_last_images
+from jobs.core.formats.registry import KeyedDecoder, MessageRules
+from jobs.core.formats.row_fields import KeyedDecode
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Changes, RejectCode, Row
+from jobs.edge.rows.columns import to_arrow
+from jobs.edge.spark.expressions import project, spark_type
+from jobs.edge.table.reading import TableReader
+from jobs.table.parts import QUARANTINE
+from schemas.spec.connections import Connection, spark_options
+from schemas.table.epoch import Offsets
+from schemas.types.arrow_types import arrow_type
+
+MESSAGE, SIGN = "__message", "__sign"
+# Refusals that reading the message again does not show; files of older versions have no code.
+_NOT_RECOMPUTED = (RejectCode.FUTURE, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _SignedRows:
+    """Decodes records to signed rows, one by one; a rejected message has no rows."""
+
+    plan: Plan
+    rules: MessageRules
+    left_out: frozenset[str]  # quarantined messages whose rejection cannot be recomputed
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decode = self._decoding()
+        for batch in batches:
+            messages: list[str] = []
+            places: list[str] = []
+            signs: list[int] = []
+            rows: list[Row] = []
+            for record in batch.to_pylist():
+                decoded = decode(record["value"], record["key"])
+                at = record["topic"], record["partition"], record["offset"]
+                name = "/".join(map(str, at))
+                if isinstance(decoded, Changes) and name not in self.left_out:
+                    count = len(decoded.changes)
+                    messages += [name] * count
+                    places += [format_position(*at, index) for index in range(count)]
+                    signs += [sign for sign, _ in decoded.changes]
+                    rows += [row for _, row in decoded.changes]
+            yield self._batch(messages, places, signs, rows)
+
+    def _decoding(self) -> KeyedDecode:
+        decoder = self.rules.decoder(self.plan.columns, self.plan.image)
+        if isinstance(decoder, KeyedDecoder):
+            return decoder.decode_keyed
+        decode = decoder.decode
+        return lambda value, _: decode(value)
+
+    def _batch(
+        self,
+        messages: Sequence[str],
+        places: Sequence[str],
+        signs: Sequence[int],
+        rows: Sequence[Row],
+    ) -> pa.RecordBatch:
+        image = self.plan.image
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(image)
+        arrays = [to_arrow(v, column.type) for v, column in zip(columns, image, strict=True)]
+        fields = [(column.name, arrow_type(column.type)) for column in image]
+        own = [(MESSAGE, pa.string()), (POSITION, pa.string()), (SIGN, pa.int64())]
+        values = [pa.array(messages, pa.string()), pa.array(places, pa.string())]
+        values.append(pa.array(signs, pa.int64()))
+        return pa.RecordBatch.from_arrays([*arrays, *values], schema=pa.schema([*fields, *own]))
+
+
+def read_rows(
+    spark: SparkSession,
+    reader: TableReader,
+    connection: Connection,
+    starts: Offsets,
+    ends: Offsets,
+) -> DataFrame:
+    """Return every inserted or deleted row of the source, with its message and position."""
+    spec, plan = reader.spec, reader.plan
+    records = (
+        spark.read.format("kafka")
+        .options(**spark_options(connection))
+        .option("subscribe", ",".join(sorted(starts)))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )
+    schema = StructType()
+    for column in plan.image:
+        schema = schema.add(column.name, spark_type(column.type))
+    schema = schema.add(MESSAGE, "string").add(POSITION, "string").add(SIGN, "long")
+    left_out = names_left_out(reader.part(QUARANTINE), plan)
+    read = records.select("key", "value", "topic", "partition", "offset")
+    return read.mapInArrow(_SignedRows(plan, MessageRules.of(spec), left_out), schema)
+
+
+def names_left_out(rejects: Sequence[Mapping[str, Any]], plan: Plan) -> frozenset[str]:
+    """Return the names of the quarantined messages that an audit does not decode again.
+
+    The others must be refused again, for the same reason. With `dedupe: pk` all are left out,
+    because the images before a refused message count.
+    """
+    return frozenset(
+        f"{reject['topic']}/{reject['partition']}/{reject['offset']}"
+        for reject in rejects
+        if plan.primary_key or reject.get("quarantine_code") in _NOT_RECOMPUTED
+    )
+
+
+def select_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows that count, with group and argument columns."""
+    if plan.primary_key:
+        rows = select_last_images(rows, plan, SIGN)
+    projected = project(rows, plan, (MESSAGE, SIGN))
+    if "failure" not in projected.columns:
+        return projected
+    # If an expression fails on one row, the whole message is in quarantine.
+    failing = projected.where(F.col("failure").isNotNull()).select(MESSAGE).distinct()
+    return projected.join(failing, MESSAGE, "left_anti")

@@ -1,0 +1,81 @@
+"""The audit of a job with views: equal as long as each view is, and a damaged view is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.job_directory import JobDirectory
+from service.client import Client
+from tests.support.histories.products import history
+from tests.support.jobs.running_job import RunningJob, produce
+from tests.support.jobs.shop_views import VIEWS, damage_results, make_shop_views
+from tests.support.service.served import Served, eventually
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    job = make_shop_views(broker.address, topic, tmp_path)
+    made = history(22, 120)
+    produce(broker.address, topic, ((each.partition, each.value) for each in made.messages))
+    job.must_run()
+    (whole,) = job.ask("audit", "items", "--brokers", broker.address)
+    assert (whole["job"], whole["verdict"], whole["differing"]) == ("items", "equal", 0)
+    assert tuple(whole["views"]) == VIEWS
+    assert {each["verdict"] for each in whole["views"].values()} == {"equal"}
+    assert {each["epoch"] for each in whole["views"].values()} == {whole["epoch"]}
+    groups = {view: len(job.ask("results", "items", "--view", view)) for view in VIEWS}
+    assert {view: each["groups"] for view, each in whole["views"].items()} == groups
+    assert whole["groups"] == sum(groups.values())
+    damage_results(JobDirectory(job.data, "items", "view-2"), "n_2")
+    (found,) = job.ask("audit", "items", "--brokers", broker.address, code=1)
+    _must_name_the_damage(found)
+    own = ["audit", "items", "--brokers", broker.address, "--view"]
+    assert job.ask(*own, "view-0") == [found["views"]["view-0"]]
+    assert job.ask(*own, "view-2", code=1) == [found["views"]["view-2"]]
+    _check_service(job)
+
+
+def _must_name_the_damage(found: dict[str, Any]) -> None:
+    """The whole is different because of view-2, whose only group has a count too many."""
+    verdicts = {view: each["verdict"] for view, each in found["views"].items()}
+    assert verdicts == {"view-0": "equal", "view-1": "equal", "view-2": "different"}
+    assert (found["verdict"], found["differing"]) == ("different", 1)
+    (difference,) = found["views"]["view-2"]["differences"]
+    assert difference["table"]["n_2"] == difference["recomputed"]["n_2"] + 1
+
+
+def _check_service(job: RunningJob) -> None:
+    """A service audits all views or one, as operations of the job; pages have the reports."""
+    served = Served.start(job.data, brokers=job.brokers)
+    try:
+        with served.client() as pages:
+            assert pages.put("/v1/jobs/items", json=job.spec).status_code == 201
+            eventually(lambda: served.job("items")["epoch"])
+            client = Client(served.address)
+            whole = client.wait_until_ended(client.audit("items"))
+            assert (whole.job, whole.state) == ("items", "DONE")
+            _must_name_the_damage(whole.result or {})
+            one = client.wait_until_ended(client.audit("items.view-2"))
+            assert (one.job, one.arguments) == ("items", {"view": "view-2"})
+            assert one.result == (whole.result or {})["views"]["view-2"]
+            _check_pages(pages, whole.id, one.id)
+    finally:
+        served.stop()
+
+
+def _check_pages(pages: httpx.Client, whole: str, one: str) -> None:
+    listed = pages.get("/jobs/items/activity").text
+    assert "view view-2" in listed
+    report = pages.get(f"/jobs/items/activity/{whole}").text
+    for title in ("view-0: Equal", "view-1: Equal", "view-2: Different"):
+        assert title in report, title
+    for page in (report, pages.get(f"/jobs/items/activity/{one}").text):
+        assert 'href="/jobs/items/views/view-2/results/' in page
