@@ -54,7 +54,7 @@ from jobs.running.job_table import (
     write_specs,
 )
 from jobs.running.maintenance import Maintenance
-from jobs.running.mirror import Mirror
+from jobs.running.mirror import Mirrors
 from jobs.running.pipeline import Pipeline
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
@@ -187,7 +187,7 @@ class Job:
         write_specs(self.spec, place)
         place.next_spec.unlink(missing_ok=True)
         publisher = self._start_publisher(plans, table, newest)
-        mirrored = self.spec.mirror_ms is not None
+        mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")
         spark = session(self.spec.name, self.master, delta=mirrored)
         try:
@@ -211,19 +211,19 @@ class Job:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
             maintenance = Maintenance(pipeline, place.home)
-            mirror = self._start_mirror(spark, pipeline, place)
+            mirrors = Mirrors(spark, pipeline, place).start() if mirrored else None
             try:
                 with watch_cores(spark, self.master, place.waiting, self._failure):
                     query = self._make_source_query(spark, pipeline, topics)
                     self._drive(
                         query, pipeline, topics, starts, goal, admin, publisher, maintenance
                     )
-                    if mirror is not None and self.until_caught_up:
-                        mirror.refresh()
+                    if mirrors is not None and self.until_caught_up:
+                        mirrors.refresh()
             finally:
                 maintenance.close()
-                if mirror is not None:
-                    mirror.close()
+                if mirrors is not None:
+                    mirrors.close()
         finally:
             if publisher is not None:
                 publisher.close()
@@ -272,13 +272,6 @@ class Job:
             return None
         connection = self.connections.lookup(sinks[0].connection)
         return JobPublisher(self.spec, plans, table, newest, connection).start()
-
-    def _start_mirror(
-        self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory
-    ) -> Mirror | None:
-        if self.spec.mirror_ms is None:
-            return None
-        return Mirror(spark, pipeline, place.results, self.spec.mirror_ms).start()
 
     def _make_clock(self, topics: SourceTopics, newest: EpochRow) -> JobClock:
         spec = self.spec.with_idle_default(self.idle_after_ms)

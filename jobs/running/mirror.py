@@ -2,10 +2,11 @@
 
     changelog of the epochs since the last refresh ─► newest row of each key ─► MERGE into results
 
-The mirror has its own thread and Spark session. It refreshes at most as often as the spec says, and
-pauses after each refresh, so that it takes at most MIRROR_SHARE_MAX of the time. Each commit has
-the epoch of the results and the fingerprint of the query. Repeating a refresh changes nothing, so a
-crash does no harm. If the query has changed, a refresh replaces the whole table.
+Each view of a job may have a mirror. All mirrors share a thread. A mirror is refreshed at most
+as often as the spec says, with a pause after each refresh, so that all of them take at most
+MIRROR_SHARE_MAX of the time. Each commit has the epoch of the results and the
+fingerprint of the query. Repeating a refresh changes nothing, so a crash does no harm. If the query
+has changed, a refresh replaces the whole table.
 """
 
 from __future__ import annotations
@@ -23,35 +24,34 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.running.pipeline import Pipeline
-from jobs.table.files import live_files
+from jobs.running.subtable import Subtable
+from jobs.table.files import files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.limits import MIRROR_SHARE_MAX, STOP_SECONDS_MAX
 from schemas.table.object_path import TablePath
+from schemas.table.places import JobDirectory
 
 log = logging.getLogger(__name__)
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-class Mirror:
-    """Refreshes `results` from `start` to `close`."""
+class Mirrors:
+    """Refreshes the mirrors of a job in turn, from `start` to `close`."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, path: Path, every_ms: int) -> None:
-        self.pipeline = pipeline
-        self.path = path
-        self._copies = path.with_name(f"{path.name}.reading")
-        self.every = every_ms / 1_000
-        self.spark = spark.newSession()
-        self.spark.conf.set("spark.sql.shuffle.partitions", "1")
-        self.group = [named.name for named in pipeline.plan.group]
-        self.columns = [*pipeline.plan.output, *pipeline.plan.unselected]
-        self.plan = pipeline.plan.fingerprint
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory) -> None:
         self._end = threading.Event()
-        self._refreshing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+        specs = pipeline.spec.view_specs
+        wanted = [subtable for subtable in pipeline.subtables if subtable.view in specs]
+        self.mirrors = [
+            Mirror(spark, pipeline, subtable, place.at_view(subtable.view).results, every)
+            for subtable in wanted
+            if (every := specs[subtable.view].mirror_ms) is not None
+        ]
 
     def start(self) -> Self:
-        """Start the thread that refreshes the table."""
+        """Start the thread that refreshes the tables."""
         self._thread.start()
         return self
 
@@ -59,6 +59,49 @@ class Mirror:
         """Stop the thread after the running refresh."""
         self._end.set()
         self._thread.join(STOP_SECONDS_MAX)
+
+    def refresh(self) -> None:
+        """Bring all tables to the newest epoch."""
+        for mirror in self.mirrors:
+            mirror.refresh()
+
+    def _run(self) -> None:
+        due = {mirror: time.monotonic() + mirror.every for mirror in self.mirrors}
+        while True:
+            mirror = min(due, key=lambda each: due[each])
+            if self._end.wait(max(0.0, due[mirror] - time.monotonic())):
+                return
+            began = time.monotonic()
+            try:
+                epoch = mirror.refresh()
+                log.debug("results mirror %s has epoch %d", mirror.path, epoch)
+            except Exception as error:
+                if self._end.is_set():
+                    return
+                log.warning("cannot refresh the results mirror, trying again: %s", error)
+            ended = time.monotonic()
+            rested = ended + (ended - began) * (1 / MIRROR_SHARE_MAX - 1)
+            due[mirror] = began + mirror.every
+            due = {each: max(at, rested) for each, at in due.items()}
+
+
+class Mirror:
+    """The table `results` of one view."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, subtable: Subtable, path: Path, every_ms: int
+    ) -> None:
+        self.spark = spark.newSession()  # its settings have the metadata of its commits
+        self.spark.conf.set("spark.sql.shuffle.partitions", "1")
+        self.pipeline = pipeline
+        self.subtable = subtable
+        self.path = path
+        self._copies = path.with_name(f"{path.name}.reading")
+        self.every = every_ms / 1_000
+        self.group = [named.name for named in subtable.plan.group]
+        self.columns = [*subtable.plan.output, *subtable.plan.unselected]
+        self.plan = subtable.plan.fingerprint
+        self._refreshing = threading.Lock()
 
     def refresh(self) -> int:
         """Bring the table to the newest epoch, and return this epoch."""
@@ -70,12 +113,12 @@ class Mirror:
 
     def _refresh(self) -> int:
         with self.pipeline.between_epochs():
-            files = live_files(self.pipeline.table.reader())
+            files = files_of_view(live_files(self.pipeline.table.reader()), self.subtable.view)
             newest = self.pipeline.newest.epoch
         copied = self.read_epoch()
         if copied == newest:
             return newest
-        state = self.pipeline.spec.state
+        state = self.pipeline.spec.view_specs[self.subtable.view].state
         silent = state.ttl_ms > 0 and not state.emit_expired  # groups expire without a -D
         first_kept = min((f.epoch_min for f in files if f.part == CHANGELOG), default=newest + 1)
         if copied is None or silent or copied > newest or 0 < copied < first_kept - 1:
@@ -95,20 +138,6 @@ class Mirror:
                 written = json.loads(commit["userMetadata"])
                 return int(written["epoch"]) if written.get("plan") == self.plan else None
         return None
-
-    def _run(self) -> None:
-        pause = self.every
-        while not self._end.wait(pause):
-            began = time.monotonic()
-            try:
-                epoch = self.refresh()
-                log.debug("results mirror has epoch %d", epoch)
-            except Exception as error:
-                if self._end.is_set():
-                    return
-                log.warning("cannot refresh the results mirror, trying again: %s", error)
-            spent = time.monotonic() - began
-            pause = max(self.every - spent, spent * (1 / MIRROR_SHARE_MAX - 1))
 
     def _replace(self, names: list[str], newest: int) -> None:
         """Replace the table by the newest row of each group in the accumulators."""
@@ -150,14 +179,14 @@ class Mirror:
         return json.dumps({"epoch": epoch, "plan": self.plan})
 
     def _read(self, names: list[str]) -> DataFrame:
-        root = self.pipeline.table.root
-        return self.spark.read.parquet(*(str(self._fetch(root / name)) for name in names))
+        paths = [str(self._fetch(self.subtable.root / name)) for name in names]
+        return self.spark.read.parquet(*paths)
 
     def _fetch(self, path: TablePath) -> Path:
         """Return a local file with these contents; copy it from object storage for this refresh."""
         if isinstance(path, Path):
             return path
-        self._copies.mkdir(exist_ok=True)
+        self._copies.mkdir(parents=True, exist_ok=True)
         copy = self._copies / path.name
         with path.source() as remote, copy.open("wb") as local:
             shutil.copyfileobj(remote, local)

@@ -121,6 +121,7 @@ class View(Section):
     allowed_lateness_ms: DurationOrZero | None = Field(default=None, alias="allowed_lateness")
     state: State = State()
     sink: Sink | None = None
+    mirror_ms: Duration | None = Field(default=None, alias="mirror")
 
 
 class JobSpec(Section):
@@ -341,9 +342,9 @@ class JobSpec(Section):
 
     @field_validator("mirror_ms")
     @classmethod
-    def _mirror_of_one_query(cls, mirror: int | None, info: ValidationInfo) -> int | None:
-        if mirror is not None and info.data.get("views"):
-            raise ValueError("belongs to a job with one query; remove it, or the views")
+    def _mirror_of_the_query(cls, mirror: int | None, info: ValidationInfo) -> int | None:
+        if mirror is not None and info.data.get("query", "wrong") == "":
+            raise ValueError("belongs to the query; move it into a view")
         return mirror
 
     @property
@@ -356,7 +357,7 @@ class JobSpec(Section):
             specs[""] = self.model_copy(update={"views": None})
         for name, view in self.views.items():
             own = {key: getattr(view, key) for key in View.model_fields}
-            specs[name] = self.model_copy(update={"views": None, "mirror_ms": None, **own})
+            specs[name] = self.model_copy(update={"views": None, **own})
         return specs
 
     @property

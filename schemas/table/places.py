@@ -5,6 +5,7 @@ DIR/jobs/<name>/epochs          the table, the source of truth
                /results         the mirror, if the spec has one
                /spec.yaml       the spec of the last run
                /views/<view>.yaml  the spec of each view, as of a job with this view only
+               /views/<view>/results  the mirror of a view, if it has one
                /spec.next.yaml  the spec that an evolve is about to activate
                /savepoints      named epochs
                /next            the shadow job, which reads the topic again for another query
@@ -83,7 +84,7 @@ class JobDirectory:
 
     @property
     def results(self) -> Path:
-        return self.home / "results"
+        return (self.view_specs / self.view if self.view else self.home) / "results"
 
     @property
     def spec(self) -> Path:

@@ -1,0 +1,53 @@
+"""Views with mirrors: each plain table has the results of its view, whatever has happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.edge.process.broker import Broker
+from schemas.table.places import JobDirectory
+from tests.support.histories.products import history
+from tests.support.jobs.running_job import RunningJob, produce
+from tests.support.jobs.shop_views import make_shop_views
+
+pytestmark = pytest.mark.spark
+
+MIRRORED = ("view-0", "view-2")
+
+
+def test_each_mirror_has_the_results_of_its_view(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    job = make_shop_views(broker.address, topic, tmp_path)
+    for view in MIRRORED:
+        job.spec["views"][view]["mirror"] = "100ms"
+    messages = [(each.partition, each.value) for each in history(25, 160).messages]
+    produce(broker.address, topic, messages[:80])
+    job.must_run()
+    first = {view: must_mirror(job, view) for view in MIRRORED}
+    produce(broker.address, topic, messages[80:])
+    job.must_run()
+    assert all(must_mirror(job, view) > first[view] for view in MIRRORED)
+    job.ask("rewind", "items", "--to", str(first["view-0"]), "--brokers", broker.address)
+    job.must_run()
+    assert must_mirror(job, "view-0") == must_mirror(job, "view-2")
+    assert not mirror_of(job, "view-1").exists()
+
+
+def mirror_of(job: RunningJob, view: str) -> Path:
+    return JobDirectory(job.data, "items", view).results
+
+
+def must_mirror(job: RunningJob, view: str) -> int:
+    """Compare the mirror with the results of the view; return the epoch in its newest commit."""
+    table = DeltaTable(str(mirror_of(job, view)))
+    rows: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
+    results = job.ask("results", "items", "--view", view)
+    assert results and sorted(rows, key=repr) == sorted(results, key=repr), view
+    epoch: int = json.loads(table.history(1)[0]["userMetadata"])["epoch"]
+    return epoch
