@@ -1,4 +1,4 @@
-"""Read the rows of a job's source for an audit, with the decoder and the expressions of the job.
+"""Read the rows of a job's source for an audit, as the job decodes them.
 
 topic, between two offsets ──► decoded, with signs ──► rows with group and argument columns
 """

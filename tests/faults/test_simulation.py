@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.jobs import SEVERAL
 from tests.simulation.runs import run_seeds
 from tests.support.faults.tally import FaultTally
 
@@ -17,3 +18,11 @@ def test_simulated_jobs_lose_and_repeat_nothing(part: int) -> None:
     size = SEEDS // PARTS
     start = FIRST + part * size
     run_seeds(range(start, start + size), FaultTally(f"simulation, part {part + 1}", unit="turns"))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_simulated_jobs_with_views_lose_and_repeat_nothing(part: int) -> None:
+    size = SEEDS // PARTS
+    start = FIRST + part * size
+    tally = FaultTally(f"simulation of views, part {part + 1}", unit="turns")
+    run_seeds(range(start, start + size), tally, SEVERAL)

@@ -30,6 +30,7 @@ from jobs.edge.table.file_writer import AddedFile
 from jobs.table.files import LiveFile
 from jobs.table.parts import EPOCHS
 from schemas.table.epoch import EpochRow, TopicIdentity
+from schemas.table.view_path import place_part
 from tests.support.histories.products import Message
 
 Point = Callable[[str], object]
@@ -64,7 +65,7 @@ class Disk:
             self.full -= 1
             raise OSError(28, "No space left on device")
         self.files[name], self.epochs[name] = content, epochs
-        return AddedFile(name, name[5 : name.index("/")], rows, 1, "{}")
+        return AddedFile(name, part_of(name), rows, 1, "{}")
 
     def live(self, version: int) -> list[LiveFile]:
         names: dict[str, None] = {}
@@ -72,9 +73,7 @@ class Disk:
             for name in entry.removed:
                 names.pop(name, None)
             names.update(dict.fromkeys(entry.added))
-        found = [
-            LiveFile(name, name[5 : name.index("/")], 1, 1, *self.epochs[name]) for name in names
-        ]
+        found = [LiveFile(name, part_of(name), 1, 1, *self.epochs[name]) for name in names]
         return sorted(found, key=lambda file: (file.epoch_min, file.epoch_max, file.path))
 
     def rows(self, version: int | None = None) -> list[EpochRow]:
@@ -83,13 +82,27 @@ class Disk:
         return [self.files[f.path] for f in self.live(version) if f.part == EPOCHS]
 
 
+def part_of(name: str) -> str:
+    """The part of a file in the log: `part=p/x` is in p, `view=v/part=p/x` in v:p."""
+    view, _, own = name.rpartition("/part=")
+    if not view:
+        own = name.removeprefix("part=")
+    return place_part(own.partition("/")[0], view.removeprefix("view="))
+
+
 class Place:
     """A path of the table, as far as anybody asks one."""
 
     def __init__(self, disk: Disk, name: str = "") -> None:
         self.disk, self.name = disk, name
 
+    @property
+    def parent(self) -> Place:
+        return Place(self.disk, self.name.rpartition("/")[0])
+
     def __truediv__(self, name: str) -> Place:
+        if name.startswith("../"):
+            return self.parent / name[3:]
         return Place(self.disk, f"{self.name}/{name}" if self.name else name)
 
     def __str__(self) -> str:
@@ -121,8 +134,9 @@ class Handle:
 
     retries = False  # what the library does when it is left to itself
 
-    def __init__(self, disk: Disk, version: int | None = None) -> None:
+    def __init__(self, disk: Disk, version: int | None = None, view: str = "") -> None:
         self.disk = disk
+        self.view = view  # whose files are seen
         self.at = len(disk.log) - 1 if version is None else version
 
     def version(self) -> int:
@@ -411,5 +425,5 @@ class Host:
     buckets: dict[str, HotBucket] = field(default_factory=dict)
 
     def open_shared(self, directory: Any, _layout: Any) -> HotBucket:
-        name = str(directory.name)
+        name = str(directory)  # the views of a job have buckets of the same numbers
         return self.buckets.setdefault(name, HotBucket(name, self.point))

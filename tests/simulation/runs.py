@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.simulation.jobs import SINGLE, SimulatedJob
 from tests.simulation.judge import judged
 from tests.simulation.world import Violation, World
 from tests.support.faults.tally import FaultTally
@@ -18,12 +19,12 @@ def known_seeds() -> list[int]:
     return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
-def run_seeds(seeds: Iterable[int], tally: FaultTally) -> None:
+def run_seeds(seeds: Iterable[int], tally: FaultTally, job: SimulatedJob = SINGLE) -> None:
     """Run them all, keep those that fail, and close the tally."""
     failures: list[str] = []
     for seed in seeds:
         try:
-            world, judge = judged(seed)
+            world, judge = judged(seed, job=job)
         except Exception as problem:
             failures.append(f"seed {seed}: {type(problem).__name__}: {problem}")
             _keep(seed)

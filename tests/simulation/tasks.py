@@ -7,11 +7,11 @@ folded on a view, remembered, files written and named); Arrow, Parquet and the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.core.fold.fold import FoldContext
-from jobs.core.fold.in_memory import plain_projection
 from jobs.core.fold.sessions import fold_of
 from jobs.core.fold.state import Upserts
 from jobs.core.plan.bucket import bucket_of
@@ -29,9 +29,12 @@ from jobs.edge.tasks.fold_inputs import FoldReport
 from jobs.edge.tasks.range_reading import RangeReport
 from jobs.running.outcome import Outcome
 from jobs.running.pipeline import Pipeline
-from jobs.table.files import LiveFile
+from jobs.running.views_pipeline import ViewsPipeline
+from jobs.table.files import LiveFile, files_of_view
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, QUARANTINE
 from schemas.table.epoch import EpochRow
+from schemas.table.view_path import place_name, split_root
+from tests.simulation.jobs import SimulatedView
 from tests.simulation.neighbours import Handle, Place, Source
 
 if TYPE_CHECKING:
@@ -55,7 +58,8 @@ def write_file(root: Place, name: str, row: EpochRow, *, durable: bool = False) 
 
 
 def live_files(handle: Handle) -> list[LiveFile]:
-    return handle.disk.live(handle.at)
+    files = handle.disk.live(handle.at)
+    return files_of_view(files, handle.view) if handle.view else files
 
 
 def read_epoch_rows(path: Place) -> list[EpochRow]:
@@ -63,25 +67,25 @@ def read_epoch_rows(path: Place) -> list[EpochRow]:
 
 
 def open_table(root: Place, version: int | None = None) -> Handle:
-    return Handle(root.disk, version)
+    return Handle(root.disk, version, split_root(root)[1])  # type: ignore[arg-type]
 
 
 class StateFiles:
     def __init__(self, root: Place, _layout: Any, parts: Collection[str]) -> None:
-        self._disk, self._parts = root.disk, parts
+        self._root, self._parts = root, parts
 
     def of_bucket(self, bucket: int, files: Iterable[tuple[str, str]]) -> Upserts:
         found = Upserts([], [], [])
         for part, name in files:
             if part in self._parts:
-                upserts = self._disk.files[name].get(bucket, Upserts())
+                upserts = self._root.disk.files[(self._root / name).name].get(bucket, Upserts())
                 found.groups += upserts.groups
                 found.multisets += upserts.multisets
         return found
 
 
 class SimulatedPipeline(Pipeline):
-    """The pipeline, with tasks of its own."""
+    """The pipeline of one query, with tasks of its own."""
 
     world: World
 
@@ -93,69 +97,101 @@ class SimulatedPipeline(Pipeline):
         failing: tuple[tuple[int, str], ...],
         horizons: Mapping[str, int],
     ) -> Outcome:
-        world, outcome = self.world, Outcome()
         fold = self._make_fold_task(epoch, uuid, self.due_work.advance(self.clock.now))
-        world.point("planned")
-        rows: list[Weighted] = []
-        for ordinal, planned in enumerate(ranges):
-            report, shipped = decoded(world, fold, ordinal, planned)
-            told = world.point("reported")
-            if told == "skip" and shipped:  # a message that was read and got lost
-                report.decoded -= 1
-                report.shipped -= 1
-                del shipped[-1]
-            for _ in range({"twice": 2, "missing": 0}.get(told or "", 1)):
-                outcome.ranges.append(report)
-                rows += shipped
-            world.point("decoded")
-        world.point("shuffled")
-        if world.point("arrived") == "drop" and rows:
-            del rows[-1]
-        outcome.folds.append(folded(world, fold, rows))
+        return ran(self.world, [fold], ranges)
+
+
+class SimulatedViews(ViewsPipeline):
+    """The pipeline of several views, with the same tasks."""
+
+    world: World
+
+    def _compute(
+        self,
+        ranges: tuple[OffsetRange, ...],
+        epoch: int,
+        uuid: str,
+        failing: tuple[tuple[int, str], ...],
+        horizons: Mapping[str, int],
+    ) -> Outcome:
+        now = self.clock.now
+        folds = [
+            self._make_view_fold(view, epoch, uuid, view.due_work.advance(now))
+            for view in self.views
+        ]
+        return ran(self.world, folds, ranges)
+
+
+def ran(world: World, folds: Sequence[FoldTask], ranges: Sequence[OffsetRange]) -> Outcome:
+    """All tasks of an epoch: ranges decoded for all views, then each view folded."""
+    outcome = Outcome()
+    world.point("planned")
+    rows: list[list[Weighted]] = [[] for _ in folds]
+    for ordinal, planned in enumerate(ranges):
+        report, shipped = decoded(world, folds[0], ordinal, planned)
+        told = world.point("reported")
+        sent = [number for number, own in enumerate(shipped) if own]
+        if told == "skip" and sent:  # a message that was read and got lost
+            report.decoded -= 1
+            report.shipped -= 1
+            if report.views:
+                report.views[sent[-1]] -= 1
+            del shipped[sent[-1]][-1]
+        for _ in range({"twice": 2, "missing": 0}.get(told or "", 1)):
+            outcome.ranges.append(report)
+            for own, more in zip(rows, shipped, strict=True):
+                own += more
+        world.point("decoded")
+    world.point("shuffled")
+    if world.point("arrived") == "drop" and any(rows):
+        del world.random.choice([own for own in rows if own])[-1]
+    for number, (fold, own) in enumerate(zip(folds, rows, strict=True)):
+        outcome.folds.append(folded(world, world.job.views[number], fold, own))
         world.point("folded")
-        return outcome
+    return outcome
 
 
 def decoded(
     world: World, task: FoldTask, ordinal: int, planned: OffsetRange
-) -> tuple[RangeReport, list[Weighted]]:
-    """One range, as a decode task reads it."""
-    from tests.simulation.world import DECODE, PLAN
-
+) -> tuple[RangeReport, list[list[Weighted]]]:
+    """One range, as a decode task reads it; with the rows of each view."""
     report = RangeReport(number=ordinal, start=planned.start)
-    source = world.broker.source
+    source, views = world.broker.source, world.job.views
     report.unreadable = gone(source, planned)
     if report.unreadable is not None:
-        return report, []
-    consolidation = Consolidation(ordinal)
+        return report, [[] for _ in views]
+    consolidations = [Consolidation(ordinal) for _ in views]
     rejects = []
     for offset, message in source.readable(planned.partition, planned.start, planned.end):
         report.topic, report.partition = planned.topic, planned.partition
         report.read += 1
-        outcome = DECODE(message.value)
+        outcome = world.job.decode(message.value)
         if isinstance(outcome, Changes):
             report.decoded += 1
-            consolidation.add(outcome.changes)
+            report.rows += len(outcome.changes)
+            for view, each in zip(views, consolidations, strict=True):
+                each.add([(sign, view.pick(row)) for sign, row in outcome.changes])
         elif isinstance(outcome, Rejected):
             report.quarantined += 1
             rejects.append((planned.partition, offset))
         else:
             report.skipped += isinstance(outcome, Skipped)
             report.filtered += isinstance(outcome, Filtered)
-    report.rows = consolidation.changes
     if rejects:
         name = file_name(QUARANTINE, task.epoch, task.uuid, f"m{ordinal}")
         epochs = (task.epoch, task.epoch)
         report.quarantine = [world.disk.write(name, rejects, epochs, len(rejects))]
-    projection = plain_projection(PLAN)
-    assert projection is not None
-    shipped: list[Weighted] = []
-    for row, position, weight in zip(*consolidation.consolidate(group_reader(PLAN)), strict=True):
-        projected = projection(row)
-        assert projected is not None
-        shipped.append((*projected, position, weight))
-    report.shipped = len(shipped)
+    shipped = [consolidated(*each) for each in zip(views, consolidations, strict=True)]
+    if world.job.spec.views is not None:
+        report.views = [len(own) for own in shipped]
+    report.shipped = sum(len(own) for own in shipped)
     return report, shipped
+
+
+def consolidated(view: SimulatedView, consolidation: Consolidation) -> list[Weighted]:
+    """The weighted rows of one view."""
+    rows = zip(*consolidation.consolidate(group_reader(view.plan)), strict=True)
+    return [(*view.projection(row), position, weight) for row, position, weight in rows]
 
 
 def gone(source: Source, planned: OffsetRange) -> str | None:
@@ -164,12 +200,11 @@ def gone(source: Source, planned: OffsetRange) -> str | None:
     return f"{planned}: the topic begins at {first}" if planned.start < first else None
 
 
-def folded(world: World, task: FoldTask, rows: list[Weighted]) -> FoldReport:
-    """All buckets, as a fold task folds them."""
-    from tests.simulation.world import ORDER, PLAN, PROGRAM
-
-    report = FoldReport(task=0, arrived=len(rows))
-    types = [named.type for named in PLAN.group]
+def folded(world: World, view: SimulatedView, task: FoldTask, rows: list[Weighted]) -> FoldReport:
+    """All buckets of a view, as a fold task folds them."""
+    report = FoldReport(task=0, view=task.view, arrived=len(rows))
+    program, encode = view.program, view.encode
+    types = [named.type for named in view.plan.group]
     by_bucket: dict[int, list[Weighted]] = defaultdict(list)
     for row in rows:
         by_bucket[bucket_of(row[0], types, 3)].append(row)
@@ -177,23 +212,26 @@ def folded(world: World, task: FoldTask, rows: list[Weighted]) -> FoldReport:
     changelog, state_files = [], {}
     for bucket, found in sorted(by_bucket.items()):
         keys, arguments, positions, weights = zip(*found, strict=True)
-        deltas = PROGRAM.gather(keys, *zip(*arguments, strict=True), positions, weights)
+        deltas = program.gather(keys, *zip(*arguments, strict=True), positions, weights)
         state: Any = states.catch_up(bucket)
-        with state.view(task.base) as view:
-            context = FoldContext(ORDER, task.rules, task.now_ms, task.watermark)
-            done = fold_of(PROGRAM)(PROGRAM, view, deltas, context)
+        with state.view(task.base) as seen:
+            context = FoldContext(encode, task.rules, task.now_ms, task.watermark)
+            done = fold_of(program)(program, seen, deltas, context)
             state.remember(task.epoch, task.uuid, done.upserts)
         first = bucket << SEQ_BUCKET_BITS
         changelog += [
             (first + n, str(op), key, row) for n, (op, key, row) in enumerate(done.changelog)
         ]
         state_files[bucket] = done.upserts
-        report.counters["dropped_retractions"] = done.counters.dropped_retractions
+        dropped = report.counters.get("dropped_retractions", 0)
+        report.counters["dropped_retractions"] = dropped + done.counters.dropped_retractions
     for part, content in ((CHANGELOG, changelog), (ACCUMULATORS, state_files)):
         if content:
             name = file_name(part, task.epoch, task.uuid, "f0")
             epochs = (task.epoch, task.epoch)
-            report.files.append(world.disk.write(name, content, epochs, len(content)))
+            placed = place_name(name, view.name)
+            added = world.disk.write(placed, content, epochs, len(content))
+            report.files.append(replace(added, path=name, part=part))
     report.changelog_rows = len(changelog)
     report.groups_delta = sum((op == "+I") - (op == "-D") for _, op, _, _ in changelog)
     return report

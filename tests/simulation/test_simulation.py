@@ -9,6 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.broken_rules import BROKEN_RULES, BrokenRule
+from tests.simulation.broken_views import BROKEN_VIEWS
+from tests.simulation.jobs import SEVERAL, SINGLE, SimulatedJob
 from tests.simulation.judge import judged
 from tests.simulation.runs import known_seeds, run_seeds
 from tests.simulation.world import FATAL, FAULTS, Violation
@@ -18,9 +20,16 @@ SEEDS = 300
 CONTROL_SEEDS = 1_000
 
 
-def test_seeds_that_failed_once_hold() -> None:
+@pytest.mark.parametrize("job", [SINGLE, SEVERAL], ids=["one query", "views"])
+def test_seeds_that_failed_once_hold(job: SimulatedJob) -> None:
     tally = FaultTally("simulation, known seeds", unit="turns")
-    run_seeds(known_seeds(), tally)
+    run_seeds(known_seeds(), tally, job)
+
+
+def test_all_views_are_right_at_every_epoch_whatever_fails_around_them() -> None:
+    tally = FaultTally("simulation of views, short", unit="turns")
+    run_seeds(range(SEEDS), tally, SEVERAL)
+    assert set(tally.fired) == {f"{kind}@{point}" for kind, point in (*FAULTS, *FATAL)}
 
 
 def test_a_job_loses_and_repeats_nothing_whatever_fails_around_it() -> None:
@@ -29,12 +38,15 @@ def test_a_job_loses_and_repeats_nothing_whatever_fails_around_it() -> None:
     assert set(tally.fired) == {f"{kind}@{point}" for kind, point in (*FAULTS, *FATAL)}
 
 
-@pytest.mark.parametrize("rule", BROKEN_RULES, ids=lambda rule: rule.says)
-def test_negative_control_a_broken_rule_shows(rule: BrokenRule) -> None:
+CONTROLS = [(SINGLE, rule) for rule in BROKEN_RULES] + [(SEVERAL, rule) for rule in BROKEN_VIEWS]
+
+
+@pytest.mark.parametrize(("job", "rule"), CONTROLS, ids=[rule.says for _, rule in CONTROLS])
+def test_negative_control_a_broken_rule_shows(job: SimulatedJob, rule: BrokenRule) -> None:
     with rule.broken() as options:
         for seed in range(CONTROL_SEEDS):
             try:
-                judged(seed, **options)
+                judged(seed, job=job, **options)
             except Violation:
                 return
     raise AssertionError(f"{CONTROL_SEEDS} seeds, and nobody has noticed: {rule.says}")

@@ -6,12 +6,13 @@
                                    ▼
                      after every turn a Judge reads table and topic as anybody may
 
-Real: `Pipeline.run_epoch` and all of its judging, `EpochTable.commit_epoch` and `commit`,
-`BucketStates` and `catch_up`, `check_starts` and `require_same_topics`, `JobPublisher` with what it
-sends again, `PublisherProcess` and `Session`, the decoder, consolidation, program and fold of the
-core, clock and agenda. Fake: the neighbours (tests/simulation/neighbours.py), the two tasks, which
-fold the same rows by the core's functions instead of Arrow's columns, and the text of published
-records.
+A job has one query or several views (tests/simulation/jobs.py).
+Real: `Pipeline.run_epoch`, also that of `ViewsPipeline`, and all of their judging,
+`EpochTable.commit_epoch` and `commit`, `BucketStates` and `catch_up`, `check_starts` and
+`require_same_topics`, `JobPublisher` with what it sends again, `PublisherProcess` and `Session`,
+the decoder, consolidation, program and fold of the core, clock and agenda. Fake: the neighbours
+(tests/simulation/neighbours.py), the two tasks, which fold the same rows by the core's functions
+instead of Arrow's columns, and the text of published records.
 `Job` itself needs Spark; what it does at a start is said again in `Driver`, call by call.
 
 A stall is the worst one: while a driver or a publisher stands still, a second driver is let in, as
@@ -32,11 +33,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jobs.core.fold.laws import BrokenLaw
-from jobs.core.fold.program import Program
 from jobs.core.fold.state import Upserts
-from jobs.core.formats.canal import CanalDecoder
-from jobs.core.job.job_plan import plan_of
-from jobs.core.values.order_key import encoder
 from jobs.edge.kafka.source import (
     SourceChanged,
     check_starts,
@@ -64,9 +61,10 @@ from jobs.running.outcome import InputRefused
 from jobs.table import epoch_rows
 from jobs.table.parts import ACCUMULATORS
 from schemas.spec.connections import load_connections
-from schemas.spec.file import load_spec
-from schemas.table.epoch import EpochRow, Offsets
+from schemas.table.epoch import VIEWS, EpochRow, Offsets
+from schemas.table.view_path import place_name, place_part
 from tests.simulation import publisher, tasks
+from tests.simulation.jobs import SINGLE, SimulatedJob
 from tests.simulation.neighbours import (
     Admin,
     Broker,
@@ -78,32 +76,8 @@ from tests.simulation.neighbours import (
     Producer,
     Source,
 )
-from tests.support.histories.products import DATABASE, PARTITIONS, TABLE, Message, endless
+from tests.support.histories.products import PARTITIONS, Message, endless
 
-SPEC = load_spec(
-    {
-        "name": "simulated",
-        "source": {"topic": "product", "database": DATABASE, "table": TABLE},
-        "columns": {
-            "id": "BIGINT",
-            "name": "STRING",
-            "region": "STRING",
-            "cnt": "INT",
-            "price": "DECIMAL(10, 2)",
-            "weight": "DOUBLE",
-            "note": "STRING",
-        },
-        "query": "SELECT name, COUNT(*) AS n, COUNT(cnt) AS some, SUM(price) AS s, "
-        "MAX(note) AS last_note, MIN(weight) AS light FROM product GROUP BY name",
-        "sink": {"topic": "changes", "partitions": 2},
-        "state": {"buckets": 3},
-        "max_bad_fraction": 1.0,
-    }
-)
-PLAN = plan_of(SPEC)
-PROGRAM = Program(PLAN)
-ORDER = encoder(tuple(column.type for column in PLAN.group))
-DECODE = CanalDecoder(PLAN.columns, PLAN.used, DATABASE, TABLE).decode
 CONNECTION = load_connections(None, "127.0.0.1:9").lookup("default")
 TURNS_MAX = 160
 HEALING_TURNS_MAX = 40
@@ -175,35 +149,55 @@ class Driver:
         newest = table.newest() or self._begun(table, admin)
         self.starts = check_starts(admin, newest.offsets, newest.topics, self.identities)
         world.point("starting")
-        self.publishing = JobPublisher(SPEC, {"": PLAN}, table, newest, CONNECTION).start()
+        job = world.job
+        self.publishing = JobPublisher(job.spec, job.plans, table, newest, CONNECTION).start()
         partitions = {name: identity.partitions for name, identity in self.identities.items()}
-        self.pipeline = tasks.SimulatedPipeline(
-            SPEC,
-            PLAN,
-            table,
-            newest,
-            spark=None,  # type: ignore[arg-type]
-            connection={},
-            cache=Path("cache"),
-            cores=2,
-            on_commit=self._committed,
-            clock=JobClock(SPEC, partitions, newest, read_log_ends=dict),
-            check_source=lambda: require_same_topics(admin, self.identities),
-        )
+        options: dict[str, Any] = {
+            "spark": None,
+            "connection": {},
+            "cores": 2,
+            "on_commit": self._committed,
+            "clock": JobClock(job.spec, partitions, newest, read_log_ends=dict),
+            "check_source": lambda: require_same_topics(admin, self.identities),
+        }
+        caches = {name: Path("cache", name) for name in job.plans}
+        self.pipeline: tasks.SimulatedPipeline | tasks.SimulatedViews
+        if job.spec.views is None:
+            self.pipeline = tasks.SimulatedPipeline(
+                job.spec, job.plan, table, newest, cache=caches[""], **options
+            )
+        else:
+            self.pipeline = tasks.SimulatedViews(
+                job.spec,
+                job.plan,
+                table,
+                newest,
+                plans=job.plans,
+                caches=caches,
+                cache=Path("cache"),
+                **options,
+            )
         self.pipeline.world = world
         self.pipeline.topics = {**self.identities, **self.publishing.identities()}
 
     def _begun(self, table: EpochTable, admin: Any) -> EpochRow:
+        job = self.world.job
+        counters: dict[str, Any] = {"groups": 0}
+        if job.spec.views is not None:
+            counters[VIEWS] = {
+                name: {"plan": plan.fingerprint, "counters": {"groups": 0}}
+                for name, plan in job.plans.items()
+            }
         row = EpochRow(
             epoch=0,
             uuid=uuid.uuid4().hex,
             generation=1,
             kind="start",
             committed_at=0,
-            plan=PLAN.fingerprint,
+            plan=job.plan.fingerprint,
             offsets=first_offsets(admin, ["product"], "earliest"),
             topics=dict(self.identities),
-            counters={"groups": 0},
+            counters=counters,
         )
         table.commit_epoch(row, ())
         return row
@@ -222,9 +216,11 @@ class Driver:
         self.publishing.send(row, files)
 
     def _compact(self) -> None:
-        """All state files become one, by the one commit function."""
+        """All state files of a view become one, by the one commit function."""
         disk, table = self.world.disk, self.pipeline.table
-        live = [file for file in disk.live(table.version) if file.part == ACCUMULATORS]
+        view = self.world.random.choice(self.world.job.views).name
+        part = place_part(ACCUMULATORS, view)
+        live = [file for file in disk.live(table.version) if file.part == part]
         if len(live) < 2:
             return
         merged: dict[int, Upserts] = {}
@@ -235,7 +231,7 @@ class Driver:
                 into.multisets += upserts.multisets
         self.world.point("compacting")
         newest, mark = live[-1].epoch_max, uuid.uuid4().hex
-        name = file_name(ACCUMULATORS, newest, mark, "compaction")
+        name = place_name(file_name(ACCUMULATORS, newest, mark, "compaction"), view)
         added = disk.write(name, merged, (live[0].epoch_min, newest), len(merged))
         table.commit([added], live, uuid=mark, what="compaction")
 
@@ -247,6 +243,7 @@ class World:
     seed: int
     faults: list[tuple[str, str]] = field(default_factory=lambda: FAULTS)
     sound: bool = True
+    job: SimulatedJob = SINGLE
     random: random.Random = field(init=False)
     disk: Disk = field(init=False)
     broker: Broker = field(init=False)
