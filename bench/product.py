@@ -47,7 +47,7 @@ class RetallyJob:
     topic: str
     directory: Path
     minibatch: dict[str, Any] = field(default_factory=lambda: dict(MINIBATCH))
-    overrides: dict[str, Any] = field(default_factory=dict)  # further keys of the spec
+    overrides: dict[str, Any] = field(default_factory=dict)  # keys of the spec; None: omit it
     columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
     # Returns the time of the last record in the result topic; None: ignore the topic.
     published_ms: Callable[[str, str], int] | None = lambda *place: fold_changelog(*place).last_ms
@@ -59,7 +59,7 @@ class RetallyJob:
 
     @property
     def spec(self) -> dict[str, Any]:
-        return {
+        document = {
             "name": self.name,
             "source": {"topic": self.topic, "format": "canal-json", "start": "earliest"},
             "columns": self.columns,
@@ -67,6 +67,7 @@ class RetallyJob:
             "minibatch": self.minibatch,
             "sink": {"topic": self.sink_topic, "partitions": 4, "delivery": "exactly_once"},
         } | self.overrides
+        return {key: value for key, value in document.items() if value is not None}
 
     @property
     def table(self) -> Path:
