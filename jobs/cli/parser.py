@@ -102,11 +102,12 @@ class Command:
             help="read the tables in DIR instead of calling a service",
         )
         where.add_argument("--service", metavar="URL", help=SERVICE_HELP)
-        self.parser.set_defaults(view="")
+        self.parser.set_defaults(view="", takes_view=False)
         return self
 
     def view(self) -> Command:
-        """Add the view of a job with several."""
+        """Add the view of a job with several, which JOB.VIEW names too."""
+        self.parser.set_defaults(takes_view=True)
         self.parser.add_argument(
             "--view", default="", metavar="NAME", help="one view of a job with several"
         )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @contextmanager
 def open_source(options: argparse.Namespace) -> Iterator[Directory | Service]:
     """Yield the source for `options.job`: its tables with --data, else the service."""
+    if options.takes_view and not options.view:
+        options.job, _, options.view = options.job.partition(".")
     if options.data is not None:
         from jobs.cli.directory import Directory
 

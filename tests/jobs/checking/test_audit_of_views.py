@@ -37,9 +37,10 @@ def test_the_audit_of_all_views_names_the_damaged_one_and_only_that(
     damage_results(JobDirectory(job.data, "items", "view-2"), "n_2")
     (found,) = job.ask("audit", "items", "--brokers", broker.address, code=1)
     _must_name_the_damage(found)
-    own = ["audit", "items", "--brokers", broker.address, "--view"]
-    assert job.ask(*own, "view-0") == [found["views"]["view-0"]]
-    assert job.ask(*own, "view-2", code=1) == [found["views"]["view-2"]]
+    brokers = ("--brokers", broker.address)
+    assert job.ask("audit", "items.view-0", *brokers) == [found["views"]["view-0"]]
+    damaged = job.ask("audit", "items", "--view", "view-2", *brokers, code=1)
+    assert damaged == [found["views"]["view-2"]]
     _check_service(job)
 
 
