@@ -301,6 +301,7 @@ class Client(Connection):
         return self._request("POST", f"{_job_path(name)}/quarantine/replay", of.Operation, body)
 
     def audit(self, name: str) -> of.Operation:
+        """Audit a job with all of its views, or one view as JOB.VIEW."""
         return self._request("POST", f"{_job_path(name)}/audit", of.Operation)
 
     def rewind(self, name: str, to: str | int) -> of.Operation:
