@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import httpx
@@ -66,6 +67,11 @@ def test_a_page_writes_values_and_never_what_they_might_mean(
     client: httpx.Client, path: str
 ) -> None:
     assert HOSTILE not in client.get(path, follow_redirects=True).text
+
+
+def test_the_page_of_the_routes_says_where_each_parameter_goes(client: httpx.Client) -> None:
+    rows = re.findall(r'<td data-label="In">([^<]*)</td>', client.get("/rest").text)
+    assert set(rows) == {"path", "query", "header"}
 
 
 def test_what_is_not_there_is_a_page_too(client: httpx.Client) -> None:
