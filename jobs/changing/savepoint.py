@@ -10,10 +10,9 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.savepoints import RESTORED, Savepoint, delete_savepoint, write_savepoint
 from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import live_files, open_table
+from schemas.limits import SAVEPOINT_TRIES_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.view_path import split_part
-
-_TRIES_MAX = 5
 
 
 class SavepointExists(ValueError):
@@ -26,7 +25,7 @@ class NothingToSave(LookupError):
 
 def create_savepoint(place: JobDirectory, name: str | None = None) -> Savepoint:
     """Name the newest epoch; without a name, return `epoch-N`, which may exist already."""
-    for _ in range(_TRIES_MAX):
+    for _ in range(SAVEPOINT_TRIES_MAX):
         handle = open_table(place.table)
         row = newest_of_job(place.table, live_files(handle))
         if row is None:

@@ -41,12 +41,12 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.spark.expressions import spark_type
 from jobs.edge.spark.session import session
 from jobs.edge.table.reading import TableReader
+from schemas.limits import DIFFERENCES_SHOWN_MAX
 from schemas.spec.connections import Connection
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.types.arrow_values import from_arrow, to_list
 from schemas.types.sql_types import DECIMAL_PRECISION_MAX, Kind, SqlType, decimal
 
-DIFFERENCES_SHOWN_MAX = 20
 EXTREMES = ("MAX", "MIN", "ANY_VALUE")
 _ODD = ("dropped_retractions", "unmatched_retractions")
 

@@ -41,6 +41,9 @@ OPERATION_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 # Messages of the quarantine that one operation resends: each is read, sent and confirmed by itself.
 RESENT_AT_ONCE_MAX = 1_000
 
+# Groups with differences that an audit reports; the others are only counted.
+DIFFERENCES_SHOWN_MAX = 20
+
 # Trials of a user's spec or query: each has its own process, which is killed at these limits. The
 # largest spec takes three seconds. Beyond WAITING further trials are refused.
 ATTEMPT_SECONDS_MAX = 10.0

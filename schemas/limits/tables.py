@@ -66,3 +66,5 @@ OBJECT_REQUESTS_AT_ONCE = 16
 CHANGES_SLICE_ROWS = 8_192
 # Attempts to read the newest version of a table, while the job deletes files of older versions.
 TABLE_READ_TRIES_MAX = 5
+# Attempts to save an epoch whose files are all there: merges replace files meanwhile.
+SAVEPOINT_TRIES_MAX = 5
