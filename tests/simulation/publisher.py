@@ -64,8 +64,9 @@ class Publisher:
     def write_answer(self, answer: Answer) -> None:
         """The outbox of the process."""
         if answer.ready is not None:
-            at = self._ready = answer.ready
-            self.published = at.epoch if at.complete or at.epoch is None else at.epoch - 1
+            self._ready = answer.ready
+            (at,) = answer.ready.topics
+            self.published = None if at.epoch is None else at.published
         elif answer.published is not None:
             self.published, self.last_answer = answer.published, answer
             self._outstanding -= 1

@@ -55,6 +55,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     topic_id: str | None = None  # None: the publisher may create the topic, or use any
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
     others: list[SinkOfView] = []  # of a job with several views, after the first topic
+    # The ids of publishers of this table that had another first topic, to fence once.
+    predecessors: list[str] = []
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +105,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
     times: list[EpochTimes] = []  # of the epochs that this record completes
-    sink: int | msgspec.UnsetType = msgspec.UNSET  # the index of `seq` among several topics
 
     @property
     def next_epoch(self) -> int | None:
@@ -117,30 +118,33 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         expected = self.next_epoch
         return expected is not None and epoch < expected
 
-    def seq_reached(self, epoch: int, sink: int = 0) -> int | None:
-        """Return the highest published seq of the epoch in a topic; below 0 if there is none.
-
-        None: the topic has all of the epoch. The topics of several views are written in order.
-        """
+    def seq_reached(self, epoch: int) -> int:
+        """Return the highest published seq of an epoch; below 0 if there is none."""
         inside = self.epoch == epoch and not self.complete
-        if not inside or self.seq is None:
+        return -1 if not inside or self.seq is None else self.seq
+
+
+class TopicPosition(msgspec.Struct, frozen=True):
+    """A topic that the publisher has taken over, and how far it is."""
+
+    topic_id: str
+    partitions: int
+    epoch: int | None = None  # None: nothing was published yet
+    complete: bool = True
+    uuid: str = ""  # of the epoch
+
+    @property
+    def published(self) -> int:
+        """The newest epoch that is completely published, or -1."""
+        if self.epoch is None:
             return -1
-        reached = 0 if self.sink is msgspec.UNSET else self.sink
-        if sink == reached:
-            return self.seq
-        return None if sink < reached else -1
+        return self.epoch if self.complete else self.epoch - 1
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The publisher has fenced its predecessors and read their position."""
+    """The publisher has fenced its predecessors and read the position of each topic."""
 
-    epoch: int | None
-    seq: int | None
-    complete: bool
-    topic_id: str
-    partitions: int
-    uuid: str = ""  # of the epoch
-    others: list[tuple[str, int]] = []  # id and partitions of the other topics
+    topics: list[TopicPosition]
 
 
 class Fatal(msgspec.Struct, frozen=True):

@@ -208,9 +208,9 @@ class Publisher:
             self._failure = answer.fatal
         elif answer.ready is not None:
             self._ready = answer.ready
-            at = answer.ready
-            # If an epoch is partly published, the epoch before it is complete.
-            self._published = at.epoch if at.complete or at.epoch is None else at.epoch - 1
+            topics = answer.ready.topics
+            if all(each.epoch is not None for each in topics):
+                self._published = min(each.published for each in topics)
         elif answer.published is not None:
             self._published = answer.published
             self._last = answer

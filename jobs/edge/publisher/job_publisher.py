@@ -18,6 +18,7 @@ from jobs.core.publish.protocol import (
     Ready,
     ResultColumns,
     SinkOfView,
+    TopicPosition,
 )
 from jobs.edge.process.failpoints import failpoint
 from jobs.edge.publisher.handle import Publisher
@@ -68,7 +69,6 @@ class JobPublisher:
         sinks = {name: each.sink for name, each in specs.items() if each.sink is not None}
         self._views = list(sinks)
         self.topics = [sink.topic for sink in sinks.values()]
-        self.topic = self.topics[0]
         known = {topic: newest.topics[topic].id for topic in self.topics if topic in newest.topics}
         first, *others = [
             SinkOfView(
@@ -81,6 +81,8 @@ class JobPublisher:
             for name, sink in sinks.items()
         ]
         table_id = str(table.handle.metadata().id)
+        name = f"retally-{spec.name}-{table_id}"  # of the producer, with its first topic
+        earlier = [topic for topic in newest.topics if topic not in newest.offsets]
         self._table = table
         self._publisher = Publisher(
             Configuration(
@@ -95,9 +97,12 @@ class JobPublisher:
                 partitions=first.partitions,
                 delivery=sinks[self._views[0]].delivery,
                 columns=first.columns,
-                transactional_id=f"retally-{spec.name}-{table_id}-{first.topic}",
+                transactional_id=f"{name}-{first.topic}",
                 topic_id=first.topic_id,
                 others=others,
+                predecessors=[]
+                if earlier[:1] in ([], [first.topic])
+                else [f"{name}-{topic}" for topic in earlier if topic != first.topic],
             )
         )
         self._ready: Ready | None = None
@@ -114,8 +119,8 @@ class JobPublisher:
         self._wait_until_ready()
         ready = self._ready
         assert ready is not None
-        found = [(ready.topic_id, ready.partitions), *ready.others]
-        return {topic: TopicIdentity(*each) for topic, each in zip(self.topics, found, strict=True)}
+        found = zip(self.topics, ready.topics, strict=True)
+        return {topic: TopicIdentity(each.topic_id, each.partitions) for topic, each in found}
 
     def send(self, row: EpochRow, files: Sequence[AddedFile]) -> None:
         """Hand over a committed epoch."""
@@ -157,59 +162,71 @@ class JobPublisher:
     def _start(self, newest: int) -> None:
         try:
             ready = self._publisher.start()
-            after = -1
-            if ready.epoch is not None:
-                after = ready.epoch if ready.complete else ready.epoch - 1
-            self._send_missed(after, newest, ready.uuid)
+            self._send_missed(ready.topics, newest)
             self._ready = ready
         except BaseException as failure:
             self._failure = failure
 
-    def _send_missed(self, after: int, newest: int, uuid: str) -> None:
-        """Send the epochs after `after`, the newest epoch of the topic, which has this uuid."""
-        if after > newest:
-            current = newest_of_job(self._table.root, live_files(open_table(self._table.root)))
-            if current is not None and current.epoch > newest:
-                raise Fenced(
-                    f"the table {self._table.root} is now at epoch {current.epoch}, but this job "
-                    f"started at epoch {newest}; another writer has committed, so this job stops"
-                )
-            raise SinkAhead(
-                f"topic {self.topic!r} has epoch {after}, but the table is at epoch {newest}: it "
-                "was restored, or the topic belongs to a job in another directory; give sink.topic "
-                "another name"
+    def _send_missed(self, topics: Sequence[TopicPosition], newest: int) -> None:
+        """Send the epochs that some topic lacks."""
+        for topic, position in zip(self.topics, topics, strict=True):
+            if position.published > newest:
+                self._refuse_topic_ahead(topic, position.published, newest)
+        handle, first = self._table.reader(), min(position.published for position in topics)
+        rows = epoch_rows(self._table.root, live_files(handle), since=first - 1, whole=True)
+        lacking = [
+            self._find_last_published(view, topic, position, rows)
+            for view, topic, position in zip(self._views, self.topics, topics, strict=True)
+        ]
+        files = live_files(handle)
+        for row in rows:
+            if row.epoch > min(lacking):
+                of_row = [file for file in files if file.epoch_min <= row.epoch <= file.epoch_max]
+                self._publisher.send(self._build_message(row, of_row))
+
+    def _refuse_topic_ahead(self, topic: str, epoch: int, newest: int) -> None:
+        """Raise Fenced or SinkAhead: a topic has an epoch that the table lacks."""
+        current = newest_of_job(self._table.root, live_files(open_table(self._table.root)))
+        if current is not None and current.epoch > newest:
+            raise Fenced(
+                f"the table {self._table.root} is now at epoch {current.epoch}, but this job "
+                f"started at epoch {newest}; another writer has committed, so this job stops"
             )
-        handle = self._table.reader()
-        rows = epoch_rows(self._table.root, live_files(handle), since=after - 1, whole=True)
+        raise SinkAhead(
+            f"topic {topic!r} has epoch {epoch}, but the table is at epoch {newest}: it "
+            "was restored, or the topic belongs to a job in another directory; give sink.topic "
+            "another name"
+        )
+
+    def _find_last_published(
+        self, view: str, topic: str, position: TopicPosition, rows: Sequence[EpochRow]
+    ) -> int:
+        """Return the epoch after which a topic needs all epochs; raise if one of them is gone."""
+        after, uuid = position.published, position.uuid
         same = [row for row in rows if row.epoch == after]
         if same and uuid and same[0].uuid != uuid:
             raise SinkAhead(
-                f"epoch {after} of topic {self.topic!r} differs from the table's epoch {after}: "
+                f"epoch {after} of topic {topic!r} differs from the table's epoch {after}: "
                 "one of them was restored and went on; give sink.topic another name"
             )
         rows = [row for row in rows if row.epoch > after]
         if not rows:
-            return
-        starts = [row.epoch for row in rows if row.begins]
+            return after
+        starts = [row.epoch for row in rows if row.of_view(view).begins]
         if starts and after == -1:  # an empty topic starts with the history of these columns
-            after = starts[-1] - 1
-            rows = [row for row in rows if row.epoch > after]
-        elif starts:
+            return starts[-1] - 1
+        if starts:
             raise HistoryMissing(
-                f"the columns of groups changed in epoch {starts[-1]}, and topic {self.topic!r} "
-                "has an older changelog; give sink.topic another name"
+                f"the history of these results starts with epoch {starts[-1]}, and topic "
+                f"{topic!r} has an older changelog; give sink.topic another name"
             )
-        oldest = rows[0].epoch if rows else newest
-        if oldest > after + 1:
+        if rows[0].epoch > after + 1:
             raise HistoryMissing(
-                f"topic {self.topic!r} needs the epochs from {after + 1} on, but retention has "
-                f"removed the table's epochs before {oldest}; give the job a new name to recompute "
-                "it from its source"
+                f"topic {topic!r} needs the epochs from {after + 1} on, but retention has "
+                f"removed the table's epochs before {rows[0].epoch}; give the job a new name to "
+                "recompute it from its source"
             )
-        files = live_files(handle)
-        for row in rows:
-            of_row = [file for file in files if file.epoch_min <= row.epoch <= file.epoch_max]
-            self._publisher.send(self._build_message(row, of_row))
+        return after
 
     def _build_message(
         self, row: EpochRow, files: Sequence[AddedFile] | Sequence[LiveFile]

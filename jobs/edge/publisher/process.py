@@ -12,7 +12,8 @@ The publisher publishes an epoch in these steps:
   3. Require that the topic is the same as before (id, partition count).
   4. Produce the progress record, commit, answer.
 Small epochs that wait together share a transaction. A large epoch spans several, each with its own
-progress record, so that a restart continues inside the epoch.
+progress record, so that a restart continues inside the epoch. Each topic has its own progress: the
+topic of a view that joined later starts with the history of this view.
 
 The publisher starts in these steps: read the progress, and refuse a topic of another table before
 fencing anyone; call `init_transactions`, which fences a predecessor and ends its transaction; read
@@ -42,6 +43,7 @@ from jobs.core.publish.protocol import (
     Fatal,
     Progress,
     Ready,
+    TopicPosition,
 )
 from jobs.edge.kafka.admin import KafkaAdmin, TopicMissing, kafka_python_options
 from jobs.edge.process.failpoints import failpoint
@@ -54,7 +56,7 @@ from jobs.edge.publisher.session import (
     awake_seconds,
     read_progress,
 )
-from jobs.edge.publisher.sink_topics import open_topics
+from jobs.edge.publisher.sink_topics import SinkTopicWriter, open_topics
 from schemas import limits
 from schemas.spec.broker_address import AddressRefused
 from schemas.table.changelog import progress_topic
@@ -72,7 +74,8 @@ class PublisherProcess:
         self._records: dict[int, int] = {}  # produced records of unanswered epochs
         self._admin: KafkaAdmin | None = None
         self._session: Session | None = None
-        self._progress = Progress()
+        self._progress = [Progress() for _ in self._topics]  # of each topic
+        self._sent = self._progress  # what the open transaction makes of it, inside an epoch
         self._first = True
         self._writer_id = uuid4().hex
         self._last_success = awake_seconds()
@@ -86,11 +89,12 @@ class PublisherProcess:
     def begin(self) -> None:
         """Take over the topic and answer with its progress."""
         self._start_over()
-        at = self._progress
-        known = [topic.identity for topic in self._topics if topic.identity is not None]
-        (first_id, partitions), *others = [(each.id, each.partitions) for each in known]
-        ready = Ready(at.epoch, at.seq, at.complete, first_id, partitions, at.uuid, others)
-        self._outbox.write_answer(Answer(ready=ready))
+        positions = [
+            TopicPosition(known.id, known.partitions, at.epoch, at.complete, at.uuid)
+            for topic, at in zip(self._topics, self._progress, strict=True)
+            if (known := topic.identity) is not None
+        ]
+        self._outbox.write_answer(Answer(ready=Ready(positions)))
 
     def publish_next(self, *, wait: bool) -> None:
         """Take the waiting epochs and publish one transaction."""
@@ -157,38 +161,34 @@ class PublisherProcess:
         for topic in self._topics:
             topic.require_topics(self._admin)
         before = self._read_own_progress()
-        if self._first and before.epoch is not None and before.epoch > configuration.newest >= 0:
+        newest = configuration.newest
+        if self._first and any((each.epoch or 0) > newest >= 0 for each in before):
             self._progress = before  # the driver will stop, so fence nobody
             return
-        of_older_version = before.generation > 0 and not before.table
-        session = self._session = Session(
-            configuration, self._inbox, succeeds_older_version=of_older_version
-        )
-        self._progress = self._read_own_progress()
-        claim = msgspec.structs.replace(
-            self._progress,
-            generation=configuration.generation,
-            table=configuration.table,
-            writer=self._writer_id,
-        )
-        session.commit(claim)
+        fenced = configuration.predecessors if self._first else []
+        if any(each.generation > 0 and not each.table for each in before):
+            # An older version's transactional id did not name the table, nor did its progress.
+            fenced = [*fenced, f"retally-{configuration.job}"]
+        session = self._session = Session(configuration, self._inbox, predecessors=fenced)
+        self._progress = [
+            msgspec.structs.replace(
+                each,
+                generation=configuration.generation,
+                table=configuration.table,
+                writer=self._writer_id,
+            )
+            for each in self._read_own_progress()
+        ]
+        self._sent = list(self._progress)
+        session.commit(self._progress)  # claims the topics
         self._first = False
 
-    def _read_own_progress(self) -> Progress:
-        """Return our progress; raise PublishFailed if another table or generation publishes."""
-        configuration = self._configuration
-        for topic in self._topics[1:]:  # they have a copy of our progress
-            self._require_own(topic.topic, *self._read_progress(topic.topic))
-        own, others = self._read_progress()
-        own = self._require_own(configuration.topic, own, others)
-        if own.generation > configuration.generation:
-            raise PublishFailed(
-                "fenced",
-                f"generation {own.generation} of the job publishes to "
-                f"{configuration.topic!r}; this is generation {configuration.generation}",
-                "one job is running twice; leave the newer one alone",
-            )
-        return own
+    def _read_own_progress(self) -> list[Progress]:
+        """Return our progress in each topic.
+
+        Raise PublishFailed if another table or generation publishes.
+        """
+        return [self._require_own(each.topic, *self._read_progress(each)) for each in self._topics]
 
     def _require_own(
         self, topic: str, own: Progress | None, others: dict[str, Progress]
@@ -209,29 +209,36 @@ class PublisherProcess:
                 "table",
                 "give sink.topic another name, because a topic has one writer",
             )
-        return own or Progress()
+        if own is None:
+            return Progress()
+        if own.generation > configuration.generation:
+            raise PublishFailed(
+                "fenced",
+                f"generation {own.generation} of the job publishes to {topic!r}; this is "
+                f"generation {configuration.generation}",
+                "one job is running twice; leave the newer one alone",
+            )
+        return own
 
     def _has_successor(self) -> bool:
         """Return whether another publisher has claimed the topic since; True if unknown."""
         try:
-            own, _ = self._read_progress()
+            own, _ = self._read_progress(self._topics[0])
         except (OutcomeUnknown, KafkaError):
             return True
         return own is None or own.writer != self._writer_id
 
-    def _read_progress(
-        self, topic: str | None = None
-    ) -> tuple[Progress | None, dict[str, Progress]]:
+    def _read_progress(self, topic: SinkTopicWriter) -> tuple[Progress | None, dict[str, Progress]]:
         configuration = self._configuration
-        topic = progress_topic(topic or configuration.topic)
-        return read_progress(configuration.connection, topic, configuration.job)
+        name = progress_topic(topic.topic)
+        return read_progress(configuration.connection, name, configuration.job)
 
     # Publishing.
 
     def _answer_for_published(self) -> None:
         """Answer each waiting epoch that the progress covers."""
-        latencies = {times.epoch: times.latency_ms for times in self._progress.times}
-        while self._waiting and self._progress.covers(self._waiting[0][0].epoch):
+        latencies = {times.epoch: times.latency_ms for at in self._progress for times in at.times}
+        while self._waiting and self._is_published(self._waiting[0][0].epoch):
             order, came_at = self._waiting.popleft()
             records = self._records.pop(order.epoch, 0)
             seconds = round(time.monotonic() - came_at, 6)
@@ -242,11 +249,20 @@ class PublisherProcess:
                 )
             )
 
+    def _is_published(self, epoch: int) -> bool:
+        return all(each.covers(epoch) for each in self._progress)
+
+    def _expect_next(self) -> int | None:
+        """Return the next epoch that some topic needs; None if a topic has nothing yet."""
+        needed = [each.next_epoch for each in self._progress]
+        known = [epoch for epoch in needed if epoch is not None]
+        return min(known) if len(known) == len(needed) else None
+
     def _next_epochs(self) -> list[EpochToPublish]:
         """Return the epochs of the next transaction: small ones together, a large one alone."""
         epochs: list[EpochToPublish] = []
         rows = 0
-        expected = self._progress.next_epoch
+        expected = self._expect_next()
         for order, _ in self._waiting:
             rows += order.rows
             if epochs and rows > self._configuration.transaction_records:
@@ -263,14 +279,13 @@ class PublisherProcess:
     def _publish(self, epochs: list[EpochToPublish]) -> None:
         session = self._session
         assert session is not None
-        in_transaction, reached = 0, -1
+        in_transaction = 0
         for order in epochs:
             self._records[order.epoch] = 0
             for index, topic in enumerate(self._topics):
-                after = self._progress.seq_reached(order.epoch, index)
-                if after is None:
+                if self._progress[index].covers(order.epoch):
                     continue
-                reached = after
+                reached = self._progress[index].seq_reached(order.epoch)
                 files = order.others[index - 1] if index else order.files
                 table = read_epoch(files, order.epoch, topic.writer.columns, reached)
                 facts = topic.facts(order)
@@ -281,18 +296,18 @@ class PublisherProcess:
                     if in_transaction and (
                         in_transaction + count > self._configuration.transaction_records
                     ):
-                        self._commit(self._progress_inside(order.epoch, reached, index))
+                        self._commit(self._sent)
                         in_transaction = 0
                     session.begin()
                     failpoint("publish_begun")
                     session.produce(records, order.epoch, topic.topic)
                     in_transaction += count
                     self._records[order.epoch] += count
-                    reached = records.last_seq
-        self._commit(self._progress_after(epochs, reached))
+                    self._sent[index] = self._progress_inside(index, order.epoch, records.last_seq)
+        self._commit([self._progress_after(epochs, index) for index in range(len(self._topics))])
         self._answer_for_published()
 
-    def _commit(self, progress: Progress) -> None:
+    def _commit(self, progress: list[Progress]) -> None:
         assert self._session is not None
         assert self._admin is not None
         for topic in self._topics:
@@ -300,20 +315,20 @@ class PublisherProcess:
         failpoint("publish_produced")
         self._session.commit(progress)
         failpoint("publish_committed")
-        self._progress = progress
+        self._progress, self._sent = list(progress), list(progress)
         self._last_success = awake_seconds()
 
-    def _progress_inside(self, epoch: int, seq: int, index: int) -> Progress:
-        sink = index if len(self._topics) > 1 else msgspec.UNSET
-        return msgspec.structs.replace(
-            self._progress, epoch=epoch, seq=seq, complete=False, sink=sink
-        )
+    def _progress_inside(self, index: int, epoch: int, seq: int) -> Progress:
+        return msgspec.structs.replace(self._progress[index], epoch=epoch, seq=seq, complete=False)
 
-    def _progress_after(self, epochs: list[EpochToPublish], seq: int) -> Progress:
+    def _progress_after(self, epochs: list[EpochToPublish], index: int) -> Progress:
         order, now_ms = epochs[-1], int(time.time() * 1_000)
+        if self._progress[index].covers(order.epoch):  # another topic joined later
+            return self._progress[index]
+        sent = self._sent[index]
         return Progress(
             epoch=order.epoch,
-            seq=max(seq, 0),
+            seq=max(sent.seq_reached(order.epoch), 0),
             complete=True,
             watermark=order.watermark,
             status=order.status,

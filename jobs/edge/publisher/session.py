@@ -7,6 +7,7 @@ fence ─► begin ─► records ─► commit records and progress ─► begi
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -72,7 +73,11 @@ class Session:
     """One producer, from fencing its predecessor to the first unknown outcome."""
 
     def __init__(
-        self, configuration: Configuration, inbox: Inbox, *, succeeds_older_version: bool = False
+        self,
+        configuration: Configuration,
+        inbox: Inbox,
+        *,
+        predecessors: Sequence[str] = (),  # other transactional ids, to fence as well
     ) -> None:
         self._configuration = configuration
         self._inbox = inbox
@@ -83,14 +88,14 @@ class Session:
         self._started_at: float | None = None
         options = {**configuration.connection, **_PRODUCER_OPTIONS}
         if self._transactional:
-            if succeeds_older_version:
-                _fence_older_version(configuration)
             options["transactional.id"] = configuration.transactional_id
             options["transaction.timeout.ms"] = limits.TRANSACTION_TIMEOUT_MS
         else:
             # A transaction's commit reports failed records; otherwise each record must report.
             options["on_delivery"] = self._on_delivery
         try:
+            for predecessor in predecessors if self._transactional else ():
+                _fence(configuration, predecessor)
             self._producer = Producer(options)
             if self._transactional:
                 self._producer.init_transactions(limits.PUBLISH_CALL_SECONDS_MAX)
@@ -126,19 +131,16 @@ class Session:
         except KafkaException as error:
             raise self._classify_error(error) from None
 
-    def commit(self, progress: Progress) -> None:
-        """Commit the records since `begin` together with `progress`.
-
-        Each topic has a copy beside it, for its readers; the publisher reads that of the first.
-        """
+    def commit(self, progress: Sequence[Progress]) -> None:
+        """Commit the records since `begin` together with the progress of each topic."""
         self.begin()
         if not self._transactional:
             self._flush()
             failpoint("publish_flushed")
-        key, value = self._configuration.job.encode(), msgspec.json.encode(progress)
+        key = self._configuration.job.encode()
         try:
-            for topic in self._progress_topics:
-                self._produce_when_room(topic, value, key, 0, [])
+            for topic, position in zip(self._progress_topics, progress, strict=True):
+                self._produce_when_room(topic, msgspec.json.encode(position), key, 0, [])
         except KafkaException as error:
             raise self._classify_error(error) from None
         if self._transactional:
@@ -235,15 +237,12 @@ class Session:
         return None
 
 
-def _fence_older_version(configuration: Configuration) -> None:
-    """Fence a publisher of a version whose transactional id did not name the table.
-
-    Its progress does not name the table either. Ours does, so this happens once.
-    """
+def _fence(configuration: Configuration, transactional_id: str) -> None:
+    """Fence a publisher with another transactional id, and end its transaction."""
     producer = Producer(
         {
             **configuration.connection,
-            "transactional.id": f"retally-{configuration.job}",
+            "transactional.id": transactional_id,
             "transaction.timeout.ms": limits.TRANSACTION_TIMEOUT_MS,
             "log_level": 0,
         }

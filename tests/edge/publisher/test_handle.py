@@ -31,7 +31,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, TransactionState
 
 from jobs.core.publish.kafka_partition import partition_of
-from jobs.core.publish.protocol import EpochToPublish, Progress
+from jobs.core.publish.protocol import EpochToPublish, Progress, SinkOfView
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher import handle as kafka_publisher
@@ -592,7 +592,8 @@ def test_a_table_behind_its_topic_is_told_so_and_nobody_is_fenced(
     publish(publisher, table.commit(50), table.commit(50))
     restored = Publisher(configuration(broker.address, topic, table="ours", newest=1))
     try:
-        assert restored.start(WAIT_SECONDS).epoch == 2
+        (position,) = restored.start(WAIT_SECONDS).topics
+        assert position.epoch == 2
     finally:
         restored.kill()
     publish(publisher, table.commit(50))
@@ -636,6 +637,55 @@ def test_a_publisher_of_an_older_version_is_fenced_with_its_open_transaction(
     os.kill(older.pid, signal.SIGCONT)
     failed_with(older, "fenced")
     assert_exactly_the_changelog(broker.address, topic, table)
+
+
+def test_a_topic_that_becomes_the_first_goes_on_where_it_is_and_fences_the_publisher_before(
+    broker: Broker,
+    topic: str,
+    start: Start,
+    table: SmallTable,
+    marks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The view of the first topic is dropped, so the transactional id is another one."""
+    left = configuration(broker.address, f"{topic}-left", table="ours")
+    sink = SinkOfView(
+        topic=left.topic, format=left.format, partitions=left.partitions, columns=left.columns
+    )
+
+    def of_both(epoch: EpochToPublish) -> EpochToPublish:
+        return msgspec.structs.replace(epoch, others=[epoch.files])
+
+    monkeypatch.setenv("RETALLY_FAILPOINTS", "publish_produced=stall:1@2")
+    both = start(table="ours", others=[sink])
+    monkeypatch.delenv("RETALLY_FAILPOINTS")
+    publish(both, of_both(table.commit(50)))
+    both.send(of_both(table.commit(50)))
+    wait_until(lambda: list(marks.iterdir()))
+    assert both.pid is not None
+    os.kill(both.pid, signal.SIGSTOP)
+    after = {"generation": 2, "predecessors": [f"retally-{topic}"]}
+    successor = Publisher(msgspec.structs.replace(left, **after))
+    new = configuration(broker.address, f"{topic}-new", table="ours", generation=3, others=[sink])
+    joined = Publisher(new)
+    try:
+        (position,) = successor.start(WAIT_SECONDS).topics
+        assert position.published == 1
+        publish(successor, table.epochs[1], table.commit(50))
+        os.kill(both.pid, signal.SIGCONT)
+        failed_with(both, "fenced")
+        assert_exactly_the_changelog(broker.address, left.topic, table)
+        successor.stop()
+
+        # A topic that joins as the first one has no progress, and the other one has.
+        positions = joined.start(WAIT_SECONDS).topics
+        assert [each.published for each in positions] == [-1, 3]
+        publish(joined, *map(of_both, (*table.epochs, table.commit(50))))
+        for name in (new.topic, left.topic):
+            assert_exactly_the_changelog(broker.address, name, table)
+    finally:
+        successor.kill()
+        joined.kill()
 
 
 def fence(broker: Broker, transactional_id: str) -> None:
