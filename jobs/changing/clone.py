@@ -38,10 +38,11 @@ from jobs.edge.table.file_writer import (
     file_name,
     write_file,
 )
+from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.running.job_table import unite_schemas, write_specs
+from jobs.running.job_table import unite_schemas
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.spec.file import load_spec

@@ -1,70 +1,63 @@
-"""Evolve: a job continues with a changed query, with the same table and the same topics.
+"""Evolve: a job continues with changed queries, with the same table and the same topics.
 
-    epoch E, old query ──► epoch E+1, kind "evolve"
-                           state      the old state under the new query; or, if it does not fit,
-                                      a new state from a replay of the topic
-                           offsets    those of E; or the end offsets of the replay
-                           changelog  the changes from the results of E to the new results
+    epoch E, old queries ──► epoch E+1, kind "evolve"
+        a view that stays    its state and due work, as they are
+        one that changes     the old state under the new query; or, if it does not fit, a new state
+                             from a replay of the topic; and the changes of its results
+        a new one            the state of another view, or a replay; all its results as +I
+        one that is gone     nothing: its files leave the table
+        offsets              those of E; for one query those of the end of its replay
 
 Consumers of the changelog stay correct without any action: a new column was NULL until now, and
 only older records have a removed column. It is one commit, which also rewrites older changelog rows
 with the new columns. If the group columns change, no changelog leads from old groups to new ones,
 so history starts with this epoch. A replay runs in a shadow job, while the job itself may run; an
-interrupted replay continues.
+interrupted replay continues. The shadow job of views ends at the offsets of E.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 
-from jobs.changing.clone import read_part, write_part
-from jobs.changing.one_query import require_one_query
-from jobs.changing.rewind import build_changelog
-from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
+from jobs.changing.evolved_view import (
+    EpochFiles,
+    KeptState,
+    ReplayedState,
+    State,
+    ViewWriter,
+    WrittenView,
+    make_share,
+)
 from jobs.core.fold.program import Program
-from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
-from jobs.core.job.evolution import Evolution, GroupConverter, Planned, RowConverter
-from jobs.core.job.evolution import compare_jobs as find_differences
-from jobs.core.job.job_plan import plan_of
-from jobs.core.plan.tree import Plan
-from jobs.core.values.change import Row
-from jobs.core.values.order_key import encoder
+from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
+from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
 from jobs.edge.process.fence import WriterLock
-from jobs.edge.rows.columns import conform
-from jobs.edge.state.bucket_states import StateFiles, hot_state_of
+from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
-from jobs.edge.table.epoch_files import (
-    TableLayout,
-    now_ms,
-)
-from jobs.edge.table.file_writer import (
-    AddedFile,
-    FileWriter,
-    by_part,
-    file_name,
-    write_file,
-)
-from jobs.edge.table.reading import TableReader, take_next_spec
-from jobs.edge.table.savepoints import RESTORED
+from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.file_writer import by_part
+from jobs.edge.table.job_specs import resolve_next_spec, take_next_spec, write_specs
+from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
-from jobs.table.epoch_rows import newest_epoch
+from jobs.running.job_table import count_nothing, unite_schemas
+from jobs.table.epoch_rows import newest_of_job, start_row
 from jobs.table.files import LiveFile, live_files, open_table
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
-from schemas.spec.file import write_spec
+from jobs.table.version import TableVersion
+from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
-from schemas.table.parquet_file import naming, table_file
+from schemas.table.epoch import VIEWS, EpochRow, Offsets
 from schemas.table.places import JobDirectory, discard
+from schemas.table.view_path import SHARED, split_part
 
 
 class CannotEvolve(Exception):
@@ -73,85 +66,172 @@ class CannotEvolve(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """The result; without a row the job already had this query."""
+    """The result; without a row the job already had these queries."""
 
-    evolution: Evolution
+    evolution: JobEvolution
     row: EpochRow | None
 
 
-def compare(place: JobDirectory, spec: JobSpec) -> Evolution:
+@dataclass(frozen=True, slots=True)
+class JobToEvolve:
+    """A job at its newest epoch, with all views."""
+
+    place: JobDirectory
+    spec: JobSpec  # with which that epoch was written
+    table: TableVersion
+    newest: EpochRow
+
+    @classmethod
+    def open(cls, place: JobDirectory) -> JobToEvolve:
+        """Open the newest version of the table; first finish an evolve that was killed."""
+        handle = open_table(place.table)
+        resolve_next_spec(place, handle)
+        table = TableVersion(place.table, handle)
+        newest = newest_of_job(table.root, table.files)
+        if newest is None:
+            raise CannotEvolve(f"the table of job {place.name!r} has no epoch yet")
+        return cls(place, load_spec(place.spec), table, newest)
+
+    def compare(self, spec: JobSpec) -> JobEvolution:
+        """Return the effect of a spec; raise CannotEvolve if it needs a new job name."""
+        found = compare_specs(self.spec, spec, self.newest, self.table.refusing)
+        if found.fixed:
+            raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")
+        return found
+
+    def reader(self, view: str) -> TableReader:
+        return TableReader.open(self.place.at_view(view))
+
+    def has_views(self, spec: JobSpec) -> bool:
+        """Return whether the job has several views, or gets them by the spec."""
+        return self.spec.views is not None or spec.views is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A shadow job, and how far it reads; None: to the ends of the topics."""
+
+    shadow: JobDirectory
+    spec: JobSpec
+    goal: Offsets | None
+
+
+def compare(place: JobDirectory, spec: JobSpec) -> JobEvolution:
     """Return the effect of a spec on a job's state."""
-    require_one_query(place, "evolve")
-    reader = TableReader.open(place)
-    return _require_same_job(reader, spec, plan_of(spec))
+    job = JobToEvolve.open(place)
+    return job.compare(spec.with_column_order(job.spec))
 
 
 def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
-    """Continue a stopped job's state under a spec; do nothing if it has this query."""
-    require_one_query(place, "evolve")
+    """Continue a stopped job's state under a spec; do nothing if it has these queries."""
     lock = WriterLock(place.lock, place.name)
     try:
-        reader, plan = TableReader.open(place), plan_of(spec)
-        if reader.newest.plan == plan.fingerprint:  # done, except steps that a kill interrupted
-            write_spec(place.spec, spec)
+        job = JobToEvolve.open(place)
+        spec = spec.with_column_order(job.spec)
+        if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
+            write_specs(spec, place)
+            place.next_spec.unlink(missing_ok=True)
             _discard_shadow(place)
-            return Evolved(_differences(reader, spec, plan), None)
-        found = _require_same_job(reader, spec, plan)
+            return Evolved(JobEvolution(()), None)
+        found = job.compare(spec)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
-        state = _KeptState(reader, plan, found)
-        row = _Commit(reader, spec, plan).write(state, reader.newest, GROUP_STATE)
-        return Evolved(found, row)
+        states: dict[str, State] = {}
+        for view in found.changed:
+            assert view.source is not None
+            own, source = plans_of(spec)[view.name], job.reader(view.source)
+            states[view.name] = KeptState(source, own, view.found.sources)
+        return Evolved(found, _Commit(job, spec, found.changed).write(states, job.newest))
     finally:
         lock.release()
 
 
-def prepare_replay(place: JobDirectory, spec: JobSpec) -> JobDirectory:
+def prepare_replay(place: JobDirectory, spec: JobSpec) -> Replay:
     """Return the shadow job, which starts at the job's first offsets; create it if needed."""
-    require_one_query(place, "evolve")
-    shadow, plan = place.shadow, plan_of(spec)
+    job = JobToEvolve.open(place)
+    spec = spec.with_column_order(job.spec)
+    shadow, own = place.shadow, _make_shadow_spec(job, spec)
+    goal = job.newest.offsets if job.has_views(spec) else None
     if shadow.has_table:
-        begun = newest_epoch(shadow.table, live_files(open_table(shadow.table)))
-        if begun is None or begun.plan != plan.fingerprint:  # of an earlier query
+        begun = newest_of_job(shadow.table, live_files(open_table(shadow.table)))
+        if (
+            begun is None
+            or begun.plans != fingerprints_of(own)  # of an earlier spec
+            or (goal is not None and _list_ahead(goal, begun))
+        ):
             _discard_shadow(place)
-    if shadow.has_table:
-        return shadow
-    reader = TableReader.open(place)
-    first = reader.start
+    if not shadow.has_table:
+        _create_shadow(job, own)
+    write_specs(own, shadow)
+    return Replay(shadow, own, goal)
+
+
+def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
+    """Return the spec of the shadow job: only the changed and the new views, without topics."""
+    names = {view.name for view in job.compare(spec).replayed}
+    document: dict[str, Any] = spec.document()
+    views = document.pop("views", {})
+    outputs = ("sink", "mirror")
+    of_query = () if "" in names else ("query", "emit", "allowed_lateness", "state")
+    for key in (*outputs, *of_query):
+        document.pop(key, None)
+    for view in views.values():
+        for key in outputs:
+            view.pop(key, None)
+    if names - {""}:
+        document["views"] = {name: view for name, view in views.items() if name in names}
+    document["source"]["group"] = f"retally-{spec.name}-next"
+    return load_spec(document)
+
+
+def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
+    """Create the shadow job with a start row at the first offsets of the job."""
+    place, plans = job.place, plans_of(spec)
+    first = start_row(job.table.root, job.table.files)
     if first is None:
         raise CannotEvolve(f"the table of job {place.name!r} has no start row, so no first offsets")
     _discard_shadow(place)
     beside = None if isinstance(place.table, Path) else place.table.parent
-    building = prepare_new_table(shadow, beside)
-    table = EpochTable.create(building.table, TableLayout(Program(plan)))
+    building = prepare_new_table(place.shadow, beside)
+    layouts = [TableLayout(Program(plan)) for plan in plans.values()]
+    table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(
         first,
         epoch=0,
         uuid=uuid4().hex,
         generation=now_ms(),
         committed_at=now_ms() * 1_000,
-        plan=plan.fingerprint,
+        plan=reading_plan(plans).fingerprint,
         watermarks={},
-        counters={"groups": 0},
+        counters=count_nothing(spec, plans),
         files={},
         topics={name: known for name, known in first.topics.items() if name in first.offsets},
     )
     table.commit_epoch(start, (), durable=spec.durable)
     building.activate()
-    return shadow
 
 
 def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
-    """Replace a stopped job's state by that of its shadow job."""
-    require_one_query(place, "evolve")
+    """Replace the state of a stopped job's changed views by that of its shadow job."""
     lock = WriterLock(place.lock, place.name)
     try:
-        reader, plan = TableReader.open(place), plan_of(spec)
-        found = _require_same_job(reader, spec, plan)
-        shadow = TableReader.open(place.shadow)
-        _require_caught_up(reader.newest, shadow.newest)
-        state = _ReplayedState(shadow)
-        row = _Commit(reader, spec, plan, found.begins).write(state, shadow.newest, RESTORED)
+        job = JobToEvolve.open(place)
+        spec = spec.with_column_order(job.spec)
+        found = job.compare(spec)
+        views = [place.shadow.at_view(view.name) for view in found.replayed]
+        readers = {each.view: TableReader.open(each) for each in views}
+        at = job.newest
+        for reader in readers.values():
+            _require_caught_up(job.newest, reader.newest)
+            if not job.has_views(spec):
+                at = reader.newest
+            elif ahead := _list_ahead(job.newest.offsets, reader.newest):
+                raise CannotEvolve(f"{ahead[0]}; run the same command once more")
+        if len(readers) == len(spec.view_specs):  # no view has other rows than the topic any more
+            counters = {name: count for name, count in at.counters.items() if name != "moved"}
+            at = msgspec.structs.replace(at, counters=counters)
+        states: dict[str, State] = {name: ReplayedState(each) for name, each in readers.items()}
+        row = _Commit(job, spec, found.replayed).write(states, at)
     finally:
         lock.release()
     _discard_shadow(place)
@@ -159,27 +239,19 @@ def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
 
 
 def _discard_shadow(place: JobDirectory) -> None:
-    """Delete the shadow job with its hot state on this host."""
+    """Delete the shadow job with its hot states on this host."""
     shadow = place.shadow
     if shadow.has_table:
         with suppress(FileNotFoundError):
-            shutil.rmtree(hot_state_of(shadow, open_table(shadow.table)), ignore_errors=True)
+            handle = open_table(shadow.table)
+            views = [path.stem for path in shadow.view_specs.glob("*.yaml")]
+            for view in ("", *views):
+                _discard_hot_state(shadow.at_view(view), handle)
     discard(shadow.data)
 
 
-# --- checks -----------------------------------------------------------------------------------
-
-
-def _require_same_job(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
-    """Return the effect of a spec; raise CannotEvolve if it needs a new job name."""
-    found = _differences(reader, spec, plan)
-    if found.fixed:
-        raise CannotEvolve("; ".join(found.fixed) + "; give the changed query a new job name")
-    return found
-
-
-def _differences(reader: TableReader, spec: JobSpec, plan: Plan) -> Evolution:
-    return find_differences(Planned(reader.spec, reader.plan), Planned(spec, plan), reader.newest)
+def _discard_hot_state(place: JobDirectory, handle: DeltaTable) -> None:
+    shutil.rmtree(hot_state_of(place, handle), ignore_errors=True)
 
 
 def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
@@ -194,208 +266,127 @@ def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
                 )
 
 
-# --- the new state ----------------------------------------------------------------------------
-
-
-class _State(Protocol):
-    """The state under the new query."""
-
-    results: dict[Key, Row]  # of the new query; set by `write`
-
-    def write(self, commit: _Commit) -> list[AddedFile]: ...
-
-
-class _KeptState:
-    """The job's own state, converted to the new query bucket by bucket."""
-
-    def __init__(self, reader: TableReader, plan: Plan, found: Evolution) -> None:
-        self.results: dict[Key, Row] = {}
-        self._reader = reader
-        self._plan = plan
-        self._sources = found.sources
-
-    def write(self, commit: _Commit) -> list[AddedFile]:
-        reader, layout, epoch = self._reader, commit.layout, commit.epoch
-        carried = GroupConverter(reader.layout.program, layout.program, self._sources)
-        order = encoder(tuple(named.type for named in self._plan.group))
-        state = StateFiles(reader.root, reader.layout, GROUP_STATE)
-        named = [(file.part, file.path) for file in reader.files]
-        with ExitStack() as open_files:
-            writers = {part: open_files.enter_context(commit.writer(part)) for part in GROUP_STATE}
-            for bucket in range(reader.spec.state.buckets):
-                upserts = state.of_bucket(bucket, named)
-                groups, entries = _collapse(upserts)
-                deltas = {
-                    key: carried.delta(key, group, entries.get(key, {}))
-                    for key, group in groups.items()
-                }
-                folded = fold(layout.program, MemoryState(), deltas, FoldContext(order))
-                self.results.update((key, row) for _, key, row in folded.changelog)
-                made = folded.upserts
-                written = [
-                    (key, group and _keep_times(group, groups[key])) for key, group in made.groups
-                ]
-                timers = [each for each in dict(upserts.timers).items() if each[1]]
-                tables = {
-                    ACCUMULATORS: layout.accumulators_table(
-                        epoch, [bucket] * len(written), written
-                    ),
-                    MULTISETS: layout.multisets_table(
-                        epoch, [bucket] * len(made.multisets), made.multisets
-                    ),
-                    TIMERS: layout.timers_table(epoch, [bucket] * len(timers), timers),
-                }
-                for part, table in tables.items():
-                    if table.num_rows:
-                        writers[part].write(table)
-        return [writer.added for writer in writers.values() if writer.rows]
-
-
-class _ReplayedState:
-    """The state of the shadow job, which has read the topic again."""
-
-    def __init__(self, shadow: TableReader) -> None:
-        self.results: dict[Key, Row] = {}
-        self._shadow = shadow
-
-    def write(self, commit: _Commit) -> list[AddedFile]:
-        shadow = self._shadow
-        self.results = dict(shadow.results().rows)
-        files: list[AddedFile] = []
-        for part in RESTORED:
-            mine = [file for file in shadow.files if file.part == part]
-            tables = read_part(shadow, part, mine)
-            schema, name = commit.layout.schema(part), commit.name(part)
-            files += write_part(commit.epoch, commit.root, name, schema, tables, commit.durable)
-        return files
-
-
-def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:
-    """Return the newest value of each group, and its present multiset entries."""
-    groups = dict(upserts.groups)
-    counts: dict[tuple[int, Key], Counts] = {}
-    for argument, key, changed in upserts.multisets:
-        counts.setdefault((argument, key), {}).update(changed)
-    entries: dict[Key, dict[int, Any]] = {}
-    for (argument, key), multiset in counts.items():
-        present = [(value, count) for value, count in multiset.items() if count]
-        entries.setdefault(key, {})[argument] = present
-    return {key: group for key, group in groups.items() if group is not None}, entries
-
-
-def _keep_times(group: Group, old: Group) -> Group:
-    """Return the group with the write time and the timer of the old one."""
-    return msgspec.structs.replace(group, written=old.written, timer=old.timer)
-
-
-# --- the epoch --------------------------------------------------------------------------------
+def _list_ahead(goal: Offsets, shadow: EpochRow) -> list[str]:
+    """Return the partitions of which the shadow job has read more than the job."""
+    return [
+        f"{topic}/{partition} was read again up to {reached}, and the job is at {offset}"
+        for topic, partitions in shadow.offsets.items()
+        for partition, reached in partitions.items()
+        if reached > (offset := goal.get(topic, {}).get(partition, 0))
+    ]
 
 
 class _Commit:
-    """The epoch that changes the query. With `begins`, history starts with it."""
+    """The epoch that changes the queries of a job."""
 
-    def __init__(
-        self, reader: TableReader, spec: JobSpec, plan: Plan, begins: bool = False
-    ) -> None:
-        self.reader = reader
-        self.begins = begins
-        self.spec = spec
-        self.plan = plan
-        self.layout = TableLayout(Program(plan))
-        self.root = reader.root
-        self.epoch = reader.newest.epoch + 1
-        self.uuid = uuid4().hex
-        self.durable = spec.durable
+    def __init__(self, job: JobToEvolve, spec: JobSpec, changed: Sequence[ViewEvolution]) -> None:
+        self._job = job
+        self._spec = spec
+        self._specs = spec.view_specs
+        self._plans = plans_of(spec)
+        self._layouts = {name: TableLayout(Program(plan)) for name, plan in self._plans.items()}
+        self._changed = changed
+        newest = job.newest
+        self._to = EpochFiles(job.table.root, newest.epoch + 1, uuid4().hex, spec.durable)
 
-    def write(self, state: _State, at: EpochRow, parts: Collection[str]) -> EpochRow:
-        """Write all files, commit them, and activate the spec."""
-        reader, newest = self.reader, self.reader.newest
-        _add_columns(reader, self.layout)
-        before = {} if self.begins else dict(reader.results().rows)
-        files = state.write(self)
-        changelog, seqs = self._build_changelog(before, state.results)
-        if changelog:
-            rows = self.layout.changelog_table(self.epoch, seqs, changelog)
-            files.append(write_file(self.root, self.name(CHANGELOG), rows, durable=self.durable))
-        left = [*parts, CHANGELOG] if self.begins else parts
-        removed = [file for file in reader.files if file.part in left]
-        older = {} if self.begins else self._rewrite_changelog()
-        row = EpochRow(
-            epoch=self.epoch,
-            uuid=self.uuid,
+    def write(self, states: Mapping[str, State], at: EpochRow) -> EpochRow:
+        """Write all files, commit them with the time and offsets of `at`, activate the spec."""
+        job, spec, place = self._job, self._spec, self._job.place
+        layouts = [self._layouts[view.name] for view in self._changed]
+        _add_columns(job.table, layouts, of_views=job.has_views(spec))
+        written = {view.name: self._write_view(view, states[view.name]) for view in self._changed}
+        row = self._make_row(written, at)
+        gone = [name for name in job.spec.view_specs if name not in self._plans]
+        removed = [file for file in job.table.files if _is_of_view(file, gone)]
+        removed += [file for view in written.values() for file in view.removed]
+        added = [file for view in written.values() for file in view.added]
+        row = msgspec.structs.replace(row, files=by_part(added))
+        table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
+        write_spec(place.next_spec, spec)
+        table.commit_epoch(row, added, removed, durable=spec.durable)
+        take_next_spec(place)
+        for name in gone:
+            _discard_hot_state(place.at_view(name), job.table.handle)
+        return row
+
+    def _write_view(self, view: ViewEvolution, state: State) -> WrittenView:
+        job, name = self._job, view.name
+        writer = ViewWriter(
+            self._to,
+            name,
+            self._specs[name],
+            self._plans[name],
+            None if view.new else job.reader(name),
+            begins=view.begins,
+            shares_parts=not name and job.has_views(self._spec),
+        )
+        return writer.write(state)
+
+    def _make_row(self, written: Mapping[str, WrittenView], at: EpochRow) -> EpochRow:
+        newest, spec = self._job.newest, self._spec
+        shares = {
+            name: written[name].share if name in written else _carry_share(newest, name)
+            for name in self._plans
+        }
+        time = {name: value for name, value in at.watermarks.items() if name != "agenda"}
+        if spec.views is None:
+            (share,) = shares.values()
+            counters, time = share["counters"], time | share.get("time", {})
+        else:
+            groups = sum(share["counters"]["groups"] for share in shares.values())
+            rows = sum(view.changelog_rows for view in written.values())
+            counters = {"groups": groups, "changelog_rows": rows, VIEWS: shares}
+        return EpochRow(
+            epoch=self._to.epoch,
+            uuid=self._to.uuid,
             generation=newest.generation + 1,
             kind="evolve",
             committed_at=now_ms() * 1_000,
-            plan=self.plan.fingerprint,
+            plan=reading_plan(self._plans).fingerprint,
             offsets=at.offsets,
             topics={**newest.topics, **at.topics},
-            watermarks=at.watermarks,
-            counters={
-                "groups": len(state.results),
-                "changelog_rows": len(changelog),
-                **({"begins": 1} if self.begins else {}),
-                **at.state_counters,
-            },
-            files=by_part(files),
-        )
-        table = EpochTable.open(self.root, self.layout)
-        place = self.reader.place
-        write_spec(place.next_spec, self.spec)
-        table.commit_epoch(row, [*files, *older.values()], [*removed, *older], durable=self.durable)
-        take_next_spec(place)
-        return row
-
-    def name(self, part: str) -> str:
-        return file_name(part, self.epoch, self.uuid, "evolve")
-
-    def writer(self, part: str) -> FileWriter:
-        return FileWriter(
-            self.root, self.name(part), self.layout.schema(part), durable=self.durable
+            watermarks=time,
+            counters={**counters, **at.state_counters},
         )
 
-    def _build_changelog(
-        self, before: Mapping[Key, Row], after: Mapping[Key, Row]
-    ) -> tuple[list[ChangelogRow], list[int]]:
-        """Return the changelog rows from the old results to the new ones, with their seqs."""
-        reshaped = RowConverter(self.reader.plan, self.plan)
-        then = {key: reshaped.row(row) for key, row in before.items()}
-        return build_changelog(self.plan, self.spec.state.buckets, then, after)
 
-    def _rewrite_changelog(self) -> dict[LiveFile, AddedFile]:
-        """Rewrite older changelog files with the new columns; none if the columns are the same."""
-        old, new = (layout.schema(CHANGELOG) for layout in (self.reader.layout, self.layout))
-        if old == new:
-            return {}
-        found: dict[LiveFile, AddedFile] = {}
-        for number, file in enumerate(f for f in self.reader.files if f.part == CHANGELOG):
-            name = file_name(CHANGELOG, self.epoch, self.uuid, f"evolve-{number}")
-            path = self.root / file.path
-            rows = table_file(path)
-            with FileWriter(self.root, name, new, durable=self.durable) as writer:
-                for group in range(rows.num_row_groups):
-                    with naming(path):
-                        piece = rows.read_row_group(group)
-                    writer.write(conform(piece, new))
-            found[file] = writer.added
-        return found
+def _is_of_view(file: LiveFile, views: Sequence[str]) -> bool:
+    """Return whether a file of the table belongs to one of the views, and to no other."""
+    owner, part = split_part(file.part)
+    return owner in views and (owner != "" or part not in SHARED)
 
 
-def _add_columns(reader: TableReader, layout: TableLayout) -> None:
+def _carry_share(newest: EpochRow, view: str) -> dict[str, Any]:
+    """Return the entry of a view that stays as it is."""
+    own = newest.of_view(view)
+    return make_share(own.plan, {"groups": own.groups, "changelog_rows": 0}, own)
+
+
+def _add_columns(table: TableVersion, layouts: Iterable[TableLayout], *, of_views: bool) -> None:
     """Add missing columns to the table, in a commit without rows.
 
-    Raise CannotEvolve if a column exists with another type, because a column keeps its type.
+    Raise CannotEvolve if a column exists with another type, because a column keeps its type. The
+    columns of the state may differ between views (see `unite_schemas`).
     """
-    have = pa.schema(reader.handle.schema().to_arrow())
-    missing = []
-    for field in layout.table_schema:
-        if field.name not in have.names:
-            missing.append(field)
-        elif have.field(field.name).type != field.type:
-            raise CannotEvolve(
-                f"column {field.name} of the table is {have.field(field.name).type}, but the new "
-                f"query needs {field.type}; give the column another name with AS"
-            )
+    have = {field.name: field.type for field in pa.schema(table.handle.schema().to_arrow())}
+    names = {name.lower(): name for name in have}
+    missing: dict[str, pa.DataType] = {}
+    for layout in layouts:
+        results = {name for name, _ in (*layout.group, *layout.kept)}
+        for field in layout.table_schema:
+            known = have.get(field.name, missing.get(field.name))
+            if names.setdefault(field.name.lower(), field.name) != field.name:
+                raise CannotEvolve(
+                    f"column {field.name} differs only in case from column "
+                    f"{names[field.name.lower()]} of the table; rename it with AS"
+                )
+            if known is None:
+                missing[field.name] = field.type
+            elif known != field.type and (field.name in results or not of_views):
+                raise CannotEvolve(
+                    f"column {field.name} of the table is {known}, but the new "
+                    f"query needs {field.type}; give the column another name with AS"
+                )
     if missing:
-        open_table(reader.root).alter.add_columns(
-            Schema.from_arrow(pa.schema(missing)).fields, post_commithook_properties=QUIET
-        )
+        fields = Schema.from_arrow(pa.schema(list(missing.items()))).fields
+        open_table(table.root).alter.add_columns(fields, post_commithook_properties=QUIET)

@@ -43,6 +43,7 @@ from jobs.edge.spark.session import choose_scratch, session, spark_directories
 from jobs.edge.table.delta_epochs import EpochTable, Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.file_writer import AddedFile
+from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.table_location import choose_location
 from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
@@ -51,7 +52,6 @@ from jobs.running.job_table import (
     open_table,
     require_same_buckets,
     require_time_left,
-    write_specs,
 )
 from jobs.running.maintenance import Maintenance
 from jobs.running.mirror import Mirrors

@@ -23,11 +23,8 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
 from jobs.running.failure import SpecMisfit
-from schemas.spec.file import write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
-from schemas.table.object_path import TablePath
-from schemas.table.view_path import view_root
 
 
 def open_table(
@@ -47,12 +44,6 @@ def open_table(
             return table, newest
     else:
         table = EpochTable.create(place.table, layouts[0], unite_schemas(layouts))
-    counters: dict[str, Any] = {"groups": 0}
-    if spec.views is not None:
-        counters[VIEWS] = {
-            name: {"plan": plan.fingerprint, "counters": {"groups": 0}}
-            for name, plan in plans.items()
-        }
     start = EpochRow(
         epoch=0,
         uuid=uuid4().hex,
@@ -62,10 +53,21 @@ def open_table(
         plan=reading_plan(plans).fingerprint,
         offsets=first_offsets(admin, spec.source.topics, spec.source.start),
         topics=dict(topics),
-        counters=counters,
+        counters=count_nothing(spec, plans),
     )
     table.commit_epoch(start, (), durable=spec.durable)
     return table, start
+
+
+def count_nothing(spec: JobSpec, plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """Return the counters of a start row."""
+    counters: dict[str, Any] = {"groups": 0}
+    if spec.views is not None:
+        counters[VIEWS] = {
+            name: {"plan": plan.fingerprint, "counters": {"groups": 0}}
+            for name, plan in plans.items()
+        }
+    return counters
 
 
 def unite_schemas(layouts: Iterable[TableLayout]) -> pa.Schema:
@@ -89,8 +91,8 @@ def _require_same_views(
     if known != set(plans):
         changed = ", ".join(repr(name) if name else "the query" for name in known ^ set(plans))
         raise SpecMisfit(
-            f"job {spec.name!r} has started with other views, which differ in {changed}; use the "
-            f"views in {place.spec}, or give the job a new name"
+            f"job {spec.name!r} has started with other views, which differ in {changed}; use "
+            f"retally evolve for the changed views, or the old spec in {place.spec}"
         )
     for name, view in spec.view_specs.items():
         _require_same_query(view, plans[name], place, newest.of_view(name))
@@ -130,21 +132,3 @@ def require_time_left(spec: JobSpec, newest: EpochRow) -> None:
             f"job {spec.name!r} was drained, so its time has ended at epoch {newest.epoch}; rewind "
             "it to an epoch before that, or clone one"
         )
-
-
-def write_specs(spec: JobSpec, place: JobDirectory, table: TablePath | None = None) -> None:
-    """Write the spec of the job, and that of each view, by which readers open the view.
-
-    `table` is a new table that is not yet the job's.
-    """
-    root = place.table if table is None else table
-    if spec.views is not None:
-        place.view_specs.mkdir(parents=True, exist_ok=True)
-        for path in place.view_specs.glob("*.yaml"):  # of a dropped table
-            if path.stem not in spec.views:
-                path.unlink()
-        for name, view in spec.view_specs.items():
-            if name:
-                write_spec(place.at_view(name).spec, view)
-                view_root(root, name).mkdir(parents=True, exist_ok=True)  # readers go through it
-    write_spec(place.spec, spec)

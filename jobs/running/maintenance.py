@@ -49,7 +49,7 @@ from schemas.limits import (
     ORPHAN_AGE_SECONDS_MIN,
     SWEEP_EVERY_SECONDS,
 )
-from schemas.table.view_path import place_name, split_part
+from schemas.table.view_path import list_roots, place_name, split_part
 
 log = logging.getLogger(__name__)
 
@@ -206,10 +206,11 @@ class Maintenance:
         delete_dead_pins(self.home)
         kept |= pinned_files(self.home)
         merging = None if self._merging is None else self._merging[2]
-        for subtable, part in product(self.pipeline.subtables, PARTS):
-            directory = subtable.root / f"part={part}"
+        roots = list_roots(self.table.root)  # also of views that are gone
+        for (view, root), part in product(roots.items(), PARTS):
+            directory = root / f"part={part}"
             for path in directory.glob("*.parquet") if directory.is_dir() else ():
-                name = place_name(f"part={part}/{path.name}", subtable.view)
+                name = place_name(f"part={part}/{path.name}", view)
                 unfinished = merging is not None and merging in name
                 if name not in kept and not unfinished and path.stat().st_mtime < oldest:
                     path.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from jobs.table.epoch_rows import epoch_rows, newest_epoch, newest_of_job, start
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.limits import TABLE_READ_TRIES_MAX
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import REFUSED, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, rows_in, table_file
 
@@ -118,6 +118,18 @@ class TableVersion:
     @property
     def start(self) -> EpochRow | None:
         return start_row(self.root, self.files)
+
+    @property
+    def refusing(self) -> set[str]:
+        """The views that have refused a message which other views may have taken."""
+        rows = epoch_rows(self.root, self.files, whole=True)
+        first = start_row(self.root, self.files)
+        return {
+            view
+            for row in ([first, *rows] if first else rows)
+            for view, share in row.shares.items()
+            if share["counters"].get(REFUSED) or share["counters"].get("quarantined")
+        }
 
     def changelog(self, after: int, up_to: int) -> pa.Table | None:
         """Return the changelog rows of the epochs (after, up_to], in order."""

@@ -118,6 +118,13 @@ class ObjectPath:
                 listed = ObjectStat(found.size, found.mtime.timestamp())
                 yield ObjectPath(f"{self.key}/{found.base_name}", listed)
 
+    def list_directories(self) -> list[str]:
+        """Return the names of the prefixes directly below."""
+        from pyarrow.fs import FileSelector, FileType
+
+        below = _storage().get_file_info(FileSelector(self.key, allow_not_found=True))
+        return [found.base_name for found in below if found.type == FileType.Directory]
+
     # --- reading and writing ------------------------------------------------------------------
 
     def read_bytes(self) -> bytes:

@@ -98,7 +98,7 @@ class JobDirectory:
     @property
     def next_spec(self) -> Path:
         """The spec that an evolve is about to activate."""
-        return self.home / (f"views/{self.view}.next.yaml" if self.view else "spec.next.yaml")
+        return self.home / "spec.next.yaml"
 
     @property
     def savepoints(self) -> Path:

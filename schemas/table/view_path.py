@@ -9,6 +9,8 @@ view as on a table with one query. The part of a view's file is `top:changelog` 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from schemas.table.object_path import TablePath
 
 # Parts for all views; a view may also have a quarantine of its own.
@@ -20,6 +22,16 @@ _UP = "../"
 def view_root(table: TablePath, view: str) -> TablePath:
     """Return the root of a view; "" is the job's own query, whose root is the table."""
     return table / f"{_MARK}{view}" if view else table
+
+
+def list_roots(table: TablePath) -> dict[str, TablePath]:
+    """Return the roots that a table has or had, by view; "" is the table itself."""
+    if isinstance(table, Path):
+        names = [path.name for path in table.glob(f"{_MARK}*")]
+    else:
+        names = table.list_directories()
+    views = [name.removeprefix(_MARK) for name in names if name.startswith(_MARK)]
+    return {view: view_root(table, view) for view in ("", *views)}
 
 
 def split_root(root: TablePath) -> tuple[TablePath, str]:

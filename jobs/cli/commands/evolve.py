@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.cli.errors import CommandFailed, UsageError
 from jobs.cli.output import print_json
 from jobs.cli.spec_reading import load_job
 from jobs.edge.process.job_directory import find_job
 from schemas.spec.connections import load_connections
-from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 
 if TYPE_CHECKING:
-    from jobs.core.job.evolution import Evolution
+    from jobs.core.job.job_evolution import JobEvolution
     from schemas.table.epoch import EpochRow
 
 
@@ -31,8 +30,9 @@ def run(options: argparse.Namespace) -> int:
             _print(options, spec, found, None)
             return 0 if found.continues else 1
         if options.replay:
-            compare(place, spec)  # raises if reading the topic again would not help
-            _read_topic_again(options, spec)
+            found = compare(place, spec)  # raises if reading the topic again would not help
+            if found.replayed:
+                _read_topic_again(options, spec)
             if options.beside:
                 _print(options, spec, compare(place, spec), None)
                 return 0
@@ -47,26 +47,35 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_topic_again(options: argparse.Namespace, spec: JobSpec) -> None:
-    """Read the topic with the new query up to its end, beside the job."""
-    from jobs.changing.evolve import prepare_replay
+    """Read the topic with the changed queries up to its end, beside the job.
+
+    With views read it up to the offsets of the job, because all views have the same ones.
+    """
+    from jobs.changing.backfill import Backfill
+    from jobs.changing.evolve import CannotEvolve, prepare_replay
+    from jobs.edge.kafka.source import SourceChanged
     from jobs.running.job import Job  # imports Spark
 
-    place = find_job(options.data, spec.name)
-    shadow = prepare_replay(place, spec)
-    document: dict[str, Any] = spec.document()
-    for key in ("sink", "mirror"):
-        document.pop(key, None)
-    document["source"]["group"] = f"retally-{spec.name}-next"
+    replay = prepare_replay(find_job(options.data, spec.name), spec)
     connections = load_connections(options.connections, options.brokers)
-    job = Job(
-        load_spec(document), shadow.data, connections, master=options.master, until_caught_up=True
+    data, master = replay.shadow.data, options.master
+    job = (
+        Job(replay.spec, data, connections, master=master, until_caught_up=True)
+        if replay.goal is None
+        else Backfill(replay.spec, data, connections, master=master, ends=replay.goal)
     )
     job.stop_on_signals()
-    job.run()
+    try:
+        job.run()
+    except SourceChanged as changed:
+        raise CannotEvolve(
+            f"the topic cannot be read again from the job's start ({changed}); ask for what the "
+            "state answers, or give the query to a new job"
+        ) from None
 
 
 def _print(
-    options: argparse.Namespace, spec: JobSpec, found: Evolution, row: EpochRow | None
+    options: argparse.Namespace, spec: JobSpec, found: JobEvolution, row: EpochRow | None
 ) -> None:
     if options.json:
         document = {

@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,8 +32,8 @@ from jobs.core.values.change import Op, Row
 from jobs.core.values.order_key import encoder
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.epoch_files import TableLayout
-from jobs.table.epoch_rows import newest_epoch
-from jobs.table.files import LiveFile, live_files, open_table
+from jobs.edge.table.job_specs import resolve_next_spec
+from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
 from jobs.table.version import TableVersion, read_again
@@ -72,12 +71,6 @@ class EpochResults:
     rows: list[tuple[Key, Row]]
 
 
-def take_next_spec(place: JobDirectory) -> None:
-    """Make the spec of a committed evolve the job's spec; safe to call more than once."""
-    with suppress(FileNotFoundError):
-        place.next_spec.replace(place.spec)
-
-
 class TableReader(TableVersion):
     """Reads a job's table at one version, with the spec that it was written with."""
 
@@ -97,13 +90,7 @@ class TableReader(TableVersion):
         With `version`, open that one, which was the newest a moment ago.
         """
         handle = open_table(place.table, version)
-        if place.next_spec.exists():  # an evolve is running, or was killed
-            newest = newest_epoch(place.table, live_files(handle))
-            if (
-                newest is not None
-                and plan_of(load_spec(place.next_spec)).fingerprint == newest.plan
-            ):
-                take_next_spec(place)
+        resolve_next_spec(place, handle)  # an evolve is running, or was killed
         spec = load_spec(place.spec)
         return cls(place, spec, plan_of(spec), handle)
 
@@ -161,8 +148,8 @@ class TableReader(TableVersion):
             return
         if gap.regrouped:
             raise HistoryGone(
-                f"the columns of groups changed in epoch {gap.epoch}; it is the oldest epoch "
-                "that can be read"
+                f"the history starts with epoch {gap.epoch}, in which the columns of groups "
+                "changed or the view was added; it is the oldest epoch that can be read"
             )
         raise HistoryGone(
             f"retention has removed part of the changelog after epoch {after}; the oldest "
@@ -274,9 +261,11 @@ class TableReader(TableVersion):
 
 def open_views(place: JobDirectory) -> dict[str, TableReader]:
     """Open every view of a job at one version; the job's own query is the view ""."""
-    version = open_table(place.at_view("").table).version()
-    views = load_spec(place.at_view("").spec).view_specs
-    return {name: TableReader.open(place.at_view(name), version) for name in views}
+    job = place.at_view("")
+    handle = open_table(job.table)
+    resolve_next_spec(job, handle)
+    views = load_spec(job.spec).view_specs
+    return {name: TableReader.open(place.at_view(name), handle.version()) for name in views}
 
 
 def read_with_retries(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:

@@ -95,10 +95,13 @@ def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
     """Return the start row with the summed counters of all rows, and of each view."""
     counters: dict[str, Any] = _add_up(row.counters for row in rows)
     if rows[0].shares:
-        counters[VIEWS] = {
-            view: share
-            | {"counters": _add_up(r.shares[view]["counters"] for r in rows if view in r.shares)}
-            for view, share in rows[0].shares.items()
+        shares = {view: share for row in reversed(rows) for view, share in row.shares.items()}
+        counters[VIEWS] = {  # also of views that came later
+            view: {
+                "plan": share["plan"],
+                "counters": _add_up(r.shares[view]["counters"] for r in rows if view in r.shares),
+            }
+            for view, share in shares.items()
         }
     return msgspec.structs.replace(rows[0], counters=counters, files={})
 

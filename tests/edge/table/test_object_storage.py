@@ -439,9 +439,9 @@ def listed(place: ObjectPath) -> list[ObjectPath]:
 def test_another_query_goes_on_in_the_same_place(written: WrittenTable) -> None:
     document = load_spec(written.place.spec).document()
     spec = load_spec(document | {"query": QUERY.replace(" FROM", ", MIN(v) AS low FROM")})
-    shadow = prepare_replay(written.place, spec)
+    shadow = prepare_replay(written.place, spec).shadow
     assert isinstance(shadow.table, ObjectPath)
-    assert prepare_replay(written.place, spec).table == shadow.table, "it is taken up again"
+    assert prepare_replay(written.place, spec).shadow.table == shadow.table, "it is taken up again"
     done = evolve(written.place, spec)
     assert done.row is not None
     assert done.row.kind == "evolve"

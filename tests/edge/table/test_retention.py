@@ -19,8 +19,10 @@ PLAN = parse_query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", {"k": SqlType.pa
 LONG_AFTER_US = 10**18
 
 
-def commit_epochs(where: Path, views: dict[str, Any]) -> EpochTable:
-    """A table of a start row, whose counters are zero, and three epochs."""
+def commit_epochs(
+    where: Path, views: dict[str, Any], later: dict[str, Any] | None = None
+) -> EpochTable:
+    """A table of a start row, whose counters are zero, and three epochs; from 2 on with `later`."""
     table = EpochTable.create(where, TableLayout(Program(PLAN)))
     for number in range(4):
         table.commit_epoch(
@@ -32,7 +34,8 @@ def commit_epochs(where: Path, views: dict[str, Any]) -> EpochTable:
                 committed_at=number,
                 plan="p",
                 offsets={"t": {"0": number}},
-                counters={"groups": number, "read": 10 * number, "begins": 1} | views,
+                counters={"groups": number, "read": 10 * number, "begins": 1}
+                | (views if later is None or number < 2 else later),
             ),
             (),
         )
@@ -64,3 +67,12 @@ def test_the_start_row_has_the_sums_of_each_view(tmp_path: Path) -> None:
     assert (top.plan, top.groups) == ("q", 0)
     assert (top.counts.dropped_retractions, top.counts.quarantined) == (3, 6)
     assert start.of_view("").counts.dropped_retractions == 0
+
+
+def test_the_start_row_has_the_sums_of_a_view_that_came_later(tmp_path: Path) -> None:
+    whole = {"": {"plan": "p", "counters": {"groups": 3}}}
+    top = {"plan": "q", "counters": {"groups": 1, "refused": 2}, "time": {"agenda": {"now": 1}}}
+    table = commit_epochs(tmp_path / "table", {VIEWS: whole}, {VIEWS: {**whole, "top": top}})
+    start = start_after_expiry(table)
+    assert start.shares["top"] == {"plan": "q", "counters": {"groups": 0, "refused": 2}}
+    assert start.of_view("top").counts.quarantined == 2

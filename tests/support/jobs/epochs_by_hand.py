@@ -33,10 +33,10 @@ from jobs.edge.kafka.source import find_topics
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.job_specs import write_specs
 from jobs.edge.table.reading import TableReader
 from jobs.running.clock import JobClock
 from jobs.running.job_table import open_table as open_job_table
-from jobs.running.job_table import write_specs
 from jobs.running.pipeline import Pipeline
 from jobs.running.views_pipeline import make_pipeline
 from jobs.table.epoch_rows import epoch_rows

@@ -17,8 +17,9 @@ from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.file_writer import by_part, file_name, write_file
+from jobs.edge.table.job_specs import write_specs
 from jobs.running.clock import JobClock
-from jobs.running.job_table import unite_schemas, write_specs
+from jobs.running.job_table import unite_schemas
 from jobs.running.maintenance import Maintenance
 from jobs.running.views_pipeline import make_pipeline
 from jobs.table.files import live_files, open_table
@@ -108,9 +109,14 @@ def test_each_view_is_merged_by_itself_and_files_of_no_version_are_swept(tmp_pat
     assert changes_of(place.own_table) == before
     orphan = view_root(place.own_table, "sums") / "part=changelog" / "left-over.parquet"
     assert isinstance(orphan, Path)
-    orphan.touch()
+    of_no_view = view_root(place.own_table, "dropped") / "part=changelog" / "left-over.parquet"
+    assert isinstance(of_no_view, Path)
+    of_no_view.parent.mkdir(parents=True)
     old = time.time() - 2 * ORPHAN_AGE_SECONDS_MIN
-    os.utime(orphan, (old, old))
+    for path in (orphan, of_no_view):
+        path.touch()
+        os.utime(path, (old, old))
     maintenance.sweep()
     assert not orphan.exists()
+    assert not of_no_view.exists()
     assert changes_of(place.own_table) == before

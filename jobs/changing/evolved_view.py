@@ -1,0 +1,267 @@
+"""The files of one view under another query: its state, and the changelog that leads there.
+
+    old state, or the state of another view ──► KeptState ─────┐
+    the shadow job's state ───────────────────► ReplayedState ─┴─► ViewWriter ──► files to commit
+
+A view without results until now has no changelog before; all its results are +I. The files are
+those of the view's root, so a job with one query is written alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from jobs.changing.clone import read_part, write_part
+from jobs.changing.rewind import build_changelog
+from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
+from jobs.core.fold.program import Program
+from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
+from jobs.core.job.evolution import GroupConverter, RowConverter
+from jobs.core.plan.tree import Plan
+from jobs.core.values.change import Row
+from jobs.core.values.order_key import encoder
+from jobs.edge.rows.columns import conform
+from jobs.edge.state.bucket_states import StateFiles
+from jobs.edge.table.epoch_files import TableLayout
+from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_file
+from jobs.edge.table.reading import TableReader
+from jobs.edge.table.savepoints import RESTORED
+from jobs.table.files import LiveFile, place_file
+from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, QUARANTINE, TIMERS
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import EpochRow
+from schemas.table.object_path import TablePath
+from schemas.table.parquet_file import naming, table_file
+from schemas.table.view_path import SHARED, view_root
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFiles:
+    """Where the files of an evolve's epoch go, and their names."""
+
+    table: TablePath
+    epoch: int
+    uuid: str
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenView:
+    """The files that an evolve adds and removes for a view, and the view's entry in the row."""
+
+    added: list[AddedFile]  # as files of the table, as are those below
+    removed: list[LiveFile]
+    changelog_rows: int
+    share: dict[str, Any]
+
+
+class State(Protocol):
+    """The state under the new query."""
+
+    results: dict[Key, Row]  # of the new query; set by `write`
+    parts: Collection[str]  # which it replaces
+    at: EpochRow  # whose time it has
+
+    def write(self, view: ViewWriter) -> list[AddedFile]: ...
+
+
+class KeptState:
+    """The state of a view of the job, converted to the new query bucket by bucket."""
+
+    parts: Collection[str] = GROUP_STATE
+
+    def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
+        self.results: dict[Key, Row] = {}
+        self.at = reader.newest
+        self._reader = reader
+        self._plan = plan
+        self._sources = sources
+
+    def write(self, view: ViewWriter) -> list[AddedFile]:
+        reader, layout, epoch = self._reader, view.layout, view.to.epoch
+        carried = GroupConverter(reader.layout.program, layout.program, self._sources)
+        order = encoder(tuple(named.type for named in self._plan.group))
+        state = StateFiles(reader.root, reader.layout, GROUP_STATE)
+        named = [(file.part, file.path) for file in reader.files]
+        with ExitStack() as open_files:
+            writers = {part: open_files.enter_context(view.writer(part)) for part in GROUP_STATE}
+            for bucket in range(reader.spec.state.buckets):
+                upserts = state.of_bucket(bucket, named)
+                groups, entries = _collapse(upserts)
+                deltas = {
+                    key: carried.delta(key, group, entries.get(key, {}))
+                    for key, group in groups.items()
+                }
+                folded = fold(layout.program, MemoryState(), deltas, FoldContext(order))
+                self.results.update((key, row) for _, key, row in folded.changelog)
+                made = folded.upserts
+                written = [
+                    (key, group and _keep_times(group, groups[key])) for key, group in made.groups
+                ]
+                timers = [each for each in dict(upserts.timers).items() if each[1]]
+                tables = {
+                    ACCUMULATORS: layout.accumulators_table(
+                        epoch, [bucket] * len(written), written
+                    ),
+                    MULTISETS: layout.multisets_table(
+                        epoch, [bucket] * len(made.multisets), made.multisets
+                    ),
+                    TIMERS: layout.timers_table(epoch, [bucket] * len(timers), timers),
+                }
+                for part, table in tables.items():
+                    if table.num_rows:
+                        writers[part].write(table)
+        return [writer.added for writer in writers.values() if writer.rows]
+
+
+class ReplayedState:
+    """The state of the shadow job, which has read the topic again."""
+
+    parts: Collection[str] = RESTORED
+
+    def __init__(self, shadow: TableReader) -> None:
+        self.results: dict[Key, Row] = {}
+        self.at = shadow.newest
+        self._shadow = shadow
+
+    def write(self, view: ViewWriter) -> list[AddedFile]:
+        shadow = self._shadow
+        self.results = dict(shadow.results().rows)
+        files: list[AddedFile] = []
+        for part in RESTORED:
+            if view.shares_parts and part in SHARED:
+                continue
+            mine = [file for file in shadow.files if file.part == part and _is_own(file)]
+            tables = read_part(shadow, part, mine)
+            schema, name = view.layout.schema(part), view.name_of(part)
+            files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
+        return files
+
+
+def _is_own(file: LiveFile) -> bool:
+    """Return whether a file that a view sees is its own; all views share the others."""
+    return not file.path.startswith("../")
+
+
+def _collapse(upserts: Upserts) -> tuple[dict[Key, Group], dict[Key, dict[int, Any]]]:
+    """Return the newest value of each group, and its present multiset entries."""
+    groups = dict(upserts.groups)
+    counts: dict[tuple[int, Key], Counts] = {}
+    for argument, key, changed in upserts.multisets:
+        counts.setdefault((argument, key), {}).update(changed)
+    entries: dict[Key, dict[int, Any]] = {}
+    for (argument, key), multiset in counts.items():
+        present = [(value, count) for value, count in multiset.items() if count]
+        entries.setdefault(key, {})[argument] = present
+    return {key: group for key, group in groups.items() if group is not None}, entries
+
+
+def _keep_times(group: Group, old: Group) -> Group:
+    """Return the group with the write time and the timer of the old one."""
+    return msgspec.structs.replace(group, written=old.written, timer=old.timer)
+
+
+class ViewWriter:
+    """Writes a view under another query. With `begins`, its history starts with this epoch."""
+
+    def __init__(
+        self,
+        to: EpochFiles,
+        name: str,
+        spec: JobSpec,
+        plan: Plan,
+        before: TableReader | None,  # None: the view has no results yet
+        *,
+        begins: bool,
+        shares_parts: bool,
+    ) -> None:
+        """`shares_parts`: other views see the late rows and the quarantine of this one too."""
+        self.to = to
+        self.root = view_root(to.table, name)
+        self.layout = TableLayout(Program(plan))
+        self.shares_parts = shares_parts
+        self._name = name
+        self._spec = spec
+        self._plan = plan
+        self._before = before
+        self._begins = begins
+
+    def write(self, state: State) -> WrittenView:
+        """Write all files of the view; nothing of it is live before the commit."""
+        before = self._before
+        old = {} if before is None or self._begins else dict(before.results().rows)
+        files = state.write(self)
+        quarantined = sum(file.rows for file in files if file.part == QUARANTINE)
+        changelog, seqs = self._build_changelog(old, state.results)
+        if changelog:
+            rows = self.layout.changelog_table(self.to.epoch, seqs, changelog)
+            name = self.name_of(CHANGELOG)
+            files.append(write_file(self.root, name, rows, durable=self.to.durable))
+        left = {*state.parts, CHANGELOG} if self._begins else set(state.parts)
+        if self.shares_parts:
+            left -= set(SHARED)
+        known = [] if before is None else [file for file in before.files if _is_own(file)]
+        removed = [file for file in known if file.part in left]
+        older = {} if self._begins else self._rewrite_changelog(known)
+        counters: dict[str, Any] = {
+            "groups": len(state.results),
+            "changelog_rows": len(changelog),
+            **({"begins": 1} if self._begins else {}),
+            **({"quarantined": quarantined} if quarantined and self._name else {}),
+        }
+        return WrittenView(
+            [file.of_view(self._name) for file in (*files, *older.values())],
+            [place_file(file, self._name) for file in (*removed, *older)],
+            len(changelog),
+            make_share(self._plan.fingerprint, counters, state.at),
+        )
+
+    def name_of(self, part: str) -> str:
+        return file_name(part, self.to.epoch, self.to.uuid, "evolve")
+
+    def writer(self, part: str) -> FileWriter:
+        return FileWriter(
+            self.root, self.name_of(part), self.layout.schema(part), durable=self.to.durable
+        )
+
+    def _build_changelog(
+        self, before: Mapping[Key, Row], after: Mapping[Key, Row]
+    ) -> tuple[list[ChangelogRow], list[int]]:
+        """Return the changelog rows from the old results to the new ones, with their seqs."""
+        then: dict[Key, Row] = {}
+        if self._before is not None:
+            reshaped = RowConverter(self._before.plan, self._plan)
+            then = {key: reshaped.row(row) for key, row in before.items()}
+        return build_changelog(self._plan, self._spec.state.buckets, then, after)
+
+    def _rewrite_changelog(self, known: Sequence[LiveFile]) -> dict[LiveFile, AddedFile]:
+        """Rewrite older changelog files with the new columns; none if the columns are the same."""
+        if self._before is None:
+            return {}
+        old, new = (layout.schema(CHANGELOG) for layout in (self._before.layout, self.layout))
+        if old == new:
+            return {}
+        found: dict[LiveFile, AddedFile] = {}
+        for number, file in enumerate(f for f in known if f.part == CHANGELOG):
+            name = file_name(CHANGELOG, self.to.epoch, self.to.uuid, f"evolve-{number}")
+            path = self.root / file.path
+            rows = table_file(path)
+            with FileWriter(self.root, name, new, durable=self.to.durable) as writer:
+                for group in range(rows.num_row_groups):
+                    with naming(path):
+                        piece = rows.read_row_group(group)
+                    writer.write(conform(piece, new))
+            found[file] = writer.added
+        return found
+
+
+def make_share(plan: str, counters: Mapping[str, Any], at: EpochRow) -> dict[str, Any]:
+    """Return a view's entry in an epoch row, with the due work of `at`."""
+    due_work = at.watermarks.get("agenda")
+    time = {} if due_work is None else {"time": {"agenda": due_work}}
+    return {"plan": plan, "counters": dict(counters), **time}

@@ -1,0 +1,57 @@
+"""The specs beside a job's table: of the job, and of each view, by which readers open the view.
+
+    evolve: spec.next.yaml ──► commit ──► views/*.yaml ──► spec.yaml ──► no spec.next.yaml
+
+The table decides which spec holds. If a kill comes after the commit, the next reader or command
+finishes the steps; each of them may be repeated.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from deltalake import DeltaTable
+
+from jobs.core.job.views import fingerprints_of
+from jobs.edge.process.job_directory import JobDirectory
+from jobs.table.epoch_rows import newest_of_job
+from jobs.table.files import live_files
+from schemas.spec.file import load_spec, write_spec
+from schemas.spec.job import JobSpec
+from schemas.table.object_path import TablePath
+from schemas.table.view_path import view_root
+
+
+def write_specs(spec: JobSpec, place: JobDirectory, table: TablePath | None = None) -> None:
+    """Write the spec of the job, and that of each view; remove those of views that are gone.
+
+    `table` is a new table that is not yet the job's.
+    """
+    root = place.table if table is None else table
+    if spec.views is not None:
+        place.view_specs.mkdir(parents=True, exist_ok=True)
+        for name, view in spec.view_specs.items():
+            if name:
+                write_spec(place.at_view(name).spec, view)
+                view_root(root, name).mkdir(parents=True, exist_ok=True)  # readers go through it
+    for path in place.view_specs.glob("*.yaml") if place.view_specs.is_dir() else ():
+        if path.stem not in (spec.views or {}):
+            path.unlink(missing_ok=True)
+    write_spec(place.spec, spec)
+
+
+def take_next_spec(place: JobDirectory) -> None:
+    """Make the spec of a committed evolve the job's spec; safe to call more than once."""
+    with suppress(FileNotFoundError):
+        write_specs(load_spec(place.next_spec), place)
+        place.next_spec.unlink()
+
+
+def resolve_next_spec(place: JobDirectory, handle: DeltaTable) -> None:
+    """Finish an evolve that was killed after its commit; `handle` is the table's newest version."""
+    if not place.next_spec.exists():
+        return
+    newest = newest_of_job(place.table, live_files(handle))  # both as the view sees them
+    with suppress(FileNotFoundError):
+        if newest is not None and newest.plans == fingerprints_of(load_spec(place.next_spec)):
+            take_next_spec(place.at_view(""))

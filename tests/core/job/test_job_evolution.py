@@ -1,0 +1,94 @@
+"""What another set of views does to a job, and from which state a new view may start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.core.job.job_evolution import compare_specs
+from jobs.core.job.views import fingerprints_of
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from schemas.table.epoch import VIEWS
+from tests.support.tables.folded_table import epoch_row
+
+SUMS = "SELECT k, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k"
+LOWS = "SELECT k, MIN(v) AS low FROM t GROUP BY k"
+
+
+def spec(views: dict[str, Any], **keys: Any) -> JobSpec:
+    written = {
+        name: {"query": view} if isinstance(view, str) else view for name, view in views.items()
+    }
+    document = {"name": "items", "source": {"topic": "t"}, "columns": {"k": "STRING", "v": "INT"}}
+    return load_spec({**document, "views": written, **keys})
+
+
+def row(of: JobSpec) -> Any:
+    shares = {
+        name: {"plan": plan, "counters": {"groups": 1}}
+        for name, plan in fingerprints_of(of).items()
+    }
+    return epoch_row(3, counters={"groups": 1, VIEWS: shares})
+
+
+def test_the_same_views_in_another_order_are_no_change() -> None:
+    old = spec({"sums": SUMS, "lows": LOWS})
+    found = compare_specs(old, spec({"lows": LOWS, "sums": SUMS}), row(old))
+    assert found.same and found.continues
+    assert {view.name for view in found.replayed} == {"sums", "lows"}
+
+
+def test_each_view_stays_changes_comes_or_goes_by_itself() -> None:
+    old = spec({"sums": SUMS, "lows": LOWS, "gone": "SELECT COUNT(*) AS n FROM t"})
+    larger = SUMS.replace("FROM t", "FROM t WHERE v > 1")
+    found = compare_specs(
+        old,
+        spec(
+            {
+                "sums": larger,
+                "lows": LOWS,
+                "kinds": LOWS.replace("MIN(v) AS low", "COUNT(DISTINCT v) AS kinds"),
+            }
+        ),
+        row(old),
+    )
+    assert [view.name for view in found.changed] == ["sums", "kinds"]
+    assert [view.source for view in found.changed] == ["sums", "sums"]
+    assert found.removed == ("gone",)
+    assert found.reasons == ("view 'sums': WHERE changed, and rows that it removed are not kept",)
+    assert (found.added, found.dropped) == (("kinds",), ("gone",))
+    assert found.replays and not found.continues and not found.begins
+
+
+@pytest.mark.parametrize(
+    ("known", "refusing"),
+    [
+        ({"query": SUMS, "state": {"ttl": "1d"}}, ()),  # some of its groups have expired
+        ({"query": SUMS, "state": {"buckets": 8}}, ()),
+        ({"query": SUMS.replace("FROM t", "FROM t WHERE v > 1")}, ()),
+        ({"query": SUMS}, ("sums",)),  # some of its messages were refused
+    ],
+)
+def test_a_new_view_does_not_start_with_a_state_that_lacks_rows(
+    known: dict[str, Any], refusing: tuple[str, ...]
+) -> None:
+    old = spec({"sums": known})
+    new = spec({"sums": known, "lows": LOWS})
+    (view,) = compare_specs(old, new, row(old), refusing).changed
+    assert view.source is None
+    assert view.found.reasons == ("it is new, and the state of no other view answers it",)
+
+
+def test_a_new_view_needs_a_topic_of_its_own_and_no_view_another_source_or_buckets() -> None:
+    old = spec({"sums": {"query": SUMS, "sink": {"topic": "out"}}})
+    renamed = spec({"others": {"query": SUMS, "sink": {"topic": "out"}}})
+    found = compare_specs(old, renamed, row(old))
+    assert found.fixed == (
+        "topic out has the changelog of view 'sums'; give views.others.sink.topic another name",
+    )
+    buckets = spec({"sums": {"query": SUMS, "state": {"buckets": 8}}})
+    assert "view 'sums': state.buckets is fixed" in compare_specs(old, buckets, row(old)).fixed[0]
+    other_source = spec({"sums": SUMS}, source={"topic": "u"})
+    assert "source.topic changed" in compare_specs(old, other_source, row(old)).fixed[0]

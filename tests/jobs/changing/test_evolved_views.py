@@ -1,0 +1,291 @@
+"""Views come, change and go while the others go on, as DuckDB has all of them after each step.
+
+random rows ─► epochs ─► evolve ─► epochs ─► ... each view == the same SQL in DuckDB
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve, prepare_replay
+from jobs.edge.process import failpoints
+from jobs.edge.process.broker import Broker
+from jobs.edge.process.failpoints import FailpointError
+from jobs.edge.table.reading import HistoryGone, TableReader
+from jobs.running.failure import SpecMisfit
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from tests.support.jobs.canal_messages import delete, insert, row
+from tests.support.jobs.epochs_by_hand import EpochsByHand
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SUMS = "SELECT k, SUM(v) AS s, MAX(v) AS top FROM t GROUP BY k"
+LOWS = "SELECT k, MIN(v) AS low, COUNT(DISTINCT v) AS kinds FROM t GROUP BY k"
+WHOLE = "SELECT COUNT(*) AS n, MAX(v) AS highest FROM t"
+BY_VALUE = "SELECT v, COUNT(*) AS times FROM t GROUP BY v"
+LARGE = "SELECT k, COUNT(*) AS large FROM t WHERE v > 4 GROUP BY k"
+
+
+@dataclass
+class Evolving:
+    """A job with views whose rows are known."""
+
+    job: EpochsByHand
+    random: Random
+    live: list[tuple[str, int]] = field(default_factory=list)
+
+    def feed(self, messages: int = 12) -> None:
+        """One epoch of inserts and deletes; the messages of a key are in one partition."""
+        made = []
+        for _ in range(messages):
+            if self.live and self.random.random() < 0.35:
+                gone = self.live.pop(self.random.randrange(len(self.live)))
+                made.append((ord(gone[0]) % 2, delete(row(*gone))))
+            else:
+                self.live.append((self.random.choice("abcd"), self.random.randint(1, 9)))
+                made.append((ord(self.live[-1][0]) % 2, insert(row(*self.live[-1]))))
+        self.job.epoch_of(made)
+
+    def spec(self, views: dict[str, str], query: str = "") -> JobSpec:
+        document = self.job.spec.document()
+        for key in ("query", "views", "state"):
+            document.pop(key, None)
+        if query:
+            document |= {"query": query, "state": {"buckets": 4}}
+        if views:
+            document["views"] = {
+                name: {"query": text, "state": {"buckets": 4}} for name, text in views.items()
+            }
+        return load_spec(document)
+
+    def evolve(self, spec: JobSpec) -> None:
+        evolve(self.place, spec)
+        self.go_on(spec)
+
+    def replay(self, spec: JobSpec) -> None:
+        self.read_again(spec)
+        activate_replay(self.place, spec)
+        self.go_on(spec)
+
+    def read_again(self, spec: JobSpec) -> None:
+        """Read the topic in the shadow job, up to the offsets of the job."""
+        made = prepare_replay(self.place, spec)
+        shadow = EpochsByHand(self.job.spark, self.job.brokers, made.shadow.data, made.spec)
+        assert made.goal is not None
+        if shadow.pipeline.newest.offsets != made.goal:
+            shadow.epoch(made.goal)
+
+    def go_on(self, spec: JobSpec) -> None:
+        self.job.spec = spec
+        self.job._look_at(next(iter(self.job.plans)))
+        self.job.restart()
+
+    @property
+    def place(self) -> Any:
+        return self.job.place.at_view("")
+
+    def must_be_exact(self) -> None:
+        """Every view has the results of DuckDB, and its changelog leads there."""
+        t = pa.table(
+            {
+                "k": pa.array((k for k, _ in self.live), pa.string()),
+                "v": pa.array((v for _, v in self.live), pa.int32()),
+            }
+        )
+        for name, spec in self.job.spec.view_specs.items():
+            seen = self.job.at_view(name)
+            plan = seen.plan
+            found = [
+                tuple(
+                    dict(
+                        zip(
+                            [*(g.name for g in plan.group), *(r for r, _ in plan.results)],
+                            (*key, *result),
+                            strict=True,
+                        )
+                    )[column]
+                    for column in plan.output
+                )
+                for key, result in seen.results().items()
+            ]
+            wanted = _in_duckdb(spec.query, t)
+            assert Counter(found) == Counter(wanted), name
+
+
+def _in_duckdb(query: str, t: pa.Table) -> Iterable[tuple[Any, ...]]:
+    rows = duckdb.connect().register("t", t).execute(query).fetchall()
+    return rows if t.num_rows else []
+
+
+@pytest.fixture
+def evolving(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Evolving:
+    create_topic(broker.address, topic, 2)
+    columns = {"k": "STRING", "v": "INT"}
+    views = {"sums": SUMS, "whole": WHOLE}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns)
+    made = Evolving(job, Random(topic))
+    made.feed()
+    return made
+
+
+def test_views_come_change_and_go_while_the_others_go_on(evolving: Evolving) -> None:
+    evolving.must_be_exact()
+    added = evolving.spec({"by-value": BY_VALUE, "sums": SUMS, "whole": WHOLE})
+    with pytest.raises(CannotEvolve, match="view 'by-value': it is new, and the state of no"):
+        evolve(evolving.place, added)
+    evolving.replay(added)
+    evolving.must_be_exact()
+    evolving.feed()
+    evolving.must_be_exact()
+
+    # Another view has all values of v by k, so nothing is read again.
+    kept = evolving.spec({"lows": LOWS, "by-value": BY_VALUE, "sums": SUMS, "whole": WHOLE})
+    assert compare(evolving.place, kept).continues
+    evolving.evolve(kept)
+    evolving.must_be_exact()
+    evolving.feed()
+    evolving.must_be_exact()
+
+    # One goes, one changes to what its state answers, and one to other rows.
+    fewer = evolving.spec(
+        {
+            "by-value": BY_VALUE,
+            "lows": LOWS,
+            "whole": WHOLE.replace("MAX", "MIN").replace("highest", "lowest"),
+        }
+    )
+    evolving.evolve(fewer)
+    evolving.must_be_exact()
+    others = evolving.spec({"by-value": BY_VALUE, "lows": LARGE, "sums": SUMS}, query=WHOLE)
+    evolving.feed()
+    evolving.replay(others)
+    evolving.must_be_exact()
+    evolving.feed()
+    evolving.must_be_exact()
+    kinds = [epoch.kind for epoch in evolving.job.epochs()]
+    assert kinds == [
+        "start",
+        "data",
+        "evolve",
+        "data",
+        "evolve",
+        "data",
+        "evolve",
+        "data",
+        "evolve",
+        "data",
+    ]
+
+
+def test_a_view_that_came_later_has_no_earlier_history(evolving: Evolving) -> None:
+    evolving.feed()
+    evolving.replay(evolving.spec({"sums": SUMS, "whole": WHOLE, "by-value": BY_VALUE}))
+    evolving.feed()
+    new = TableReader.open(evolving.job.at_view("by-value").place)
+    assert new.results(3).rows
+    with pytest.raises(HistoryGone, match="history starts with epoch 3"):
+        new.results(2)
+    assert [change.epoch for change in new.changes(3)]
+    old = TableReader.open(evolving.job.at_view("sums").place)
+    assert old.results(1).rows and old.results(2).rows and next(old.changes(0)).epoch == 1
+    assert old.newest.begins is False
+
+
+def test_a_job_with_one_query_gets_views_and_is_one_query_again(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    columns = {"k": "STRING", "v": "INT"}
+    job = open_views(spark, broker, topic, tmp_path, {"": SUMS, "whole": WHOLE}, columns=columns)
+    evolving = Evolving(job, Random(topic))
+    evolving.feed()
+    evolving.evolve(evolving.spec({}, query=SUMS))
+    assert not evolving.job.pipeline.newest.views
+    evolving.must_be_exact()
+    evolving.feed()
+    evolving.must_be_exact()
+    evolving.evolve(evolving.spec({"lows": LOWS}, query=SUMS))
+    assert evolving.job.pipeline.newest.views == ("", "lows")
+    evolving.feed()
+    evolving.must_be_exact()
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_a_killed_evolve_of_views_is_nothing_or_is_finished_by_who_comes_next(
+    point: str, evolving: Evolving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = evolving.spec({"lows": LOWS, "sums": SUMS})
+    with monkeypatch.context() as patch:
+        patch.setitem(failpoints._POINTS, point, ("raise", 0))
+        with pytest.raises(FailpointError):
+            evolve(evolving.place, spec)
+    done = point == "after_commit"
+    sums = TableReader.open(evolving.job.at_view("sums").place)
+    assert sums.newest.epoch == (2 if done else 1)
+    written = load_spec(evolving.place.spec).view_specs.keys()
+    assert written == ({"lows", "sums"} if done else {"sums", "whole"})
+    assert (evolve(evolving.place, spec).row is None) == done
+    assert {path.stem for path in evolving.place.view_specs.glob("*.yaml")} == {"lows", "sums"}
+    assert not evolving.place.next_spec.exists()
+    evolving.go_on(spec)
+    evolving.feed()
+    evolving.must_be_exact()
+
+
+def test_a_replay_goes_on_until_it_has_the_offsets_of_the_job(evolving: Evolving) -> None:
+    spec = evolving.spec({"sums": SUMS, "by-value": BY_VALUE})
+    evolving.read_again(spec)
+    evolving.feed()  # the job goes on meanwhile
+    with pytest.raises(CannotEvolve, match="run the same command once more"):
+        activate_replay(evolving.place, spec)
+    with pytest.raises(SpecMisfit, match="use retally evolve"):
+        evolving.go_on(spec)
+    evolving.replay(spec)
+    evolving.must_be_exact()
+    assert not evolving.place.shadow.home.exists()
+
+
+def test_what_a_new_view_refuses_is_in_its_quarantine_and_answers_no_other_view(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    columns, keys = {"k": "STRING", "v": "STRING"}, {"max_bad_fraction": 1.0}
+    job = open_views(
+        spark,
+        broker,
+        topic,
+        tmp_path,
+        {"rows": "SELECT COUNT(*) AS n FROM t"},
+        columns=columns,
+        **keys,
+    )
+    evolving = Evolving(job, Random(topic))
+    job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three"))), (1, b"no")])
+    numbers = "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k"
+    views = {"rows": "SELECT COUNT(*) AS n FROM t", "numbers": numbers}
+    evolving.replay(evolving.spec(views))
+    job.epoch_of([(0, insert(row("b", "four"))), (1, insert(row("b", "5")))])
+    seen = job.at_view("numbers")
+    assert seen.results() == {("a",): (2,), ("b",): (5,)}
+    assert job.at_view("rows").results() == {(): (4,)}
+    own = TableReader.open(seen.place).part("quarantine")
+    assert [(each["epoch"], each["offset"], "numbers" in each["reason"]) for each in own] == [
+        (1, 0, False),
+        (2, 1, True),
+        (3, 2, True),
+    ]
+    counted = {**views, "by-key": "SELECT k, COUNT(*) AS rows_of_k FROM t GROUP BY k"}
+    assert "it is new" in compare(evolving.place, evolving.spec(counted)).reasons[0]
