@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import threading
 import time
@@ -14,9 +15,11 @@ import msgspec
 from fastapi import Request
 
 from jobs.core.job.job_plan import plan_of
+from jobs.table.files import FormatUnknown
 from schemas.limits import INDEX_POLL_SECONDS, SETTLE_SECONDS_MAX
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
+from schemas.table.parquet_file import TableDamaged
 from service.access.audit_log import AuditLog
 from service.access.requirements import Access
 from service.access.tokens import Tokens
@@ -43,6 +46,8 @@ from service.supervision.register import Desired, JobRecord, OperationRecord, Re
 from service.supervision.spec_body import CheckedSpec, read_spec
 from service.supervision.supervisor import Supervisor
 from service.table.state_size import StateSizes
+
+log = logging.getLogger(__name__)
 
 
 class Runtime:
@@ -85,7 +90,7 @@ class Runtime:
         for path in trash.iterdir() if trash.is_dir() else ():
             try_discard(path)
         for record in self.register.list_jobs():
-            self._follow(record)
+            self._follow(self._adopt_views(record))
         self.supervisor.start()
         self.operations.start()
         self.lags.start()
@@ -101,6 +106,15 @@ class Runtime:
             follower.close()
         self.register.close()
         self._spawner.close()
+
+    def _adopt_views(self, record: JobRecord) -> JobRecord:
+        """Return the record of a job with the views that a command has given it meanwhile."""
+        if self.jobs.find_paths(record.name).view_specs.is_dir():
+            try:
+                self.jobs.adopt_evolved_spec(record.name)
+            except (FormatUnknown, TableDamaged, OSError) as error:
+                log.warning("cannot read the table of job %s: %s", record.name, error)
+        return self.jobs.find_record(record.name)
 
     # --- jobs -----------------------------------------------------------------------------------
 
@@ -167,16 +181,22 @@ class Runtime:
             time.sleep(INDEX_POLL_SECONDS)
 
     def _follow(self, record: JobRecord) -> None:
-        """Follow the job's query and its views; the job itself is its first view."""
-        spec = self.jobs.parse_spec(record)
-        specs = spec.view_specs
+        """Follow the job's query and its views."""
         with self._lock:
-            for view, own in specs.items():
-                self._follow_view(record.name, view, own)
-            if "" not in specs:
-                self._followers[record.name] = self._followers[
-                    view_name(record.name, next(iter(specs)))
-                ]
+            self._follow_views(record.name, self.jobs.parse_spec(record))
+
+    def _follow_views(self, job: str, spec: JobSpec) -> None:
+        """Follow these views and no others; the job itself is its first view."""
+        specs, known = spec.view_specs, self._followers.get(job)
+        for view, own in specs.items():
+            self._follow_view(job, view, own)
+        if "" not in specs:
+            if known is not None and not known.paths.view:
+                known.retire()
+            self._followers[job] = self._followers[view_name(job, next(iter(specs)))]
+        wanted = {job, *(view_name(job, view) for view in specs)}
+        for name in self._find_followers(job).keys() - wanted:
+            self._followers.pop(name).retire()
 
     def _follow_view(self, job: str, view: str, spec: JobSpec) -> None:
         name = view_name(job, view)
@@ -210,19 +230,17 @@ class Runtime:
         return {name: self._followers[name] for name in of_job}
 
     def _replace_follower(self, follower: Follower) -> bool:
-        """Replace a follower whose table has another query, after `retally evolve`.
+        """Follow the queries that a job has after `retally evolve`.
 
-        Return whether it was replaced.
+        Return whether this replaced the follower, whose table has another query.
         """
-        job, view = follower.paths.name, follower.paths.view
+        job = follower.paths.name
         spec = self.jobs.adopt_evolved_spec(job)
-        if spec is None or view not in spec.view_specs:
+        if spec is None:
             return False
-        name = view_name(job, view)
         with self._lock:
-            if self._followers.get(name) is follower:
-                self._followers[name] = follower.replace(spec.view_specs[view])
-        return True
+            self._follow_views(job, spec)
+        return follower.closed
 
     def find_follower(self, name: str) -> Follower:
         """Return the follower of a job; every job has one, so the register is not read."""

@@ -82,8 +82,8 @@ LATENCY_BOUNDS = (
 class Follower:
     """Follows one job between `start` and `close`.
 
-    If the table has another query, its thread calls `on_query_changed`, which returns whether
-    another follower has replaced this one.
+    If the table has another query, or the job has other views, its thread calls `on_query_changed`,
+    which returns whether another follower has replaced this one.
     """
 
     def __init__(
@@ -149,6 +149,12 @@ class Follower:
         self.successor = successor
         self._wake()
         return successor
+
+    def retire(self) -> None:
+        """Stop this follower, because its view is gone; its own thread may call it."""
+        self.index.close()
+        self._stop_reader()
+        self._wake()
 
     def end_streams(self) -> None:
         """Wake all clients and end their streams, because the service is stopping."""
@@ -231,6 +237,8 @@ class Follower:
             case EpochIndexed(row):
                 self.index.clear_announced()
                 self._advance(row)
+                if row.kind == "evolve":  # of other views, as this one has the same query
+                    self._on_query_changed(self)
             case NothingToFollow(problem):
                 self.problem = problem
                 self._mark_first_read()

@@ -1,6 +1,6 @@
 """The effect of a pending spec on the state of a job, for the admin who approves it.
 
-spec of the state, pending spec ──► jobs.core.job.evolution ──► keep, replay, or drop
+spec of the state, pending spec ──► jobs.core.job.job_evolution ──► keep, replay, or drop
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
-from jobs.core.job.evolution import Evolution
+from jobs.core.job.job_evolution import JobEvolution
 from jobs.table.files import NoTable
 from jobs.table.version import at_newest
 from schemas.spec.job import JobSpec
@@ -24,7 +24,7 @@ def describe_evolution(jobs: JobCatalog, record: JobRecord, spec: JobSpec) -> di
     return None if found is None else _make_document(found, spec, _find_start(jobs, record.name))
 
 
-def _make_document(found: Evolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
+def _make_document(found: JobEvolution, spec: JobSpec, began_at: Offsets | None) -> dict[str, Any]:
     reads = {
         "topics": list(spec.source.topics),
         "start": spec.document()["source"].get("start", "earliest"),

@@ -1,4 +1,4 @@
-"""Evolving: the steps of the operation that changes the query of a job.
+"""Evolving: the steps of the operation that changes the queries of a job.
 
     WAITING ──► (replay) `retally evolve --replay --beside`: read the topic again, beside the job
             ──► hold the job: it commits its epoch and stops, whatever is desired
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from jobs.core.job.job_plan import plan_of
-from jobs.table.version import newest_row
+from jobs.core.job.views import fingerprints_of
+from jobs.table.version import newest_whole_row
 from schemas.limits import OPERATION_SECONDS_MAX
 from schemas.spec.file import SpecError, load_spec
 from schemas.spec.job import JobSpec
@@ -76,8 +76,8 @@ class Evolver:
     ) -> Outcome | None:
         held, ended = job.held_by == record.id, record.pid is not None
         holder, reader = (job_process.find_writer(each.lock) for each in (paths, paths.shadow))
-        newest = newest_row(paths.table)
-        if newest is not None and newest.plan == plan_of(spec).fingerprint:
+        newest = newest_whole_row(paths.table)
+        if newest is not None and newest.plans == fingerprints_of(spec):
             return self._finish(record, spec, paths, newest, start, holder)
         if ended and (held or read_outcome()[0] is None):
             if reader is not None or _is_command(holder):
@@ -110,7 +110,7 @@ class Evolver:
         """Make the new spec the job's spec, because the table has the new query."""
         if _is_command(holder):
             return self._check_deadline(record)  # the command is about to write the spec
-        if _read_plan(paths) != newest.plan:  # the command was killed before
+        if _read_plans(paths) != newest.plans:  # the command was killed before
             start(record, ["evolve"])
             return self._check_deadline(record)
         self._jobs.adopt_spec(record.job, spec, record.id)
@@ -138,9 +138,9 @@ def _replays(record: OperationRecord) -> bool:
     return bool(msgspec.json.decode(record.arguments)["state"] == "replay")
 
 
-def _read_plan(paths: JobPaths) -> str | None:
-    """Return the plan's fingerprint of the spec beside the table."""
+def _read_plans(paths: JobPaths) -> dict[str, str] | None:
+    """Return the fingerprints of the plans of the spec beside the table."""
     try:
-        return plan_of(load_spec(paths.spec)).fingerprint
+        return fingerprints_of(load_spec(paths.spec))
     except (FileNotFoundError, SpecError):
         return None

@@ -21,11 +21,11 @@ from uuid import uuid4
 import msgspec
 from deltalake.exceptions import DeltaError
 
-from jobs.core.job.evolution import Evolution, Planned, compare_jobs
-from jobs.core.job.job_plan import plan_of
+from jobs.core.job.job_evolution import JobEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of
+from jobs.table.epoch_rows import newest_of_job
 from jobs.table.files import FormatUnknown, NoTable
-from jobs.table.version import TableVersion, newest_row, newest_whole_row
+from jobs.table.version import TableVersion, at_newest, newest_whole_row
 from schemas import limits
 from schemas.spec.file import SpecError, load_spec, spec_text
 from schemas.spec.job import JobSpec
@@ -169,25 +169,21 @@ class JobCatalog:
                 self._register.report(known.name, Actual(known.desired))
         return self.find_record(known.name)
 
-    def compare(self, record: JobRecord, spec: JobSpec) -> Evolution | None:
+    def compare(self, record: JobRecord, spec: JobSpec) -> JobEvolution | None:
         """Return the effect of another spec on a job's state; None without a state."""
         paths = self.find_paths(record.name)
         try:
-            newest = newest_row(paths.table)
+            newest, refusing = at_newest(
+                paths.table, lambda table: (newest_of_job(table.root, table.files), table.refusing)
+            )
             old = None if newest is None else load_spec(paths.spec)
+        except (NoTable, DeltaError):
+            return None
         except (FormatUnknown, FileNotFoundError, SpecError) as error:
             raise Problem("table-unreadable", 409, str(error)[:300]) from None
         if newest is None or old is None:
             return None
-        if spec.views or old.views:
-            return Evolution(
-                sources=(),
-                reasons=(),
-                added=(),
-                dropped=(),
-                fixed=("a started job keeps its views",),
-            )
-        return compare_jobs(Planned(old, plan_of(old)), Planned(spec, plan_of(spec)), newest)
+        return compare_specs(old, spec, newest, refusing)
 
     def require_pending(self, record: JobRecord, if_match: str | None = None) -> JobSpec:
         """Return the pending spec; raise a Problem if there is none."""
@@ -239,24 +235,21 @@ class JobCatalog:
         return record
 
     def adopt_evolved_spec(self, name: str) -> JobSpec | None:
-        """Return the spec beside a table whose query has changed; None until it is there.
+        """Return the spec beside a table whose queries have changed; None until it is there.
 
-        If a command outside the service has changed the query, update the register.
+        If a command outside the service has changed the queries, update the register.
         """
         paths = self.find_paths(name)
         newest = newest_whole_row(paths.table)
-        try:
-            spec = load_spec(paths.spec)
-        except (FileNotFoundError, SpecError):
-            return None
-        plans = fingerprints_of(spec)
-        if newest is None or newest.plans != plans:
+        plans = {} if newest is None else newest.plans
+        spec = _find_spec(plans, paths.next_spec) or _find_spec(plans, paths.spec)
+        if spec is None:
             return None
         with self._register.transaction():
             record = self._register.find_job(name)
             by_service = self._register.find_unfinished(name, "evolve") is not None
             if record and not by_service and fingerprints_of(self.parse_spec(record)) != plans:
-                log.info("job %s: a command has changed its query", name)
+                log.info("job %s: a command has changed its queries", name)
                 self._replace_spec(record, spec)
         return spec
 
@@ -322,7 +315,7 @@ class JobCatalog:
             )
         started = load_spec(paths.spec).view_specs
         for name, own in checked.spec.view_specs.items():
-            buckets = started[name].state.buckets
+            buckets = started.get(name, own).state.buckets
             if buckets != own.state.buckets:
                 path = f"views.{name}.state.buckets" if name else "state.buckets"
                 raise Problem(
@@ -405,6 +398,15 @@ def _find_hot_state(paths: JobPaths) -> Path:
         return paths.hot_state(TableVersion(paths.table).id)
     except (NoTable, FormatUnknown, DeltaError):  # its id is unknown without a table
         return paths.hot_state("")
+
+
+def _find_spec(plans: dict[str, str], path: Path) -> JobSpec | None:
+    """Return the spec in a file if it has these plans."""
+    try:
+        spec = load_spec(path)
+    except (FileNotFoundError, SpecError):
+        return None
+    return spec if fingerprints_of(spec) == plans else None
 
 
 def _parse_spec(document: str) -> JobSpec:

@@ -74,12 +74,13 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
             problem(client.get("/v1/jobs/by-hand/results"), 404, "view-required")
             problem(client.get(f"{own}/other/results"), 404, "job-unknown")
             changed = job.spec.document()
-            changed["views"]["more"] = changed["views"]["whole"]
+            by_value = "SELECT v, COUNT(*) AS times FROM t GROUP BY v"
+            changed["views"]["more"] = {"query": by_value, "state": {"buckets": 4}}
             problem(client.put("/v1/jobs/by-hand", json=changed), 409, "query-fixed")
             kept = client.put("/v1/jobs/by-hand", json=changed, params={"replace": True})
             assert kept.status_code == 200, kept.text
             refused = client.post("/v1/jobs/by-hand/approve")  # nobody said that it may be dropped
-            assert problem(refused, 409, "state-insufficient")["choices"] == ["drop"]
+            assert problem(refused, 409, "state-insufficient")["choices"] == ["replay", "drop"]
             assert client.get(f"{own}/whole/results").json()["rows"] == [{"n": 3}]
             document = client.get(f"{own}/sums").json()
             assert document["spec"]["query"] == VIEWS["sums"]
@@ -95,6 +96,67 @@ def test_views_are_read_one_by_one_and_together_at_one_epoch(
             _check_client(Client(served.address))
     finally:
         served.stop()
+
+
+def test_approved_views_come_and_go(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 2)
+    job = open_views(spark, broker, topic, tmp_path, VIEWS, columns={"k": "STRING", "v": "INT"})
+    job.epoch_of([(0, insert(row("a", 1), row("b", 2))), (1, insert(row("a", 5)))])
+    served = Served.start(tmp_path, brokers=broker.address)
+    own, document = "/v1/jobs/by-hand/views", job.spec.document()
+    try:
+        with served.client() as client:
+            assert client.put("/v1/jobs/by-hand", json=document).status_code == 201
+            eventually(lambda: served.job("by-hand")["epoch"] == 1)
+
+            # One goes, and one comes that the state of another answers.
+            del document["views"]["whole"]
+            means = "SELECT k, AVG(v) AS mean FROM t GROUP BY k"
+            document["views"]["means"] = {"query": means, "state": {"buckets": 4}}
+            kept = client.put("/v1/jobs/by-hand", json=document, params={"replace": True}).json()
+            found = kept["evolution"]
+            assert (found["added"], found["dropped"]) == (["means"], ["whole"])
+            assert found["continues"] and found["replays"]
+            _must_evolve(client)
+            listed = client.get(own).json()["views"]
+            assert [each["name"] for each in listed] == ["sums", "means"]
+            rows = client.get(f"{own}/means/results").json()
+            assert (rows["epoch"], rows["rows"]) == (
+                2,
+                [{"k": "a", "mean": 3}, {"k": "b", "mean": 2}],
+            )
+            assert client.get(f"{own}/sums/results").json()["epoch"] == 2
+            problem(client.get(f"{own}/whole/results"), 404, "job-unknown")
+            gone = client.get(f"{own}/means/results", params={"as_of": "epoch:1"})
+            assert gone.status_code == 410, gone.text
+
+            # One comes for which the topic is read again.
+            by_value = "SELECT v, COUNT(*) AS times FROM t GROUP BY v"
+            document["views"]["by-value"] = {"query": by_value, "state": {"buckets": 4}}
+            kept = client.put("/v1/jobs/by-hand", json=document, params={"replace": True}).json()
+            assert "view 'by-value': it is new" in kept["evolution"]["reasons"][0]
+            assert "by-value" in client.get("/jobs/by-hand/spec").text
+            _must_evolve(client, state="replay")
+            rows = client.get(f"{own}/by-value/results").json()
+            assert (rows["epoch"], len(rows["rows"])) == (3, 3)
+            assert 'href="/jobs/by-hand/views/by-value/results"' in client.get("/jobs/by-hand").text
+    finally:
+        served.stop()
+
+
+def _must_evolve(client: httpx.Client, **params: str) -> None:
+    approved = client.post("/v1/jobs/by-hand/approve", params=params)
+    assert approved.status_code == 202, approved.text
+    done = eventually(
+        lambda: (
+            (seen := client.get(approved.headers["location"]).json())["state"] in ("DONE", "FAILED")
+            and seen
+        ),
+        180,
+    )
+    assert done["state"] == "DONE", done
 
 
 def _check_pages(client: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""The specs beside a job's table: of the job, and of each view, by which readers open the view.
+"""The specs beside a job's table: that of the job, and one for the readers of each view.
 
     evolve: spec.next.yaml ──► commit ──► views/*.yaml ──► spec.yaml ──► no spec.next.yaml
 
