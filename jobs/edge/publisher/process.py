@@ -221,12 +221,12 @@ class PublisherProcess:
         return own
 
     def _has_successor(self) -> bool:
-        """Return whether another publisher has claimed the topic since; True if unknown."""
+        """Return whether another publisher has claimed a topic since; True if unknown."""
         try:
-            own, _ = self._read_progress(self._topics[0])
+            claims = [self._read_progress(topic)[0] for topic in self._topics]
         except (OutcomeUnknown, KafkaError):
             return True
-        return own is None or own.writer != self._writer_id
+        return any(own is None or own.writer != self._writer_id for own in claims)
 
     def _read_progress(self, topic: SinkTopicWriter) -> tuple[Progress | None, dict[str, Progress]]:
         configuration = self._configuration
