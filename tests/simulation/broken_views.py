@@ -9,6 +9,7 @@ import msgspec
 
 from jobs.core.publish.protocol import EpochToPublish, Progress
 from jobs.edge.publisher.job_publisher import JobPublisher
+from jobs.edge.publisher.process import PublisherProcess
 from jobs.edge.table.file_writer import AddedFile
 from jobs.running.outcome import Outcome
 from jobs.running.views import RunningView
@@ -31,9 +32,10 @@ def _only_the_first_topic(
     return build_message
 
 
-def _the_same_in_every_topic(self: Progress, epoch: int, sink: int = 0) -> int | None:
-    inside = self.epoch == epoch and not self.complete
-    return self.seq if inside and self.seq is not None else -1
+def _of_the_first_topic(
+    commit: Callable[[PublisherProcess, list[Progress]], None],
+) -> Callable[[PublisherProcess, list[Progress]], None]:
+    return lambda self, progress: commit(self, [progress[0]] * len(progress))
 
 
 BROKEN_VIEWS = [
@@ -48,8 +50,8 @@ BROKEN_VIEWS = [
         ),
     ),
     BrokenRule(
-        "the progress says in which topic an epoch has stopped",
-        replaced(Progress, "seq_reached", _the_same_in_every_topic),
+        "each topic has its own progress",
+        replaced(PublisherProcess, "_commit", _of_the_first_topic(PublisherProcess._commit)),
     ),
     BrokenRule(
         "the rows that were sent for a view arrive",

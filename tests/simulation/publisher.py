@@ -65,8 +65,9 @@ class Publisher:
         """The outbox of the process."""
         if answer.ready is not None:
             self._ready = answer.ready
-            (at,) = answer.ready.topics
-            self.published = None if at.epoch is None else at.published
+            topics = answer.ready.topics
+            if all(each.epoch is not None for each in topics):
+                self.published = min(each.published for each in topics)
         elif answer.published is not None:
             self.published, self.last_answer = answer.published, answer
             self._outstanding -= 1
