@@ -37,12 +37,9 @@ settings.register_profile("steady", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("EXPLORE") else "steady")
 
-# Jobs of tests live for seconds, and what the JVM's second compiler does for them comes too late.
-# Without it the JVM has room for the code of ten minutes only, and stops to compile at all.
 use_kernel_cache()
-os.environ.setdefault(
-    "RETALLY_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-)
+# tests/edge/spark/test_session.py looks for it in the JVM.
+os.environ.setdefault("RETALLY_JAVA_OPTIONS", "-Dretally.tests=true")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,8 +20,13 @@ from schemas.spec.connections import SPARK_REDACTION
 
 log = logging.getLogger(__name__)
 
-# JVM options: a collector for few cores and short tasks, no shared-memory perf files.
-_JVM = "-XX:+UseParallelGC -XX:-UsePerfData -Duser.timezone=UTC"
+# JVM options: a collector for few cores and short tasks, no shared-memory perf files, and only the
+# first of the two compilers, with the room for code that both would have: on few cores the second
+# takes more processor time from the workers than it saves in Spark.
+_JVM = (
+    "-XX:+UseParallelGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
+    "-Duser.timezone=UTC"
+)
 # The classes that Java's serialization may read; Spark's own messages need no others.
 _SERIAL_FILTER = (
     "-Djdk.serialFilter=maxdepth=2000;java.**;sun.util.calendar.**;scala.**;org.apache.**;"

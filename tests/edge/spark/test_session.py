@@ -25,6 +25,7 @@ def test_options_of_whoever_runs_it_reach_the_jvm(spark: SparkSession) -> None:
     assert jvm is not None
     running = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     wanted = os.environ["RETALLY_JAVA_OPTIONS"].split()
+    assert wanted
     assert set(wanted) <= set(running.getInputArguments())
 
 
