@@ -24,6 +24,9 @@ _ORNAMENTS = re.compile("\x1b\\[[0-9;]*m|↳")
 _EXECUTOR = re.compile(r"\((\S+) executor \d+\)")
 _TEXT_MAX = REASON_CHARACTERS_MAX // 2
 _MIB = 1 << 20
+_MAKE_ROOM = "make room, then the job resumes"
+# A write that a full disk refuses may leave some room; with more than this share it was not full.
+_FREE_SHARE_OF_FULL = 0.1
 # A hot state is never synced: it relies on its files having all writes while the machine is up.
 _DELETE_CACHE = (
     "and delete the job's part of DIR/cache, because writes that had not reached the disk are lost"
@@ -52,12 +55,20 @@ def free_bytes(path: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def _free_share(path: Path) -> float:
+    """Return the free share of the file system of a path; 0 if it has no blocks."""
+    status = _read_status(path)
+    return status.f_bavail / status.f_blocks if status.f_blocks else 0.0
+
+
 def _describe_full(paths: Sequence[Path]) -> tuple[str, str]:
-    path = min(paths, key=free_bytes)
+    path = min(paths, key=_free_share)
     status = _read_status(path)
     free, total = free_bytes(path) / _MIB, status.f_blocks * status.f_frsize / _MIB
-    problem = f"{path} is full ({free:.1f} of {total:.1f} MiB are free now)"
-    return problem, "make room, then the job resumes"
+    room = f"{free:.1f} of {total:.1f} MiB are free now"
+    if _free_share(path) > _FREE_SHARE_OF_FULL:
+        return f"a task's host is full, or one emptied since ({path}: {room})", _MAKE_ROOM
+    return f"{path} is full ({room})", _MAKE_ROOM
 
 
 def _describe_read_only(paths: Sequence[Path]) -> tuple[str, str]:
@@ -92,8 +103,10 @@ _REMOTE: dict[_Describe, str] = {
 
 def _find_executor_host(error: BaseException) -> str | None:
     """Return the host of the executor whose task failed; None if it was in this process."""
-    found = _EXECUTOR.search(str(error))
-    return found and found[1]
+    for each in _follow_causes(error):
+        if found := _EXECUTOR.search(str(each)):
+            return found[1]
+    return None
 
 
 def _read_lines(error: BaseException) -> Iterator[str]:
@@ -101,11 +114,16 @@ def _read_lines(error: BaseException) -> Iterator[str]:
 
     delta-rs colours its lines.
     """
+    for each in _follow_causes(error):
+        yield from (_ORNAMENTS.sub("", line).strip() for line in reversed(str(each).splitlines()))
+
+
+def _follow_causes(error: BaseException) -> Iterator[BaseException]:
     each: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if each is None:
             return
-        yield from (_ORNAMENTS.sub("", line).strip() for line in reversed(str(each).splitlines()))
+        yield each
         each = each.__cause__ or each.__context__
 
 

@@ -70,7 +70,23 @@ def test_a_full_disk_is_named_whoever_ran_into_it(
     assert "\x1b" not in told
 
 
-def test_the_host_of_an_executor_is_named_instead_of_a_disk_of_this_one() -> None:
+def test_a_disk_with_room_is_not_called_full(disks: dict[str, SimpleNamespace]) -> None:
+    """As in a container whose shared memory is small and empty, when a worker's disk is full."""
+    told = str(find_refusal(RuntimeError(TASK), PLACES))
+    assert told.startswith("the disk of a task's host is full, or one emptied since (/data: 40.0 ")
+
+
+def test_the_executor_of_a_cause_is_named_too() -> None:
+    text = "Lost task 0.3 in stage 8.0 (TID 23) (10.1.2.3 executor 1): No space left on device"
+    error = TableDamaged("a file is damaged: No space left on device")
+    error.__cause__ = RuntimeError(text)
+    assert str(find_refusal(error, PLACES)).startswith("the disk of an executor's host, 10.1.2.3")
+
+
+def test_the_host_of_an_executor_is_named_instead_of_a_disk_of_this_one(
+    disks: dict[str, SimpleNamespace],
+) -> None:
+    disks["/cache"] = status(0)
     lost = "Lost task 0.3 in stage 8.0 (TID 23) ({} executor {}): java.io.IOException: {}"
     full = "No space left on device"
     told = str(find_refusal(RuntimeError(lost.format("10.1.2.3", 1, full)), PLACES))
