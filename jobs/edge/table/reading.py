@@ -36,7 +36,7 @@ from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.table.files import LiveFile, open_table
 from jobs.table.parts import ACCUMULATORS
 from jobs.table.row_shape import RowShape
-from jobs.table.version import TableVersion, read_again
+from jobs.table.version import HistoryGap, TableVersion, read_again
 from schemas.limits import CHANGES_SLICE_ROWS, OBJECT_POLL_SECONDS
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
@@ -143,7 +143,9 @@ class TableReader(TableVersion):
 
     def _require_complete(self, after: int) -> None:
         """Raise HistoryGone unless the changelog has all rows after epoch `after`."""
-        gap = self.find_gap(self.kept_epochs, after)
+        gap, oldest = self.find_gap(self.kept_epochs, after), self.kept_epochs[0].epoch
+        if gap is None and after < oldest - 1:  # whole epochs are gone, with their rows
+            gap = HistoryGap(oldest)
         if gap is None:
             return
         if gap.regrouped:

@@ -23,6 +23,7 @@ from jobs.core.values.change import Row
 from jobs.edge.process.job_directory import UnknownJob, find_job
 from jobs.edge.table.compaction import BASE_TIER
 from jobs.edge.table.reading import ChangeRow, HistoryGone, TableReader, read_with_retries
+from jobs.edge.table.retention import expire_history
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, TIMERS
 from schemas.types.sql_types import BIGINT, INT
 from tests.support.tables.folded_table import insert
@@ -110,6 +111,22 @@ def test_history_that_retention_took_is_refused_and_the_oldest_epoch_named(
     for epoch in range(last, 13):
         assert dict(reader.results(epoch).rows) == shown(written.history[epoch])
     assert min(row.epoch for row in reader.changes()) > last
+
+
+def test_changes_of_epochs_that_retention_removed_whole_are_refused(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, "SELECT SUM(v) AS total, MAX(v) AS top FROM t", {"v": INT})
+    for number in range(1, 5):
+        table.epoch({(): tuple(range(number))})
+    old = expire_history(table.table, 10**18, 3, "0" * 32)
+    assert old is not None
+    table.table.commit(old.added, old.removed, uuid="0" * 32, what="retention")
+    reader = table.reader()
+    assert [row.epoch for row in reader.kept_epochs] == [4]
+    for since in range(3):
+        with pytest.raises(HistoryGone, match=r"epoch that can be read is 4$"):
+            reader.changes(since)
+    assert [change.epoch for change in reader.changes(3)] == [4, 4]
+    assert list(reader.changes(4)) == []
 
 
 def test_a_query_without_group_by_has_one_group(tmp_path: Path) -> None:
