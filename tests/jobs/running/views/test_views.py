@@ -6,7 +6,6 @@ random histories ─► a job with views ─► each view ─┬─ DuckDB over 
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -26,7 +25,7 @@ from tests.support.histories.products import COLUMNS, history, live_rows
 from tests.support.jobs.canal_messages import insert, row
 from tests.support.jobs.epochs_by_hand import EpochsByHand, spec_of
 from tests.support.jobs.running_job import create_topic
-from tests.support.jobs.view_jobs import open_views
+from tests.support.jobs.view_jobs import open_views, timed_messages
 from tests.support.sampling import quick
 
 if TYPE_CHECKING:
@@ -80,21 +79,6 @@ def test_each_view_is_at_each_epoch_what_duckdb_computes_and_what_its_own_job_em
             shutil.rmtree(job.at_view(next(iter(views))).cache, ignore_errors=True)
     for judge in judges.values():
         assert judge.decide(duckdb.connect()) == 4
-
-
-def timed_messages(random: Random, live: list[dict[str, str | None]]) -> list[tuple[int, bytes]]:
-    """Inserts and deletes of rows around 1970, in two partitions; some rows have no time."""
-    made: list[tuple[int, bytes]] = []
-    for _ in range(40):
-        second = f"1970-01-01 00:00:{random.randint(0, 19):02}.{random.randint(0, 999):03}"
-        if random.random() < 0.7 or not live:
-            time = None if random.random() < 0.05 else second
-            live.append({"k": random.choice("abc"), "v": str(random.randint(1, 9)), "t": time})
-            document = {"type": "INSERT", "data": [live[-1]]}
-        else:
-            document = {"type": "DELETE", "data": [live.pop(random.randrange(len(live)))]}
-        made.append((random.randint(0, 1), json.dumps(document).encode()))
-    return made
 
 
 def test_nothing_of_any_view_is_left_of_an_epoch_that_was_not_committed(
