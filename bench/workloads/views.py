@@ -252,7 +252,8 @@ def _cost_of(outcome: Outcome) -> _Cost:
 
 def _add(bench: Bench, engine: str, count: int, cost: _Cost, changes: int) -> None:
     def figure(what: str, value: float, unit: str) -> None:
-        bench.add(Figure(TITLE, engine, f"{count} views: {what}", value, unit))
+        views = "1 view" if count == 1 else f"{count} views"
+        bench.add(Figure(TITLE, engine, f"{views}: {what}", value, unit))
 
     figure("processor time", cost.cpu_seconds / changes * MILLION, "s per million")
     if cost.warm_cpu_seconds:
