@@ -321,7 +321,7 @@ def _sent_before_commit(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Pipeline, "_run", running))
 
 
-def _nothing_missed(self: JobPublisher, _after: int, _newest: int, _uuid: str) -> None:
+def _nothing_missed(self: JobPublisher, _topics: Any, _newest: int) -> None:
     """What was committed and not published before a start is left out."""
 
 
