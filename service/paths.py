@@ -1,6 +1,6 @@
 """Paths: the files of the service and its jobs under the data directory (see docs/rest.md).
 
-DIR/jobs/<name>/        the files of a job, see schemas.table.places
+DIR/jobs/<name>/        the files of a job, see schemas.directory.paths
 DIR/service/            the files of the service: register, tokens, specs, logs, results indexes
 """
 
@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.table.places import JobDirectory, discard
+from schemas.directory.paths import JobDirectory, discard
 
 log = logging.getLogger(__name__)
 

@@ -45,12 +45,12 @@ from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import unite_schemas
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
+from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
-from schemas.table.places import JobDirectory
 from schemas.table.view_path import split_part, view_root
 
 # Errors of the source: an audit of the clone must report them too.

@@ -53,10 +53,10 @@ from jobs.running.job_table import count_nothing, unite_schemas
 from jobs.table.epoch_rows import newest_of_job, start_row
 from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.version import TableVersion
+from schemas.directory.paths import JobDirectory, discard
 from schemas.spec.file import load_spec, write_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, Offsets
-from schemas.table.places import JobDirectory, discard
 from schemas.table.view_path import SHARED, split_part
 
 

@@ -21,8 +21,8 @@ from jobs.edge.kafka.source import first_offsets, require_same_topics
 from jobs.edge.process.fence import WriterLock
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader
+from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.table.places import JobDirectory
 
 
 class CannotMove(Exception):

@@ -34,10 +34,10 @@ from jobs.edge.process.failpoints import failpoint
 from jobs.edge.table.epoch_files import now_ms
 from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.table.parts import QUARANTINE
+from schemas.directory.paths import JobDirectory
+from schemas.directory.replayed import Replay, read_replay, write_replay
 from schemas.spec.file import load_spec
 from schemas.table.parquet_file import rows_in
-from schemas.table.places import JobDirectory
-from schemas.table.replayed import Replay, read_replay, write_replay
 
 
 class CannotReplay(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.reading import HistoryGone, TableReader, open_views
 from jobs.running.views import sum_views
+from schemas.directory.paths import JobDirectory
 from schemas.table.epoch import VIEWS, EpochRow
-from schemas.table.places import JobDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from jobs.checking.audit import AuditReport, CannotAudit, Verdict, audit_table, open_session
 from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.table.reading import open_views
+from schemas.directory.paths import JobDirectory
 from schemas.spec.connections import Connection
-from schemas.table.places import JobDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from jobs.edge.table.reading import TableReader, read_with_retries
 from jobs.edge.table.savepoints import Savepoint, delete_savepoint, savepoints
 from jobs.table.listing import select_items
 from jobs.table.parts import QUARANTINE
+from schemas.directory.replayed import read_replay
 from schemas.spec.connections import (
     Connection,
     kafka_python_options,
@@ -32,7 +33,6 @@ from schemas.spec.connections import (
 )
 from schemas.spec.file import load_spec
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.table.replayed import read_replay
 
 if TYPE_CHECKING:
     from jobs.edge.kafka.admin import KafkaAdmin

@@ -25,8 +25,8 @@ from jobs.edge.spark.executors import (
     read_cluster_status,
 )
 from jobs.edge.table.epoch_files import now_ms
+from schemas.directory.waiting import Waiting, forget_waiting, write_waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
-from schemas.table.waiting import Waiting, forget_waiting, write_waiting
 
 log = logging.getLogger(__name__)
 

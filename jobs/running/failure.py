@@ -26,10 +26,10 @@ from jobs.edge.table.delta_epochs import Fenced
 from jobs.edge.table.epoch_files import now_ms
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew, FormatTooOld
+from schemas.directory.failure import Failure, write_failure
 from schemas.limits import REASON_CHARACTERS_MAX, STACK_CHARACTERS_MAX
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.connections import UnknownConnectionError
-from schemas.table.failure import Failure, write_failure
 from schemas.table.parquet_file import TableDamaged
 
 UNKNOWN, DISK_REFUSED, NO_EXECUTORS = "failed", "disk-refused", "no-executors"

@@ -59,6 +59,9 @@ from jobs.running.pipeline import Pipeline
 from jobs.running.source_query import QuerySettings, SourceQuery
 from jobs.running.source_topics import SourceTopics, read_ends
 from jobs.running.views_pipeline import make_pipeline
+from schemas.directory.failure import forget_failure
+from schemas.directory.start import READY, StartReport
+from schemas.directory.waiting import forget_waiting
 from schemas.limits import GROUP_OFFSETS_EVERY_SECONDS, STOP_SECONDS_MAX
 from schemas.spec.connections import (
     Connections,
@@ -69,10 +72,7 @@ from schemas.spec.connections import (
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
-from schemas.table.failure import forget_failure
 from schemas.table.object_path import ObjectPath
-from schemas.table.start import READY, StartReport
-from schemas.table.waiting import forget_waiting
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from jobs.running.pipeline import Pipeline
 from jobs.running.subtable import Subtable
 from jobs.table.files import files_of_view, live_files
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
+from schemas.directory.paths import JobDirectory
 from schemas.limits import MIRROR_SHARE_MAX, STOP_SECONDS_MAX
 from schemas.table.object_path import TablePath
-from schemas.table.places import JobDirectory
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""What a job leaves on disk: epoch rows, changelog records, paths, failures."""
+"""A job's table: epoch rows, changelog records, files, and the roots of views."""

@@ -16,9 +16,9 @@ from fastapi.responses import Response
 
 from jobs.core.job.cloning import clone_problems, clone_spec
 from jobs.core.job.refused_message import why_refused
+from schemas.directory.replayed import read_replay
 from schemas.limits import JOB_NAME_CHARACTERS_MAX, REQUEST_KEY_CHARACTERS_MAX, RESENT_AT_ONCE_MAX
 from schemas.spec.file import load_spec, spec_text
-from schemas.table.replayed import read_replay
 from service.access.requirements import require_role
 from service.access.tokens import Role
 from service.problems import Problem

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas import limits
-from schemas.table.failure import read_failure
-from schemas.table.start import read_start
-from schemas.table.waiting import read_waiting
+from schemas.directory.failure import read_failure
+from schemas.directory.start import read_start
+from schemas.directory.waiting import read_waiting
 from service.moments import now_ms
 from service.paths import JobPaths, ServicePaths
 from service.problems import Problem

@@ -11,8 +11,8 @@ from jobs.core.job import refused_message
 from jobs.core.job.refused_message import MessagePosition, message_document, position_in
 from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
+from schemas.directory.replayed import read_replay
 from schemas.limits import QUARANTINE_PREVIEW_BYTES
-from schemas.table.replayed import read_replay
 from schemas.types.arrow_values import to_list
 from service.moments import format_instant
 from service.paths import JobPaths

@@ -30,8 +30,8 @@ import pytest
 
 from jobs.edge.process.broker import Broker
 from jobs.table.version import newest_row
-from schemas.table.failure import read_failure
-from schemas.table.places import JobDirectory
+from schemas.directory.failure import read_failure
+from schemas.directory.paths import JobDirectory
 from tests.deploy.cluster_job import ClusterJob, job_on_cluster
 from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.faults.load import BACK_SECONDS_MAX, disordered, place

@@ -18,8 +18,8 @@ import yaml
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
+from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import ObjectPath
-from schemas.table.places import JobDirectory
 from tests.docs.documents import block
 from tests.support.command.shop import Shop, ordered, spec_text
 from tests.support.documents import TABLE_IN_DOCS

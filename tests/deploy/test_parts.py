@@ -14,7 +14,7 @@ from jobs.demo.shop import Shop
 from jobs.demo.source import make_changes
 from jobs.edge.machine import jars
 from jobs.setup import steps
-from schemas.table.places import JobDirectory, on_this_host
+from schemas.directory.paths import JobDirectory, on_this_host
 from service import probe
 from setup import install
 from tests.support.service.job_answers import without_moments

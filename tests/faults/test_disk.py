@@ -21,7 +21,7 @@ import pytest
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.table.files import live_files, open_table
-from schemas.table.failure import read_failure
+from schemas.directory.failure import read_failure
 from service.client import Client
 from service.supervision import job_process
 from tests.support.command.shop import Shop

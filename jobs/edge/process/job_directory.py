@@ -1,11 +1,11 @@
-"""Find the directory of a job that has run, by the job's name (see schemas.table.places)."""
+"""Find the directory of a job that has run, by the job's name (see schemas.directory.paths)."""
 
 from __future__ import annotations
 
 import difflib
 from pathlib import Path
 
-from schemas.table.places import JobDirectory
+from schemas.directory.paths import JobDirectory
 
 __all__ = ["JobDirectory", "UnknownJob", "find_job", "find_view", "list_jobs", "list_views"]
 

@@ -31,11 +31,11 @@ from jobs.edge.table.epoch_files import TableLayout
 from jobs.table.epoch_rows import epoch_rows
 from jobs.table.files import LiveFile, live_files, open_table
 from jobs.table.parts import STATE
+from schemas.directory.paths import JobDirectory, on_this_host
 from schemas.limits import RECENT_EPOCHS_MAX
 from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
-from schemas.table.places import JobDirectory, on_this_host
 
 C = TypeVar("C")  # the changes of an epoch
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import ObjectPath, TablePath
-from schemas.table.places import JobDirectory
 
 
 def choose_location(place: JobDirectory, tables: ObjectPath | None) -> None:

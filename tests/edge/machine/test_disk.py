@@ -15,7 +15,7 @@ from jobs.edge.machine.disk import find_refusal
 from jobs.edge.process.fence import OwnedElsewhere, WriterLock
 from jobs.edge.spark import session as spark
 from jobs.running.failure import name_disk
-from schemas.table.failure import Failure, forget_failure, read_failure, write_failure
+from schemas.directory.failure import Failure, forget_failure, read_failure, write_failure
 from schemas.table.parquet_file import TableDamaged, naming
 
 PLACES = (Path("/data"), Path("/cache"), Path("/scratch"))

@@ -37,9 +37,9 @@ from jobs.table.files import live_files, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, PARTS
 from jobs.table.version import TableVersion, at_newest
 from schemas import limits
+from schemas.directory.paths import JobDirectory, discard
 from schemas.spec.file import load_spec
 from schemas.table.object_path import ObjectPath, TablePath
-from schemas.table.places import JobDirectory, discard
 from schemas.types.sql_types import INT, STRING
 from tests.support.object_storage import BUCKET, Storage
 from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
@@ -404,7 +404,7 @@ def test_a_killed_clone_has_made_no_job_and_the_next_one_does(
         from jobs.changing.clone import clone
         from jobs.core.job.cloning import clone_spec
         from schemas.table.object_path import ObjectPath
-        from schemas.table.places import JobDirectory
+        from schemas.directory.paths import JobDirectory
         from schemas.spec.file import load_spec
 
         place = JobDirectory(Path(sys.argv[1]), "items")

@@ -24,9 +24,9 @@ from jobs.edge.table.file_writer import (
 )
 from jobs.edge.table.reading import TableReader
 from jobs.table.parts import QUARANTINE
+from schemas.directory.replayed import Replay, write_replay
 from schemas.spec.file import load_spec, spec_text
 from schemas.table.epoch import EpochRow
-from schemas.table.replayed import Replay, write_replay
 from schemas.types.sql_types import BIGINT, DOUBLE, STRING
 from tests.support.command.both_ways import BothWays, adopt, seen, without
 from tests.support.command.lab import JOB, Lab, lines

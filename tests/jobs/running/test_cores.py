@@ -9,8 +9,8 @@ import pytest
 from jobs.edge.spark.executors import ClusterStatus, NoExecutors
 from jobs.running.cores import Cores
 from jobs.running.failure import classify
+from schemas.directory.waiting import read_waiting
 from schemas.limits import EXECUTORS_MISSING_REPORTED_SECONDS, EXECUTORS_MISSING_SECONDS_MAX
-from schemas.table.waiting import read_waiting
 
 SOME, NONE, STUCK = ClusterStatus(2, 0), ClusterStatus(0, 0), ClusterStatus(2, 1)
 STEP = 5.0

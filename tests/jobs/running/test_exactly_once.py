@@ -20,8 +20,8 @@ from jobs.core.fold.changelog_table import fold_changelog
 from jobs.core.values.change import Op
 from jobs.edge.process.broker import Broker
 from jobs.edge.table.delta_epochs import EpochTable
-from schemas.table.failure import read_failure
-from schemas.table.places import JobDirectory
+from schemas.directory.failure import read_failure
+from schemas.directory.paths import JobDirectory
 from tests.support.histories.judge import QUERIES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.table.failure import read_failure
+from schemas.directory.failure import read_failure
 from tests.support.jobs.running_job import RunningJob, consumed, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]

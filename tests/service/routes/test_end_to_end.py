@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from jobs.edge.process.broker import Broker
-from schemas.table.places import JobDirectory
-from schemas.table.start import PHASES as START_PHASES
-from schemas.table.start import read_start
+from schemas.directory.paths import JobDirectory
+from schemas.directory.start import PHASES as START_PHASES
+from schemas.directory.start import read_start
 from service.routes.metrics import PHASES
 from service.supervision import job_process
 from tests.support.command.shop import Shop, ordered, spec_text

@@ -21,10 +21,10 @@ from jobs.running.failure import Overtaken, SpecMisfit, classify, report_failure
 from jobs.running.job import JobFailed
 from jobs.running.outcome import InputRefused
 from jobs.table.files import FormatTooNew
+from schemas.directory.failure import read_failure
 from schemas.spec.broker_address import AddressRefused
 from schemas.spec.file import load_spec
 from schemas.table.epoch import FORMAT_VERSION
-from schemas.table.failure import read_failure
 from service.supervision.register import Actual, Register
 from tests.support.service.served import Served, eventually
 from tests.support.service.tables import WatchedTable

@@ -18,8 +18,8 @@ from jobs.core.values.change import Op
 from jobs.edge.publisher.session import read_progress
 from jobs.table.files import live_files, open_table
 from jobs.table.parts import ACCUMULATORS
+from schemas.directory.paths import JobDirectory
 from schemas.table.changelog import progress_topic
-from schemas.table.places import JobDirectory
 from tests.support.histories.judge import QUERIES, TYPES, Judge, internal
 from tests.support.histories.products import (
     COLUMNS,

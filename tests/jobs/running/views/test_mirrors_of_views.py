@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.edge.process.broker import Broker
-from schemas.table.places import JobDirectory
+from schemas.directory.paths import JobDirectory
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import RunningJob, produce
 from tests.support.jobs.shop_views import make_shop_views
