@@ -63,7 +63,7 @@ class CannotClone(Exception):
 
 
 def clone(
-    place: JobDirectory,
+    paths: JobDirectory,
     new: JobDirectory,
     spec: JobSpec,
     to: str | None,
@@ -77,59 +77,59 @@ def clone(
     try:
         if new.has_table:
             raise CannotClone(f"job {new.name!r} exists already; choose another name")
-        with _pin_epoch(place, to) as target:
-            _check(place, target, spec)
+        with _pin_epoch(paths, to) as target:
+            _check(paths, target, spec)
             beside = None if tables is None else tables / new.name
-            return _build_clone(place, target, new, spec, beside)
+            return _build_clone(paths, target, new, spec, beside)
     finally:
         lock.release()
 
 
 @contextmanager
-def _pin_epoch(place: JobDirectory, to: str | None) -> Iterator[Savepoint]:
+def _pin_epoch(paths: JobDirectory, to: str | None) -> Iterator[Savepoint]:
     """Yield the epoch to clone; its files are pinned until the clone has read them."""
-    pins.delete_dead_pins(place.home)
+    pins.delete_dead_pins(paths.home)
     name = f"clone-{uuid4().hex[:12]}"
-    with pins.hold_pin(place.home, name):
+    with pins.hold_pin(paths.home, name):
         if to is None:
-            target = create_savepoint(place, name)
+            target = create_savepoint(paths, name)
         else:
-            found = find_target(place, to)
+            found = find_target(paths, to)
             target = msgspec.structs.replace(found, name=name)
-            write_savepoint(place.home, target)
+            write_savepoint(paths.home, target)
         failpoint("clone_pinned")
-        missing = [file.path for file in target.files if not (place.table / file.path).exists()]
+        missing = [file.path for file in target.files if not (paths.table / file.path).exists()]
         if missing:
             raise CannotClone(
                 f"{len(missing)} files of the state of epoch {target.row.epoch} of job "
-                f"{place.name!r} are gone, for example {missing[0]}"
+                f"{paths.name!r} are gone, for example {missing[0]}"
             )
         yield target
 
 
-def _check(place: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
-    of = load_spec(place.spec)
+def _check(paths: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
+    of = load_spec(paths.spec)
     wrong = clone_problems(spec, of)
     if wrong:
         raise CannotClone("; ".join(f"{key} {reason}" for key, reason in wrong.items()))
     if target.row.plans != fingerprints_of(of):
         raise CannotClone(
-            f"epoch {target.row.epoch} of job {place.name!r} has another query or other types"
+            f"epoch {target.row.epoch} of job {paths.name!r} has another query or other types"
         )
 
 
 def _build_clone(
-    place: JobDirectory,
+    paths: JobDirectory,
     target: Savepoint,
     new: JobDirectory,
     spec: JobSpec,
     beside: ObjectPath | None,
 ) -> EpochRow:
-    views = open_views(place)
+    views = open_views(paths)
     layouts = [reader.layout for reader in views.values()]
     first = next(iter(views.values())).start
     if first is None:
-        raise CannotClone(f"the table of job {place.name!r} has no start row")
+        raise CannotClone(f"the table of job {paths.name!r} has no start row")
     building = prepare_new_table(new, beside)
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(

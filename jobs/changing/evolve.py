@@ -76,21 +76,21 @@ class Evolved:
 class JobToEvolve:
     """A job at its newest epoch, with all views."""
 
-    place: JobDirectory
+    paths: JobDirectory
     spec: JobSpec  # with which that epoch was written
     table: TableVersion
     newest: EpochRow
 
     @classmethod
-    def open(cls, place: JobDirectory) -> JobToEvolve:
+    def open(cls, paths: JobDirectory) -> JobToEvolve:
         """Open the newest version of the table; first finish an evolve that was killed."""
-        handle = open_table(place.table)
-        resolve_next_spec(place, handle)
-        table = TableVersion(place.table, handle)
+        handle = open_table(paths.table)
+        resolve_next_spec(paths, handle)
+        table = TableVersion(paths.table, handle)
         newest = newest_of_job(table.root, table.files)
         if newest is None:
-            raise CannotEvolve(f"the table of job {place.name!r} has no epoch yet")
-        return cls(place, load_spec(place.spec), table, newest)
+            raise CannotEvolve(f"the table of job {paths.name!r} has no epoch yet")
+        return cls(paths, load_spec(paths.spec), table, newest)
 
     def compare(self, spec: JobSpec) -> JobEvolution:
         """Return the effect of a spec; raise CannotEvolve if it needs a new job name."""
@@ -100,7 +100,7 @@ class JobToEvolve:
         return found
 
     def reader(self, view: str) -> TableReader:
-        return TableReader.open(self.place.at_view(view))
+        return TableReader.open(self.paths.at_view(view))
 
     def has_views(self, spec: JobSpec) -> bool:
         """Return whether the job has several views, or gets them by the spec."""
@@ -116,22 +116,22 @@ class Replay:
     goal: Offsets | None
 
 
-def compare(place: JobDirectory, spec: JobSpec) -> JobEvolution:
+def compare(paths: JobDirectory, spec: JobSpec) -> JobEvolution:
     """Return the effect of a spec on a job's state."""
-    job = JobToEvolve.open(place)
+    job = JobToEvolve.open(paths)
     return job.compare(spec.with_column_order(job.spec))
 
 
-def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
+def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
     """Continue a stopped job's state under a spec; do nothing if it has these queries."""
-    lock = WriterLock(place.lock, place.name)
+    lock = WriterLock(paths.lock, paths.name)
     try:
-        job = JobToEvolve.open(place)
+        job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
         if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
-            write_specs(spec, place)
-            place.next_spec.unlink(missing_ok=True)
-            _discard_shadow(place)
+            write_specs(spec, paths)
+            paths.next_spec.unlink(missing_ok=True)
+            _discard_shadow(paths)
             return Evolved(JobEvolution(()), None)
         found = job.compare(spec)
         if found.reasons:
@@ -146,11 +146,11 @@ def evolve(place: JobDirectory, spec: JobSpec) -> Evolved:
         lock.release()
 
 
-def prepare_replay(place: JobDirectory, spec: JobSpec) -> Replay:
+def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
     """Return the shadow job, which starts at the job's first offsets; create it if needed."""
-    job = JobToEvolve.open(place)
+    job = JobToEvolve.open(paths)
     spec = spec.with_column_order(job.spec)
-    shadow, own = place.shadow, _make_shadow_spec(job, spec)
+    shadow, own = paths.shadow, _make_shadow_spec(job, spec)
     goal = job.newest.offsets if job.has_views(spec) else None
     if shadow.has_table:
         begun = newest_of_job(shadow.table, live_files(open_table(shadow.table)))
@@ -159,7 +159,7 @@ def prepare_replay(place: JobDirectory, spec: JobSpec) -> Replay:
             or begun.plans != fingerprints_of(own)  # of an earlier spec
             or (goal is not None and _list_ahead(goal, begun))
         ):
-            _discard_shadow(place)
+            _discard_shadow(paths)
     if not shadow.has_table:
         _create_shadow(job, own)
     write_specs(own, shadow)
@@ -186,13 +186,13 @@ def _make_shadow_spec(job: JobToEvolve, spec: JobSpec) -> JobSpec:
 
 def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     """Create the shadow job with a start row at the first offsets of the job."""
-    place, plans = job.place, plans_of(spec)
+    paths, plans = job.paths, plans_of(spec)
     first = start_row(job.table.root, job.table.files)
     if first is None:
-        raise CannotEvolve(f"the table of job {place.name!r} has no start row, so no first offsets")
-    _discard_shadow(place)
-    beside = None if isinstance(place.table, Path) else place.table.parent
-    building = prepare_new_table(place.shadow, beside)
+        raise CannotEvolve(f"the table of job {paths.name!r} has no start row, so no first offsets")
+    _discard_shadow(paths)
+    beside = None if isinstance(paths.table, Path) else paths.table.parent
+    building = prepare_new_table(paths.shadow, beside)
     layouts = [TableLayout(Program(plan)) for plan in plans.values()]
     table = EpochTable.create(building.table, layouts[0], unite_schemas(layouts))
     start = msgspec.structs.replace(
@@ -211,14 +211,14 @@ def _create_shadow(job: JobToEvolve, spec: JobSpec) -> None:
     building.activate()
 
 
-def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
+def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
     """Replace the state of a stopped job's changed views by that of its shadow job."""
-    lock = WriterLock(place.lock, place.name)
+    lock = WriterLock(paths.lock, paths.name)
     try:
-        job = JobToEvolve.open(place)
+        job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
         found = job.compare(spec)
-        views = [place.shadow.at_view(view.name) for view in found.replayed]
+        views = [paths.shadow.at_view(view.name) for view in found.replayed]
         readers = {each.view: TableReader.open(each) for each in views}
         at = job.newest
         for reader in readers.values():
@@ -234,13 +234,13 @@ def activate_replay(place: JobDirectory, spec: JobSpec) -> Evolved:
         row = _Commit(job, spec, found.replayed).write(states, at)
     finally:
         lock.release()
-    _discard_shadow(place)
+    _discard_shadow(paths)
     return Evolved(found, row)
 
 
-def _discard_shadow(place: JobDirectory) -> None:
+def _discard_shadow(paths: JobDirectory) -> None:
     """Delete the shadow job with its hot states on this host."""
-    shadow = place.shadow
+    shadow = paths.shadow
     if shadow.has_table:
         with suppress(FileNotFoundError):
             handle = open_table(shadow.table)
@@ -250,8 +250,8 @@ def _discard_shadow(place: JobDirectory) -> None:
     discard(shadow.data)
 
 
-def _discard_hot_state(place: JobDirectory, handle: DeltaTable) -> None:
-    shutil.rmtree(hot_state_of(place, handle), ignore_errors=True)
+def _discard_hot_state(paths: JobDirectory, handle: DeltaTable) -> None:
+    shutil.rmtree(hot_state_of(paths, handle), ignore_errors=True)
 
 
 def _require_caught_up(newest: EpochRow, shadow: EpochRow) -> None:
@@ -291,7 +291,7 @@ class _Commit:
 
     def write(self, states: Mapping[str, State], at: EpochRow) -> EpochRow:
         """Write all files, commit them with the time and offsets of `at`, activate the spec."""
-        job, spec, place = self._job, self._spec, self._job.place
+        job, spec, paths = self._job, self._spec, self._job.paths
         layouts = [self._layouts[view.name] for view in self._changed]
         _add_columns(job.table, layouts, of_views=job.has_views(spec))
         written = {view.name: self._write_view(view, states[view.name]) for view in self._changed}
@@ -302,11 +302,11 @@ class _Commit:
         added = [file for view in written.values() for file in view.added]
         row = msgspec.structs.replace(row, files=by_part(added))
         table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
-        write_spec(place.next_spec, spec)
+        write_spec(paths.next_spec, spec)
         table.commit_epoch(row, added, removed, durable=spec.durable)
-        take_next_spec(place)
+        take_next_spec(paths)
         for name in gone:
-            _discard_hot_state(place.at_view(name), job.table.handle)
+            _discard_hot_state(paths.at_view(name), job.table.handle)
         return row
 
     def _write_view(self, view: ViewEvolution, state: State) -> WrittenView:

@@ -38,19 +38,19 @@ class Moved:
 
 
 def move_offsets(
-    place: JobDirectory, to: Offsets | None, admin: KafkaAdmin, *, at: int | None = None
+    paths: JobDirectory, to: Offsets | None, admin: KafkaAdmin, *, at: int | None = None
 ) -> Moved:
     """Set the offsets of the partitions in `to`; None sets all to the spec's source.start.
 
     With `at`, raise CannotMove if the job is at another epoch.
     """
-    lock = WriterLock(place.lock, place.name)
+    lock = WriterLock(paths.lock, paths.name)
     try:
-        job = StoppedJob.open(place)
+        job = StoppedJob.open(paths)
         newest = job.newest
         if at is not None and newest.epoch != at:
             raise CannotMove(
-                f"job {place.name!r} is at epoch {newest.epoch}, not {at}; read it again"
+                f"job {paths.name!r} is at epoch {newest.epoch}, not {at}; read it again"
             )
         if any(reader.newest.withholds for reader in job.views.values()):
             raise CannotMove("results are withheld until the watermark ends their bundle")
@@ -72,7 +72,7 @@ def _resolve_offsets(reader: TableReader, to: Offsets | None, admin: KafkaAdmin)
     for topic, partitions in requested.items():
         if topic not in source.topics:
             named = ", ".join(source.topics)
-            raise CannotMove(f"job {reader.place.name!r} does not read {topic!r}, but {named}")
+            raise CannotMove(f"job {reader.paths.name!r} does not read {topic!r}, but {named}")
         _require_existing(admin, topic, partitions)
         wanted.setdefault(topic, {}).update(partitions)
     return wanted

@@ -45,7 +45,7 @@ class CannotReplay(Exception):
 
 
 def replay(
-    place: JobDirectory,
+    paths: JobDirectory,
     identity: str,
     fixed: bytes | None,
     connection: Mapping[str, str],
@@ -60,15 +60,15 @@ def replay(
     wanted = parse_message_id(identity)
     found = None
     if wanted is not None:
-        found = read_with_retries(place, lambda table: _find_message(table, wanted))
+        found = read_with_retries(paths, lambda table: _find_message(table, wanted))
     if wanted is None or found is None:
         raise CannotReplay(
-            f"job {place.name!r} has no message {identity!r} in quarantine; retally quarantine "
-            f"{place.name} lists the ids"
+            f"job {paths.name!r} has no message {identity!r} in quarantine; retally quarantine "
+            f"{paths.name} lists the ids"
         )
     table, row = found
     if row.get("quarantine_code") == RejectCode.EXPRESSION and (
-        place.view or load_spec(place.spec).views
+        paths.view or load_spec(paths.spec).views
     ):
         raise CannotReplay(
             "only one view refused this message; sent again, it would count twice in the others"
@@ -82,9 +82,9 @@ def replay(
     if refused is not None:
         reason, path = refused
         raise CannotReplay(f"the job would refuse that message again: {reason} (at {path})")
-    with _lock_replays(place.replayed):
+    with _lock_replays(paths.replayed):
         return _send(
-            place.replayed,
+            paths.replayed,
             connection,
             admin,
             again=again,
@@ -110,7 +110,7 @@ class Replays(msgspec.Struct, frozen=True):
 
 
 def replay_all(
-    place: JobDirectory,
+    paths: JobDirectory,
     identities: Sequence[str],
     connection: Mapping[str, str],
     admin: KafkaAdmin,
@@ -121,7 +121,7 @@ def replay_all(
     done = Replays([], {})
     for identity in dict.fromkeys(identities):
         try:
-            done.sent.append(replay(place, identity, None, connection, admin, again=again))
+            done.sent.append(replay(paths, identity, None, connection, admin, again=again))
         except CannotReplay as reason:
             done.refused[identity] = str(reason)
     return done

@@ -75,16 +75,16 @@ class Rewound:
     kept: Savepoint | None
 
 
-def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
+def rewind(paths: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
     """Restore a stopped job to a savepoint's name or an epoch's number."""
-    lock = WriterLock(place.lock, place.name)
+    lock = WriterLock(paths.lock, paths.name)
     try:
-        job = StoppedJob.open(place)
-        target = find_target(place, to)
+        job = StoppedJob.open(paths)
+        target = find_target(paths, to)
         if target.row.epoch == job.newest.epoch:
             return Rewound(target.row, None, None)
         _check(job, target, admin)
-        kept = create_savepoint(place)
+        kept = create_savepoint(paths)
         failpoint("rewind_kept")
         return Rewound(target.row, _commit(job, target), kept)
     finally:
@@ -94,25 +94,25 @@ def rewind(place: JobDirectory, to: str, admin: KafkaAdmin) -> Rewound:
 # --- the target -------------------------------------------------------------------------------
 
 
-def find_target(place: JobDirectory, to: str) -> Savepoint:
+def find_target(paths: JobDirectory, to: str) -> Savepoint:
     """Return the epoch to restore with its state files; raise CannotRewind if it is not kept."""
-    kept = savepoints(place.home)
+    kept = savepoints(paths.home)
     named = [each for each in kept if to in (each.name, str(each.row.epoch))]
     if named:
         return named[0]
     names = ", ".join(f"{each.name} (epoch {each.row.epoch})" for each in kept)
     hint = f"savepoints: {names}" if kept else "there are no savepoints"
     if not to.isdigit():
-        raise CannotRewind(f"job {place.name!r} has no savepoint {to!r}; {hint}")
-    found = _find_version(place.table, int(to))
+        raise CannotRewind(f"job {paths.name!r} has no savepoint {to!r}; {hint}")
+    found = _find_version(paths.table, int(to))
     if found is None:
-        epochs = TableVersion(place.table).epochs()
+        epochs = TableVersion(paths.table).epochs()
         first, last = epochs[0].epoch, epochs[-1].epoch
         known = f"its epochs are {first} to {last}"
         if first <= int(to) <= last:
             known += ", but only those of the last hour can be restored"
         raise CannotRewind(
-            f"the state of epoch {to} of job {place.name!r} is not kept: {known}; {hint}"
+            f"the state of epoch {to} of job {paths.name!r} is not kept: {known}; {hint}"
         )
     return found
 
@@ -149,7 +149,7 @@ def _list_state_files(handle: DeltaTable) -> list[LiveFile]:
 
 def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     """Refuse a target that the next start would refuse, before anything has changed."""
-    name, epoch, root = job.reader.place.name, target.row.epoch, job.table.root
+    name, epoch, root = job.reader.paths.name, target.row.epoch, job.table.root
     if target.row.plans != job.newest.plans:
         raise CannotRewind(f"epoch {epoch} of job {name!r} has another query or other types")
     missing = [file.path for file in target.files if not (root / file.path).exists()]

@@ -23,30 +23,30 @@ class NothingToSave(LookupError):
     """The table has no epoch yet."""
 
 
-def create_savepoint(place: JobDirectory, name: str | None = None) -> Savepoint:
+def create_savepoint(paths: JobDirectory, name: str | None = None) -> Savepoint:
     """Name the newest epoch; without a name, return `epoch-N`, which may exist already."""
     for _ in range(SAVEPOINT_TRIES_MAX):
-        handle = open_table(place.table)
-        row = newest_of_job(place.table, live_files(handle))
+        handle = open_table(paths.table)
+        row = newest_of_job(paths.table, live_files(handle))
         if row is None:
-            raise NothingToSave(f"the table of job {place.name!r} has no epoch yet")
+            raise NothingToSave(f"the table of job {paths.name!r} has no epoch yet")
         files = [file for file in live_files(handle) if split_part(file.part)[1] in RESTORED]
         savepoint = Savepoint(name=name or default_name(row), row=row, files=files)
         try:
-            write_savepoint(place.home, savepoint)
+            write_savepoint(paths.home, savepoint)
         except FileExistsError:
             if name is None:
                 return savepoint
             raise SavepointExists(
-                f"job {place.name!r} has a savepoint {savepoint.name!r} already; choose another "
+                f"job {paths.name!r} has a savepoint {savepoint.name!r} already; choose another "
                 "name, or delete the savepoint"
             ) from None
         # Before the savepoint was written, the sweep may have deleted files that compaction had
         # replaced. Now they are pinned, so one check is enough.
-        if all((place.table / file.path).exists() for file in files):
+        if all((paths.table / file.path).exists() for file in files):
             return savepoint
-        delete_savepoint(place.home, savepoint.name)
-    raise NothingToSave(f"the files of job {place.name!r} change too fast; try again")
+        delete_savepoint(paths.home, savepoint.name)
+    raise NothingToSave(f"the files of job {paths.name!r} change too fast; try again")
 
 
 def default_name(row: EpochRow) -> str:

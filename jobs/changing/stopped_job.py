@@ -22,12 +22,12 @@ class StoppedJob:
     newest: EpochRow  # as it is written, with all views
 
     @classmethod
-    def open(cls, place: JobDirectory) -> StoppedJob:
-        views = open_views(place)
-        table = EpochTable.open(place.table, next(iter(views.values())).layout)
+    def open(cls, paths: JobDirectory) -> StoppedJob:
+        views = open_views(paths)
+        table = EpochTable.open(paths.table, next(iter(views.values())).layout)
         newest = table.newest()
         if newest is None:
-            raise HistoryGone(f"the table of job {place.name!r} has no epoch yet")
+            raise HistoryGone(f"the table of job {paths.name!r} has no epoch yet")
         return cls(views, table, newest)
 
     @property

@@ -83,11 +83,11 @@ Sessions = Callable[[], SparkSession]
 
 
 def audit(
-    place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+    paths: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
 ) -> AuditReport:
     """Audit the newest epoch of a job or a view; the job may run, later epochs are ignored."""
-    reader = TableReader.open(place)
-    with open_session(place.name, master) as sessions:
+    reader = TableReader.open(paths)
+    with open_session(paths.name, master) as sessions:
         return audit_table(reader, connection, admin, sessions)
 
 
@@ -113,7 +113,7 @@ def audit_table(
 ) -> AuditReport:
     """Audit one version of a job's or a view's table; raise CannotAudit before Spark starts."""
     first, newest = reader.start, _find_shown_epoch(reader)
-    named = repr(reader.place.name)
+    named = repr(reader.paths.name)
     if first is None:
         raise CannotAudit(f"the table of job {named} has no start row, so no first offsets")
     if newest.moved is not None:
@@ -149,7 +149,7 @@ def _find_shown_epoch(reader: TableReader) -> EpochRow:
         if not row.withholds:
             return row
     raise CannotAudit(
-        f"the results of job {reader.place.name!r} are older than the epochs that retention kept; "
+        f"the results of job {reader.paths.name!r} are older than the epochs that retention kept; "
         "audit it again when the watermark has ended its bundle"
     )
 
@@ -386,7 +386,7 @@ def _make_report(
     if differing:
         verdict = "undecided" if odd else "different"
     return AuditReport(
-        job=reader.place.name,
+        job=reader.paths.name,
         epoch=reader.newest.epoch,
         verdict=verdict,
         groups=len(stored),

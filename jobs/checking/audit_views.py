@@ -38,12 +38,12 @@ class ViewsReport:
 
 
 def audit_views(
-    place: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
+    paths: JobDirectory, connection: Connection, admin: KafkaAdmin, master: str
 ) -> ViewsReport:
     """Audit each view of a job; raise CannotAudit if none can be audited."""
     views: dict[str, AuditReport | NotAudited] = {}
-    with open_session(place.name, master) as sessions:
-        for name, reader in open_views(place).items():
+    with open_session(paths.name, master) as sessions:
+        for name, reader in open_views(paths).items():
             try:
                 views[name] = audit_table(reader, connection, admin, sessions)
             except CannotAudit as reason:
@@ -54,7 +54,7 @@ def audit_views(
     verdicts = {each.verdict for each in views.values()}
     worst: tuple[Verdict, ...] = ("different", "undecided", "equal")
     return ViewsReport(
-        job=place.name,
+        job=paths.name,
         epoch=audited[0].epoch,
         verdict=next(each for each in worst if each in verdicts),
         groups=sum(each.groups for each in audited),

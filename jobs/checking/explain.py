@@ -12,4 +12,4 @@ from jobs.table.group import GroupReader
 def explain(table: TableReader, key: Key) -> dict[str, Any]:
     """Return why the values of a group are what they are; raise UnknownGroup if it never was."""
     reader = GroupReader(table, table.shape, key, table.spec.state.buckets)
-    return {"job": table.place.name, **reader.explain()}
+    return {"job": table.paths.name, **reader.explain()}

@@ -85,7 +85,7 @@ def _find_epoch(table: TableReader, time_us: int) -> int:
     index = bisect_right([row.committed_at for row in epochs], time_us)
     if index == 0:
         raise StatementRefused(
-            f"job {table.place.name} had no epoch at that time, or retention has removed it"
+            f"job {table.paths.name} had no epoch at that time, or retention has removed it"
         )
     return epochs[index - 1].epoch
 

@@ -116,28 +116,28 @@ class Job:
 
     def run(self) -> None:
         """Run the job from start to end; the caller turns exceptions into exit codes."""
-        place = JobDirectory(self.data.absolute(), self.spec.name)
+        paths = JobDirectory(self.data.absolute(), self.spec.name)
         lock: WriterLock | None = None
         try:
-            lock = WriterLock(place.lock, self.spec.name)
-            forget_failure(place.failure)
-            self._start = StartReport(place.start)
-            forget_waiting(place.waiting)
-            before = load_spec(place.spec) if place.has_table and place.spec.exists() else None
+            lock = WriterLock(paths.lock, self.spec.name)
+            forget_failure(paths.failure)
+            self._start = StartReport(paths.start)
+            forget_waiting(paths.waiting)
+            before = load_spec(paths.spec) if paths.has_table and paths.spec.exists() else None
             if before is not None:
                 self.spec = self.spec.with_column_order(before)
-            self._run_locked(place, before)
+            self._run_locked(paths, before)
         except OwnedElsewhere:
             raise
         except Exception as failure:
-            named = name_disk(failure, (place.home, place.cache, *spark_directories()))
+            named = name_disk(failure, (paths.home, paths.cache, *spark_directories()))
             if isinstance(failure, Fenced) and not self._committed:
                 named = Overtaken(
                     f"another driver of this job committed while this one started ({failure}); "
                     "start it again if the other one has stopped"
                 )
                 named.__cause__ = failure
-            report_failure(place.failure, named)
+            report_failure(paths.failure, named)
             raise named from named.__cause__
         finally:
             if lock is not None:
@@ -162,7 +162,7 @@ class Job:
         if self._start is not None:
             self._start.begin(phase, now_ms())
 
-    def _run_locked(self, place: JobDirectory, before: JobSpec | None) -> None:
+    def _run_locked(self, paths: JobDirectory, before: JobSpec | None) -> None:
         java()  # raises before this start fences another writer: without Java no job can run,
         spark_jars()  # nor without the jars
         source = self.connections.lookup(self.spec.source.connection)
@@ -170,22 +170,22 @@ class Job:
         with KafkaAdmin(kafka_python_options(source)) as admin:
             identities = find_topics(admin, self.spec.source.topics)
             with closing(SourceTopics(source, identities)) as topics:
-                self._run_on(topics, place, before, admin)
+                self._run_on(topics, paths, before, admin)
 
     def _run_on(
         self,
         topics: SourceTopics,
-        place: JobDirectory,
+        paths: JobDirectory,
         before: JobSpec | None,
         admin: KafkaAdmin,
     ) -> None:
         plans = plans_of(self.spec)
-        table, newest = self._open_table(plans, topics, place, before, admin)
+        table, newest = self._open_table(plans, topics, paths, before, admin)
         failpoint("start_checked")
         starts = check_starts(admin, newest.offsets, newest.topics, topics.identities)
         goal = read_ends(admin, topics.identities)
-        write_specs(self.spec, place)
-        place.next_spec.unlink(missing_ok=True)
+        write_specs(self.spec, paths)
+        paths.next_spec.unlink(missing_ok=True)
         publisher = self._start_publisher(plans, table, newest)
         mirrored = any(view.mirror_ms is not None for view in self.spec.view_specs.values())
         self._begin("spark")
@@ -196,7 +196,7 @@ class Job:
             pipeline = make_pipeline(
                 self.spec,
                 plans,
-                place,
+                paths,
                 table,
                 newest,
                 clock=clock,
@@ -210,10 +210,10 @@ class Job:
             if publisher is not None:
                 pipeline.topics |= publisher.identities()
                 pipeline.phases.take_published = publisher.take_published
-            maintenance = Maintenance(pipeline, place.home)
-            mirrors = Mirrors(spark, pipeline, place).start() if mirrored else None
+            maintenance = Maintenance(pipeline, paths.home)
+            mirrors = Mirrors(spark, pipeline, paths).start() if mirrored else None
             try:
-                with watch_cores(spark, self.master, place.waiting, self._failure):
+                with watch_cores(spark, self.master, paths.waiting, self._failure):
                     query = self._make_source_query(spark, pipeline, topics)
                     self._drive(
                         query, pipeline, topics, starts, goal, admin, publisher, maintenance
@@ -235,18 +235,18 @@ class Job:
         self,
         plans: Mapping[str, Plan],
         topics: SourceTopics,
-        place: JobDirectory,
+        paths: JobDirectory,
         before: JobSpec | None,
         admin: KafkaAdmin,
     ) -> tuple[EpochTable, EpochRow]:
         """Open or create the job's table; raise SpecMisfit unless the spec continues it."""
-        choose_location(place, self.tables)
-        require_same_buckets(self.spec, before, place)
+        choose_location(paths, self.tables)
+        require_same_buckets(self.spec, before, paths)
         self._begin("table")
-        table, newest = open_table(self.spec, plans, place, admin, topics.identities)
+        table, newest = open_table(self.spec, plans, paths, admin, topics.identities)
         if before is None and not newest.fresh:
             raise SpecMisfit(
-                f"{place.spec} is missing, which has the number of buckets of "
+                f"{paths.spec} is missing, which has the number of buckets of "
                 f"{self.spec.name!r}; restore it from a backup, or put the spec of the last run "
                 "there"
             )

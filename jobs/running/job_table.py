@@ -30,20 +30,20 @@ from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
 def open_table(
     spec: JobSpec,
     plans: Mapping[str, Plan],
-    place: JobDirectory,
+    paths: JobDirectory,
     admin: KafkaAdmin,
     topics: Mapping[str, TopicIdentity],
 ) -> tuple[EpochTable, EpochRow]:
     """Return the job's table and its newest epoch; create a new table with epoch 0."""
     layouts = [TableLayout(Program(plan)) for plan in plans.values()]
-    if EpochTable.exists(place.table):
-        table = EpochTable.open(place.table, layouts[0])
+    if EpochTable.exists(paths.table):
+        table = EpochTable.open(paths.table, layouts[0])
         newest = table.newest()
         if newest is not None:
-            _require_same_views(spec, plans, place, newest)
+            _require_same_views(spec, plans, paths, newest)
             return table, newest
     else:
-        table = EpochTable.create(place.table, layouts[0], unite_schemas(layouts))
+        table = EpochTable.create(paths.table, layouts[0], unite_schemas(layouts))
     start = EpochRow(
         epoch=0,
         uuid=uuid4().hex,
@@ -84,7 +84,7 @@ def unite_schemas(layouts: Iterable[TableLayout]) -> pa.Schema:
 
 
 def _require_same_views(
-    spec: JobSpec, plans: Mapping[str, Plan], place: JobDirectory, newest: EpochRow
+    spec: JobSpec, plans: Mapping[str, Plan], paths: JobDirectory, newest: EpochRow
 ) -> None:
     """Raise SpecMisfit unless the table has the state of exactly these views."""
     known = set(newest.views or [""])
@@ -92,17 +92,17 @@ def _require_same_views(
         changed = ", ".join(repr(name) if name else "the query" for name in known ^ set(plans))
         raise SpecMisfit(
             f"job {spec.name!r} has started with other views, which differ in {changed}; use "
-            f"retally evolve for the changed views, or the old spec in {place.spec}"
+            f"retally evolve for the changed views, or the old spec in {paths.spec}"
         )
     for name, view in spec.view_specs.items():
-        _require_same_query(view, plans[name], place, newest.of_view(name))
+        _require_same_query(view, plans[name], paths, newest.of_view(name))
 
 
-def _require_same_query(spec: JobSpec, plan: Plan, place: JobDirectory, newest: EpochRow) -> None:
+def _require_same_query(spec: JobSpec, plan: Plan, paths: JobDirectory, newest: EpochRow) -> None:
     if newest.plan != plan.fingerprint:
         raise SpecMisfit(
             f"job {spec.name!r} has the state of another query or other column types; use retally "
-            f"evolve for the changed query, or the old spec in {place.spec}"
+            f"evolve for the changed query, or the old spec in {paths.spec}"
         )
     if not newest.fresh:
         reason = refuse_other_windows(newest.time.due_work, closing_of(spec, plan))
@@ -110,9 +110,9 @@ def _require_same_query(spec: JobSpec, plan: Plan, place: JobDirectory, newest: 
             raise SpecMisfit(f"job {spec.name!r}: {reason}")
 
 
-def require_same_buckets(spec: JobSpec, before: JobSpec | None, place: JobDirectory) -> None:
+def require_same_buckets(spec: JobSpec, before: JobSpec | None, paths: JobDirectory) -> None:
     """Raise SpecMisfit if the number of buckets changed: groups would be in other buckets."""
-    if before is None or not EpochTable.exists(place.table):
+    if before is None or not EpochTable.exists(paths.table):
         return
     specs = before.view_specs
     for name, view in spec.view_specs.items():

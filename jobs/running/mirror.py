@@ -39,13 +39,13 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 class Mirrors:
     """Refreshes the mirrors of a job in turn, from `start` to `close`."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, place: JobDirectory) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, paths: JobDirectory) -> None:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         specs = pipeline.spec.view_specs
         wanted = [subtable for subtable in pipeline.subtables if subtable.view in specs]
         self.mirrors = [
-            Mirror(spark, pipeline, subtable, place.at_view(subtable.view).results, every)
+            Mirror(spark, pipeline, subtable, paths.at_view(subtable.view).results, every)
             for subtable in wanted
             if (every := specs[subtable.view].mirror_ms) is not None
         ]

@@ -58,14 +58,14 @@ from schemas.table.view_path import place_name
 def make_pipeline(
     spec: JobSpec,
     plans: Mapping[str, Plan],
-    place: JobDirectory,
+    paths: JobDirectory,
     table: EpochTable,
     newest: EpochRow,
     **options: Any,
 ) -> Pipeline:
     """Return the pipeline of a job: with one query, or with several views."""
     plan = reading_plan(plans)
-    caches = {name: hot_state_of(place.at_view(name), table.handle) for name in plans}
+    caches = {name: hot_state_of(paths.at_view(name), table.handle) for name in plans}
     if spec.views is None:
         return Pipeline(spec, plan, table, newest, cache=caches[""], **options)
     first = next(iter(caches.values()))

@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     spec, _ = load_job(options.spec)
-    place = find_job(options.data, spec.name)
+    paths = find_job(options.data, spec.name)
     from jobs.changing.evolve import CannotEvolve, activate_replay, compare, evolve
 
     if options.beside and not options.replay:
         raise UsageError("--beside belongs to --replay")
     try:
         if options.check:
-            found = compare(place, spec)
+            found = compare(paths, spec)
             _print(options, spec, found, None)
             return 0 if found.continues else 1
         if options.replay:
-            found = compare(place, spec)  # raises if reading the topic again would not help
+            found = compare(paths, spec)  # raises if reading the topic again would not help
             if found.replayed:
                 _read_topic_again(options, spec)
             if options.beside:
-                _print(options, spec, compare(place, spec), None)
+                _print(options, spec, compare(paths, spec), None)
                 return 0
-            done = activate_replay(place, spec)
+            done = activate_replay(paths, spec)
         else:
-            done = evolve(place, spec)
+            done = evolve(paths, spec)
     except CannotEvolve as error:
         hint = "" if options.replay else "; --replay reads the topic again, from the job's start"
         raise CommandFailed(f"{spec.name} cannot continue with its state: {error}{hint}") from None

@@ -16,10 +16,10 @@ class UnknownJob(LookupError):
 
 def find_job(data: Path, name: str) -> JobDirectory:
     """Return the directory of a job that has run; raise UnknownJob with the names of others."""
-    place = JobDirectory(data.absolute(), name)
+    paths = JobDirectory(data.absolute(), name)
     known = list_jobs(data)
     if name in known:
-        return place
+        return paths
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         hint = f"did you mean {near[0]!r}?"
@@ -30,17 +30,17 @@ def find_job(data: Path, name: str) -> JobDirectory:
     raise UnknownJob(f"there is no job {name!r} in {data}; {hint}")
 
 
-def find_view(place: JobDirectory, view: str) -> JobDirectory:
+def find_view(paths: JobDirectory, view: str) -> JobDirectory:
     """Return the paths of a view; raise UnknownJob with the names of others."""
-    if not view or place.at_view(view).spec.exists():
-        return place.at_view(view)
-    known = ", ".join(list_views(place)) or "the job has none"
-    raise UnknownJob(f"job {place.name!r} has no view {view!r}; known: {known}")
+    if not view or paths.at_view(view).spec.exists():
+        return paths.at_view(view)
+    known = ", ".join(list_views(paths)) or "the job has none"
+    raise UnknownJob(f"job {paths.name!r} has no view {view!r}; known: {known}")
 
 
-def list_views(place: JobDirectory) -> list[str]:
+def list_views(paths: JobDirectory) -> list[str]:
     """Return the names of the views of a job that has run."""
-    return sorted(path.stem for path in place.view_specs.glob("*.yaml"))
+    return sorted(path.stem for path in paths.view_specs.glob("*.yaml"))
 
 
 def list_jobs(data: Path) -> list[str]:

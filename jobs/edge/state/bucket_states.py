@@ -58,9 +58,9 @@ def stamp_of(row: EpochRow) -> Stamp:
     return Stamp(row.epoch, row.uuid, row.generation)
 
 
-def hot_state_of(place: JobDirectory, handle: DeltaTable) -> Path:
+def hot_state_of(paths: JobDirectory, handle: DeltaTable) -> Path:
     """Return the directory of the hot state of a job's table on this host."""
-    return place.hot_state(str(handle.metadata().id))
+    return paths.hot_state(str(handle.metadata().id))
 
 
 def find_recent_epochs(table: EpochTable, newest: EpochRow) -> list[CommittedEpoch]:

@@ -22,36 +22,36 @@ from schemas.table.object_path import TablePath
 from schemas.table.view_path import view_root
 
 
-def write_specs(spec: JobSpec, place: JobDirectory, table: TablePath | None = None) -> None:
+def write_specs(spec: JobSpec, paths: JobDirectory, table: TablePath | None = None) -> None:
     """Write the spec of the job, and that of each view; remove those of views that are gone.
 
     `table` is a new table that is not yet the job's.
     """
-    root = place.table if table is None else table
+    root = paths.table if table is None else table
     if spec.views is not None:
-        place.view_specs.mkdir(parents=True, exist_ok=True)
+        paths.view_specs.mkdir(parents=True, exist_ok=True)
         for name, view in spec.view_specs.items():
             if name:
-                write_spec(place.at_view(name).spec, view)
+                write_spec(paths.at_view(name).spec, view)
                 view_root(root, name).mkdir(parents=True, exist_ok=True)  # readers go through it
-    for path in place.view_specs.glob("*.yaml") if place.view_specs.is_dir() else ():
+    for path in paths.view_specs.glob("*.yaml") if paths.view_specs.is_dir() else ():
         if path.stem not in (spec.views or {}):
             path.unlink(missing_ok=True)
-    write_spec(place.spec, spec)
+    write_spec(paths.spec, spec)
 
 
-def take_next_spec(place: JobDirectory) -> None:
+def take_next_spec(paths: JobDirectory) -> None:
     """Make the spec of a committed evolve the job's spec; safe to call more than once."""
     with suppress(FileNotFoundError):
-        write_specs(load_spec(place.next_spec), place)
-        place.next_spec.unlink()
+        write_specs(load_spec(paths.next_spec), paths)
+        paths.next_spec.unlink()
 
 
-def resolve_next_spec(place: JobDirectory, handle: DeltaTable) -> None:
+def resolve_next_spec(paths: JobDirectory, handle: DeltaTable) -> None:
     """Finish an evolve that was killed after its commit; `handle` is the table's newest version."""
-    if not place.next_spec.exists():
+    if not paths.next_spec.exists():
         return
-    newest = newest_of_job(place.table, live_files(handle))  # both as the view sees them
+    newest = newest_of_job(paths.table, live_files(handle))  # both as the view sees them
     with suppress(FileNotFoundError):
-        if newest is not None and newest.plans == fingerprints_of(load_spec(place.next_spec)):
-            take_next_spec(place.at_view(""))
+        if newest is not None and newest.plans == fingerprints_of(load_spec(paths.next_spec)):
+            take_next_spec(paths.at_view(""))

@@ -74,9 +74,9 @@ class EpochResults:
 class TableReader(TableVersion):
     """Reads a job's table at one version, with the spec that it was written with."""
 
-    def __init__(self, place: JobDirectory, spec: JobSpec, plan: Plan, handle: DeltaTable) -> None:
-        super().__init__(place.table, handle)
-        self.place = place
+    def __init__(self, paths: JobDirectory, spec: JobSpec, plan: Plan, handle: DeltaTable) -> None:
+        super().__init__(paths.table, handle)
+        self.paths = paths
         self.spec = spec
         self.plan = plan
         self.layout = TableLayout(Program(plan))
@@ -84,22 +84,22 @@ class TableReader(TableVersion):
         self._types = [kind for _, kind in self.layout.group]
 
     @classmethod
-    def open(cls, place: JobDirectory, version: int | None = None) -> TableReader:
+    def open(cls, paths: JobDirectory, version: int | None = None) -> TableReader:
         """Open the newest version, with the spec that its newest epoch was written with.
 
         With `version`, open that one, which was the newest a moment ago.
         """
-        handle = open_table(place.table, version)
-        resolve_next_spec(place, handle)  # an evolve is running, or was killed
-        spec = load_spec(place.spec)
-        return cls(place, spec, plan_of(spec), handle)
+        handle = open_table(paths.table, version)
+        resolve_next_spec(paths, handle)  # an evolve is running, or was killed
+        spec = load_spec(paths.spec)
+        return cls(paths, spec, plan_of(spec), handle)
 
     @cached_property
     def kept_epochs(self) -> list[EpochRow]:
         """The rows of all epochs that retention has kept, in order."""
         rows = self.epochs()
         if not rows:
-            raise HistoryGone(f"the table of job {self.place.name!r} has no epoch yet")
+            raise HistoryGone(f"the table of job {self.paths.name!r} has no epoch yet")
         return rows
 
     @property
@@ -128,7 +128,7 @@ class TableReader(TableVersion):
         silent = [row.epoch for row in self.kept_epochs if row.counts.expired_silently]
         if silent and silent[-1] > epoch:
             raise HistoryGone(
-                f"groups of job {self.place.name!r} expired without a changelog row up to epoch "
+                f"groups of job {self.paths.name!r} expired without a changelog row up to epoch "
                 f"{silent[-1]} (state.emit_expired: false); ask for epoch {silent[-1]} or later"
             )
         rows = self._change_rows(epoch)
@@ -138,7 +138,7 @@ class TableReader(TableVersion):
         oldest, newest = self.kept_epochs[0].epoch, self.newest.epoch
         if not oldest <= epoch <= newest:
             raise HistoryGone(
-                f"job {self.place.name!r} has no epoch {epoch}; its epochs are {oldest} to {newest}"
+                f"job {self.paths.name!r} has no epoch {epoch}; its epochs are {oldest} to {newest}"
             )
 
     def _require_complete(self, after: int) -> None:
@@ -261,22 +261,22 @@ class TableReader(TableVersion):
             yield table
 
 
-def open_views(place: JobDirectory) -> dict[str, TableReader]:
+def open_views(paths: JobDirectory) -> dict[str, TableReader]:
     """Open every view of a job at one version; the job's own query is the view ""."""
-    job = place.at_view("")
+    job = paths.at_view("")
     handle = open_table(job.table)
     resolve_next_spec(job, handle)
     views = load_spec(job.spec).view_specs
-    return {name: TableReader.open(place.at_view(name), handle.version()) for name in views}
+    return {name: TableReader.open(paths.at_view(name), handle.version()) for name in views}
 
 
-def read_with_retries(place: JobDirectory, read: Callable[[TableReader], Read]) -> Read:
+def read_with_retries(paths: JobDirectory, read: Callable[[TableReader], Read]) -> Read:
     """Read a job's newest table version while the job may be running.
 
     The job may compact and sweep a file between the reads of the log and of the file. Then the
     table is opened and read again.
     """
-    return read_again(lambda: TableReader.open(place), read)
+    return read_again(lambda: TableReader.open(paths), read)
 
 
 def _undo(results: dict[Key, Row], later: Iterable[ChangeRow]) -> None:

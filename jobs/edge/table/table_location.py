@@ -21,11 +21,11 @@ from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import ObjectPath, TablePath
 
 
-def choose_location(place: JobDirectory, tables: ObjectPath | None) -> None:
+def choose_location(paths: JobDirectory, tables: ObjectPath | None) -> None:
     """Point a job without a table to a new location below `tables`; others keep their table."""
-    if tables is not None and not place.has_table:
-        partial = _write_pointer(place, _unused_path(tables / place.name))
-        partial.rename(place.pointer)
+    if tables is not None and not paths.has_table:
+        partial = _write_pointer(paths, _unused_path(tables / paths.name))
+        partial.rename(paths.pointer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,22 @@ class NewTable:
         self._partial.rename(self._place)
 
 
-def prepare_new_table(place: JobDirectory, beside: ObjectPath | None) -> NewTable:
+def prepare_new_table(paths: JobDirectory, beside: ObjectPath | None) -> NewTable:
     """Return a location in the data directory, or below `beside` if it is given.
 
     First remove the unfinished table that a killed command has left.
     """
-    left = _partial_pointer(place)
+    left = _partial_pointer(paths)
     if left.exists():
         with suppress(ValueError):  # the kill cut the pointer off, before the table existed
             ObjectPath.of(left.read_text()).remove_tree()
         left.unlink()
     if beside is None:
-        partial = place.own_table.with_name("epochs.partial")
+        partial = paths.own_table.with_name("epochs.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        return NewTable(partial, partial, place.own_table)
+        return NewTable(partial, partial, paths.own_table)
     table = _unused_path(beside)
-    return NewTable(table, _write_pointer(place, table), place.pointer)
+    return NewTable(table, _write_pointer(paths, table), paths.pointer)
 
 
 def _unused_path(beside: ObjectPath) -> ObjectPath:
@@ -64,10 +64,10 @@ def _unused_path(beside: ObjectPath) -> ObjectPath:
     return beside / f"epochs-{uuid4().hex[:12]}"
 
 
-def _write_pointer(place: JobDirectory, table: ObjectPath) -> Path:
+def _write_pointer(paths: JobDirectory, table: ObjectPath) -> Path:
     """Write the partial pointer and sync it; a job that lost its pointer would start again."""
-    place.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = _partial_pointer(place)
+    paths.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = _partial_pointer(paths)
     with partial.open("w") as file:
         file.write(str(table))
         file.flush()
@@ -75,5 +75,5 @@ def _write_pointer(place: JobDirectory, table: ObjectPath) -> Path:
     return partial
 
 
-def _partial_pointer(place: JobDirectory) -> Path:
-    return place.pointer.with_name("epochs.url.partial")
+def _partial_pointer(paths: JobDirectory) -> Path:
+    return paths.pointer.with_name("epochs.url.partial")

@@ -212,10 +212,10 @@ def test_unknown_jobs_and_paths_that_are_none_are_refused(written: WrittenTable)
 def test_results_are_those_last_emitted_whatever_is_withheld(tmp_path: Path) -> None:
     made, reader = timed(tmp_path, Rules(withhold=True))
     made.epoch(insert("a", 1), counters={"changelog_rows": 0})
-    assert TableReader.open(reader.place).results().rows == []
+    assert TableReader.open(reader.paths).results().rows == []
     made.time_epoch(release=True, counters={"changelog_rows": 1})
     made.epoch(insert("a", 5) + insert("b", 2), counters={"changelog_rows": 0})
-    reader = TableReader.open(reader.place)
+    reader = TableReader.open(reader.paths)
     assert reader.results().rows == [(("a",), (1, 1, 1))]
     assert reader.results(1).rows == []
     seen, unseen = explain(reader, ("a",)), explain(reader, ("b",))
@@ -229,7 +229,7 @@ def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Pat
     silent = {"changelog_rows": 0, "expired_silently": 1}
     made.time_epoch(10, counters=silent)
     made.epoch(insert("b", 1), counters={"changelog_rows": 1})
-    reader = TableReader.open(reader.place)
+    reader = TableReader.open(reader.paths)
     assert [key for key, _ in reader.results().rows] == [("b",)]
     assert reader.results(2).rows == []
     with pytest.raises(HistoryGone, match="without a changelog row up to epoch 2"):
@@ -239,13 +239,13 @@ def test_past_results_are_refused_where_groups_left_without_a_word(tmp_path: Pat
 def test_a_savepoint_keeps_the_timers_and_a_rewind_brings_them_back(tmp_path: Path) -> None:
     made, reader = timed(tmp_path, Rules(ttl_ms=10))
     made.epoch(insert("a", 1) + insert("b", 1), counters={"changelog_rows": 2, "groups": 2})
-    savepoint = create_savepoint(reader.place, "before")
+    savepoint = create_savepoint(reader.paths, "before")
     assert {file.part for file in savepoint.files} == set(GROUP_STATE)
     made.time_epoch(10, counters={"changelog_rows": 2, "groups": 0})
-    reader = TableReader.open(reader.place)
+    reader = TableReader.open(reader.paths)
     assert reader.results().rows == []
-    _commit(StoppedJob.open(reader.place), savepoint)
-    reader = TableReader.open(reader.place)
+    _commit(StoppedJob.open(reader.paths), savepoint)
+    reader = TableReader.open(reader.paths)
     timers = [row for row in reader.part(TIMERS) if not row["tombstone"]]
     assert sorted((row["name"], row["timer_ms"]) for row in timers) == [("a", 10), ("b", 10)]
     assert len(reader.results().rows) == len(timers)
