@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.edge.process.broker import Broker
+from schemas.directory.paths import JobDirectory
 from schemas.table.object_path import ObjectPath
-from schemas.table.places import JobDirectory
 from tests.support.histories.products import history
 from tests.support.jobs.running_job import produce
 from tests.support.jobs.shop_views import make_shop_views, views_must_be_exact
