@@ -1,0 +1,73 @@
+"""A view with windows that close comes to a job whose watermark has passed some of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.changing.evolve import activate_replay, prepare_replay
+from jobs.edge.process.broker import Broker
+from schemas.spec.job import JobSpec
+from tests.support.jobs.epochs_by_hand import EpochsByHand
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNTS = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+WINDOWS = {
+    "query": "SELECT k, window_start, window_end, COUNT(*) AS hits FROM t "
+    "GROUP BY k, TUMBLE(t, INTERVAL '10' SECOND)",
+    "state": {"buckets": 4},
+}
+KEYS: dict[str, Any] = {
+    "columns": {"k": "STRING", "t": "TIMESTAMP(3)"},
+    "watermark": {"time": {"column": "t"}, "delay": "1s", "idle_after": "never"},
+}
+
+
+def at(second: int, k: str = "a") -> bytes:
+    time = f"1970-01-01 00:{second // 60:02}:{second % 60:02}.000"
+    return json.dumps({"type": "INSERT", "data": [{"k": k, "t": time}]}).encode()
+
+
+def replay(job: EpochsByHand, spec: JobSpec) -> None:
+    """Read the topic again in the shadow job, and go on with the views of the spec."""
+    place = job.place.at_view("")
+    made = prepare_replay(place, spec)
+    assert made.goal is not None
+    EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec).epoch(made.goal)
+    activate_replay(place, spec)
+    job.spec = spec
+    job.restart()
+
+
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
+    emit: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    windows = {**WINDOWS, "emit": emit, "allowed_lateness": "0s"}
+    document = {"counts": COUNTS, "windows": windows}
+    job = open_views(spark, broker, topic, tmp_path / "one", {"counts": COUNTS}, **KEYS)
+    first = open_views(spark, broker, topic, tmp_path / "both", document, **KEYS)
+    job.epoch_of([(0, at(s)) for s in (1, 4, 12, 13, 25)])
+    first.epoch()
+    replay(job, first.spec)
+    seen, wanted = job.at_view("windows"), first.at_view("windows")
+    assert seen.results() == wanted.results()
+    assert len(seen.results()) == (2 if emit == "final" else 3)
+    for seconds in ((26, 31), (44, 3), (60, 45)):
+        job.epoch_of([(0, at(s)) for s in seconds])
+        first.epoch()
+        assert seen.results() == wanted.results()
+        epochs = [each.epochs()[-1].epoch for each in (job, first)]
+        changed = [
+            sorted(each.lines(epoch)) for each, epoch in zip((seen, wanted), epochs, strict=True)
+        ]
+        assert changed[0] == changed[1]
+        assert job.at_view("counts").results() == first.at_view("counts").results()
