@@ -128,12 +128,12 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
     try:
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
+        found = job.compare(spec)
         if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)
             _discard_shadow(paths)
             return Evolved(JobEvolution(()), None)
-        found = job.compare(spec)
         if found.reasons:
             raise CannotEvolve("; ".join(found.reasons))
         states: dict[str, State] = {}
@@ -157,6 +157,8 @@ def prepare_replay(paths: JobDirectory, spec: JobSpec) -> Replay:
         if (
             begun is None
             or begun.plans != fingerprints_of(own)  # of an earlier spec
+            or not shadow.spec.exists()
+            or load_spec(shadow.spec).document() != own.document()
             or (goal is not None and _list_ahead(goal, begun))
         ):
             _discard_shadow(paths)

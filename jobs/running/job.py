@@ -50,6 +50,7 @@ from jobs.running.cores import watch_cores
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
 from jobs.running.job_table import (
     open_table,
+    require_own_topics,
     require_same_buckets,
     require_time_left,
 )
@@ -242,6 +243,7 @@ class Job:
         """Open or create the job's table; raise SpecMisfit unless the spec continues it."""
         choose_location(paths, self.tables)
         require_same_buckets(self.spec, before, paths)
+        require_own_topics(self.spec, before)
         self._begin("table")
         table, newest = open_table(self.spec, plans, paths, admin, topics.identities)
         if before is None and not newest.fresh:

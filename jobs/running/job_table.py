@@ -13,6 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from jobs.core.fold.program import Program
+from jobs.core.job.job_evolution import find_taken_topics
 from jobs.core.job.views import reading_plan
 from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
@@ -123,6 +124,13 @@ def require_same_buckets(spec: JobSpec, before: JobSpec | None, paths: JobDirect
                 f"{key} is fixed for the life of a job: {spec.name!r} has {buckets}, the spec now "
                 f"says {view.state.buckets}; go back to {buckets}, or give the job a new name"
             )
+
+
+def require_own_topics(spec: JobSpec, before: JobSpec | None) -> None:
+    """Raise SpecMisfit if a view would continue in the topic of another one."""
+    taken = [] if before is None else list(find_taken_topics(before.view_specs, spec.view_specs))
+    if taken:
+        raise SpecMisfit(f"job {spec.name!r}: {'; '.join(taken)}")
 
 
 def require_time_left(spec: JobSpec, newest: EpochRow) -> None:

@@ -89,7 +89,7 @@ def compare_plans(old: Plan, new: Plan, *, closes: bool) -> Evolution:
     indexes = {named.expression: index for index, named in enumerate(old.arguments)}
     sources = tuple(indexes.get(named.expression) for named in new.arguments)
     reasons = _row_reasons(old, new)
-    if closes and new.kept_results != old.kept_results:
+    if closes and new != old:
         reasons.append("groups of closed windows have a result but no state")
     if not reasons:
         missing = (_missing_state(before, after, sources, each) for each in new.aggregates)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from jobs.core.job.evolution import Evolution, Planned, compare_jobs
 from jobs.core.job.views import plans_of
+from jobs.core.job.window_rules import closes
 from jobs.core.plan.tree import Plan
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow
@@ -139,14 +140,12 @@ def compare_specs(
     if new.source.topics != old.source.topics:
         mismatches = ["source.topic changed, and a job cannot change its source"]
         changed = [replace(each, found=replace(each.found, fixed=())) for each in changed]
-    mismatches += _find_taken_topics(before, after)
+    mismatches += find_taken_topics(before, after)
     removed = tuple(name for name in before if name not in after)
     return JobEvolution(tuple(changed), removed, tuple(mismatches), tuple(kept))
 
 
-def _find_taken_topics(
-    before: Mapping[str, JobSpec], after: Mapping[str, JobSpec]
-) -> Iterator[str]:
+def find_taken_topics(before: Mapping[str, JobSpec], after: Mapping[str, JobSpec]) -> Iterator[str]:
     """Yield the topics that have the changelog of another view."""
     owners = {spec.sink.topic: name for name, spec in before.items() if spec.sink is not None}
     for name, spec in after.items():
@@ -164,8 +163,8 @@ def _compare_new(
 ) -> ViewEvolution:
     """Return how a new view begins: with the state of another view, or from the topic."""
     for source, known in sources.items():
-        if not _has_same_rules(known.spec, planned.spec):
-            continue
+        if closes(planned.spec) or not _has_same_rules(known.spec, planned.spec):
+            continue  # windows that are closed have no state
         found = compare_jobs(known, planned, newest.of_view(source))
         if not found.reasons:
             begun = replace(found, added=_columns(planned.plan), dropped=(), fixed=(), begins=False)

@@ -105,6 +105,20 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
     times: list[EpochTimes] = []  # of the epochs that this record completes
+    # Not written any more: of an unfinished epoch, the index of the topic that `seq` belongs to.
+    sink: int | msgspec.UnsetType = msgspec.UNSET
+
+    def of_topic(self, index: int) -> Progress:
+        """Return the position of one topic, if the record is one for all topics of a job.
+
+        The topics before `sink` have the whole epoch, those after it have nothing of it.
+        """
+        if self.sink is msgspec.UNSET or self.complete or self.epoch is None or index == self.sink:
+            return msgspec.structs.replace(self, sink=msgspec.UNSET)
+        ended, uuid = (self.epoch, "") if index < self.sink else (self.epoch - 1, self.uuid)
+        return msgspec.structs.replace(
+            self, epoch=ended, seq=None, complete=True, uuid=uuid, sink=msgspec.UNSET
+        )
 
     @property
     def next_epoch(self) -> int | None:

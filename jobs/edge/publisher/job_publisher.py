@@ -170,12 +170,12 @@ class JobPublisher:
     def _send_missed(self, topics: Sequence[TopicPosition], newest: int) -> None:
         """Send the epochs that some topic lacks."""
         for topic, position in zip(self.topics, topics, strict=True):
-            if position.published > newest:
-                self._refuse_topic_ahead(topic, position.published, newest)
+            if position.epoch is not None and position.epoch > newest:
+                self._refuse_topic_ahead(topic, position.epoch, newest)
         handle, first = self._table.reader(), min(position.published for position in topics)
         rows = epoch_rows(self._table.root, live_files(handle), since=first - 1, whole=True)
         lacking = [
-            self._find_last_published(view, topic, position, rows)
+            find_last_published(topic, position, [row.of_view(view) for row in rows])
             for view, topic, position in zip(self._views, self.topics, topics, strict=True)
         ]
         files = live_files(handle)
@@ -197,36 +197,6 @@ class JobPublisher:
             "was restored, or the topic belongs to a job in another directory; give sink.topic "
             "another name"
         )
-
-    def _find_last_published(
-        self, view: str, topic: str, position: TopicPosition, rows: Sequence[EpochRow]
-    ) -> int:
-        """Return the epoch after which a topic needs all epochs; raise if one of them is gone."""
-        after, uuid = position.published, position.uuid
-        same = [row for row in rows if row.epoch == after]
-        if same and uuid and same[0].uuid != uuid:
-            raise SinkAhead(
-                f"epoch {after} of topic {topic!r} differs from the table's epoch {after}: "
-                "one of them was restored and went on; give sink.topic another name"
-            )
-        rows = [row for row in rows if row.epoch > after]
-        if not rows:
-            return after
-        starts = [row.epoch for row in rows if row.of_view(view).begins]
-        if starts and after == -1:  # an empty topic starts with the history of these columns
-            return starts[-1] - 1
-        if starts:
-            raise HistoryMissing(
-                f"the history of these results starts with epoch {starts[-1]}, and topic "
-                f"{topic!r} has an older changelog; give sink.topic another name"
-            )
-        if rows[0].epoch > after + 1:
-            raise HistoryMissing(
-                f"topic {topic!r} needs the epochs from {after + 1} on, but retention has "
-                f"removed the table's epochs before {rows[0].epoch}; give the job a new name to "
-                "recompute it from its source"
-            )
-        return after
 
     def _build_message(
         self, row: EpochRow, files: Sequence[AddedFile] | Sequence[LiveFile]
@@ -253,6 +223,39 @@ class JobPublisher:
         self._starting.join()
         if self._failure is not None:
             raise self._failure
+
+
+def find_last_published(topic: str, position: TopicPosition, rows: Sequence[EpochRow]) -> int:
+    """Return the epoch after which a topic needs all epochs; raise if one of them is gone.
+
+    The rows are those of the topic's view.
+    """
+    after, uuid = position.published, position.uuid
+    same = [row for row in rows if row.epoch == after]
+    if same and uuid and same[0].uuid != uuid:
+        raise SinkAhead(
+            f"epoch {after} of topic {topic!r} differs from the table's epoch {after}: "
+            "one of them was restored and went on; give sink.topic another name"
+        )
+    rows = [row for row in rows if row.epoch > after]
+    if not rows:
+        return after
+    starts = [row.epoch for row in rows if row.begins]
+    inside = not position.complete and starts[-1:] == [position.epoch]
+    if starts and (after == -1 or inside):  # the topic starts with the history of these columns
+        return starts[-1] - 1
+    if starts:
+        raise HistoryMissing(
+            f"the history of these results starts with epoch {starts[-1]}, and topic "
+            f"{topic!r} has an older changelog; give sink.topic another name"
+        )
+    if rows[0].epoch > after + 1:
+        raise HistoryMissing(
+            f"topic {topic!r} needs the epochs from {after + 1} on, but retention has "
+            f"removed the table's epochs before {rows[0].epoch}; give the job a new name to "
+            "recompute it from its source"
+        )
+    return after
 
 
 def _published_watermark(row: EpochRow, views: Sequence[str]) -> int | None:

@@ -188,7 +188,10 @@ class PublisherProcess:
 
         Raise PublishFailed if another table or generation publishes.
         """
-        return [self._require_own(each.topic, *self._read_progress(each)) for each in self._topics]
+        return [
+            self._require_own(each.topic, *self._read_progress(each)).of_topic(index)
+            for index, each in enumerate(self._topics)
+        ]
 
     def _require_own(
         self, topic: str, own: Progress | None, others: dict[str, Progress]
@@ -340,6 +343,7 @@ class PublisherProcess:
             times=[
                 EpochTimes(each.epoch, each.appended_ms, each.committed_ms, now_ms)
                 for each in epochs
+                if not self._progress[index].covers(each.epoch)
             ],
         )
 

@@ -92,3 +92,20 @@ def test_a_new_view_needs_a_topic_of_its_own_and_no_view_another_source_or_bucke
     assert "view 'sums': state.buckets is fixed" in compare_specs(old, buckets, row(old)).fixed[0]
     other_source = spec({"sums": SUMS}, source={"topic": "u"})
     assert "source.topic changed" in compare_specs(old, other_source, row(old)).fixed[0]
+
+
+def test_a_new_view_does_not_start_with_the_state_of_windows_that_close() -> None:
+    """A closed window has its results only: a MAX of it would be NULL."""
+    keys: dict[str, Any] = {
+        "columns": {"k": "STRING", "v": "INT", "t": "TIMESTAMP(3)"},
+        "watermark": {"time": {"column": "t"}, "delay": "1s"},
+    }
+    query = (
+        "SELECT k, window_start, window_end, MAX(v) AS top FROM t "
+        "GROUP BY k, TUMBLE(t, INTERVAL '10' SECOND)"
+    )
+    for emit, source in (("final", None), ("changes", "tops")):
+        view = {"query": query, "emit": emit}
+        old = spec({"tops": view}, **keys)
+        (new,) = compare_specs(old, spec({"renamed": view}, **keys), row(old)).changed
+        assert new.source == source

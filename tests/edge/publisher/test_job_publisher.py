@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from confluent_kafka import Producer
 
+from jobs.core.publish.protocol import Progress, TopicPosition
 from jobs.edge.process.broker import Broker
 from jobs.edge.publisher.handle import PublisherFailed
-from jobs.edge.publisher.job_publisher import JobPublisher, SinkAhead
+from jobs.edge.publisher.job_publisher import (
+    HistoryMissing,
+    JobPublisher,
+    SinkAhead,
+    find_last_published,
+)
+from jobs.edge.publisher.session import read_progress
 from jobs.edge.table.delta_epochs import Fenced
 from schemas.spec.connections import load_connections
 from schemas.spec.file import load_spec
+from schemas.table.changelog import progress_topic
 from schemas.table.epoch import EpochRow
-from tests.support.tables.folded_table import FoldedTable, insert
-
-pytestmark = pytest.mark.broker
+from tests.support.tables.folded_table import FoldedTable, epoch_row, insert
 
 
 def publish(table: FoldedTable, broker: Broker, topic: str, newest: EpochRow | None = None) -> None:
@@ -38,6 +47,7 @@ def publish(table: FoldedTable, broker: Broker, topic: str, newest: EpochRow | N
         publishing.close()
 
 
+@pytest.mark.broker
 def test_a_topic_that_is_ahead_of_the_table_is_refused(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -64,6 +74,7 @@ def test_a_topic_that_is_ahead_of_the_table_is_refused(
         publish(other, broker, topic)
 
 
+@pytest.mark.broker
 def test_a_start_that_another_writer_has_overtaken_is_fenced(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -76,3 +87,51 @@ def test_a_start_that_another_writer_has_overtaken_is_fenced(
     publish(table, broker, topic)
     with pytest.raises(Fenced, match="is now at epoch 2, but this job started at epoch 1"):
         publish(table, broker, topic, begun_at)
+
+
+@pytest.mark.broker
+def test_a_topic_inside_an_epoch_that_the_table_lacks_is_refused(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The table was restored to just before an epoch of which a part is published."""
+    table = FoldedTable(tmp_path)
+    table.epoch(insert("a", 1))
+    publish(table, broker, topic)
+    newest, *_ = read_progress(
+        {"bootstrap.servers": broker.address}, progress_topic(topic), "items"
+    )
+    assert newest is not None
+    begun = msgspec.structs.replace(newest, epoch=2, seq=0, complete=False)
+    producer = Producer({"bootstrap.servers": broker.address})
+    producer.produce(progress_topic(topic), key="items", value=msgspec.json.encode(begun))
+    producer.flush()
+    with pytest.raises(SinkAhead, match="has epoch 2, but the table is at epoch 1"):
+        publish(table, broker, topic)
+
+
+def position(epoch: int, **fields: Any) -> TopicPosition:
+    return TopicPosition("id", 2, epoch, **fields)
+
+
+def test_a_topic_goes_on_inside_the_first_epoch_of_its_history() -> None:
+    rows = [epoch_row(number) for number in (3, 4)] + [epoch_row(5, counters={"begins": 1})]
+    assert find_last_published("t", position(5, complete=False), rows) == 4
+    assert find_last_published("t", TopicPosition("id", 2), rows) == 4
+    assert find_last_published("t", position(5), rows) == 5
+    for older in (position(4), position(4, complete=False), position(3)):
+        with pytest.raises(HistoryMissing, match="starts with epoch 5, and topic 't' has an older"):
+            find_last_published("t", older, rows)
+
+
+def test_a_position_for_all_topics_is_split_into_one_for_each() -> None:
+    """As publishers wrote it before each topic had its own."""
+    record = b'{"epoch": 7, "seq": 40, "complete": false, "uuid": "of-6", "sink": 1}'
+    of_all = msgspec.json.decode(record, type=Progress)
+    before, inside, after = (of_all.of_topic(index) for index in range(3))
+    assert before.covers(7)
+    assert before.uuid == ""
+    assert (inside.epoch, inside.seq_reached(7), inside.complete) == (7, 40, False)
+    assert (after.next_epoch, after.seq_reached(7), after.uuid) == (7, -1, "of-6")
+    assert b"sink" not in msgspec.json.encode([before, inside, after])
+    complete = msgspec.structs.replace(of_all, complete=True)
+    assert complete.of_topic(0) == complete.of_topic(2)
