@@ -55,8 +55,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     topic_id: str | None = None  # None: the publisher may create the topic, or use any
     transaction_records: int = limits.TRANSACTION_RECORDS_MAX
     others: list[SinkOfView] = []  # of a job with several views, after the first topic
-    # The ids of publishers of this table that had another first topic, to fence once.
+    views: list[str] | None = None  # whose topics these are, in their order; None: of one query
+    # The ids that publishers of this table have had if another of its topics was the first.
     predecessors: list[str] = []
+
+    def view(self, index: int) -> str | msgspec.UnsetType:
+        """The view of a topic; of a job with one query it is not told."""
+        return msgspec.UNSET if self.views is None else self.views[index]
 
 
 class EpochToPublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +109,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""  # the table of the epochs; missing in records of retally before 0.2
     uuid: str = ""  # of the epoch
     writer: str = ""  # the publisher process that wrote the record
+    view: str | msgspec.UnsetType = msgspec.UNSET  # of a job with views; not in older records
     times: list[EpochTimes] = []  # of the epochs that this record completes
     # Not written any more: of an unfinished epoch, the index of the topic that `seq` belongs to.
     sink: int | msgspec.UnsetType = msgspec.UNSET

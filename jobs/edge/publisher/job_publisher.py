@@ -100,9 +100,8 @@ class JobPublisher:
                 transactional_id=f"{name}-{first.topic}",
                 topic_id=first.topic_id,
                 others=others,
-                predecessors=[]
-                if earlier[:1] in ([], [first.topic])
-                else [f"{name}-{topic}" for topic in earlier if topic != first.topic],
+                views=None if spec.views is None else self._views,
+                predecessors=[f"{name}-{topic}" for topic in earlier if topic != first.topic],
             )
         )
         self._ready: Ready | None = None

@@ -189,9 +189,21 @@ class PublisherProcess:
         Raise PublishFailed if another table or generation publishes.
         """
         return [
-            self._require_own(each.topic, *self._read_progress(each)).of_topic(index)
+            self._require_view(index, self._require_own(each.topic, *self._read_progress(each)))
             for index, each in enumerate(self._topics)
         ]
+
+    def _require_view(self, index: int, own: Progress) -> Progress:
+        """Return the progress of one topic; raise PublishFailed if another view has written it."""
+        view = self._configuration.view(index)
+        if own.view in (msgspec.UNSET, "" if view is msgspec.UNSET else view):
+            return msgspec.structs.replace(own.of_topic(index), view=view)
+        raise PublishFailed(
+            "sink_taken",
+            f"topic {self._topics[index].topic!r} has the changelog of "
+            f"{f'view {own.view!r}' if own.view else 'the query'} of this job",
+            "give sink.topic another name, because a topic has one writer",
+        )
 
     def _require_own(
         self, topic: str, own: Progress | None, others: dict[str, Progress]
@@ -340,6 +352,7 @@ class PublisherProcess:
             table=self._configuration.table,
             uuid=order.uuid,
             writer=self._writer_id,
+            view=self._configuration.view(index),
             times=[
                 EpochTimes(each.epoch, each.appended_ms, each.committed_ms, now_ms)
                 for each in epochs

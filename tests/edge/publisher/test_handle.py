@@ -688,6 +688,22 @@ def test_a_topic_that_becomes_the_first_goes_on_where_it_is_and_fences_the_publi
         joined.kill()
 
 
+def test_a_view_does_not_continue_in_the_topic_of_another_one(
+    start: Start, table: SmallTable
+) -> None:
+    """The other view was dropped, or the two have swapped their topics."""
+    publish(start(table="ours", views=["low"]), table.commit(20))
+    for views in (["top"], None):
+        with pytest.raises(PublisherFailed, match=r"has the changelog of view 'low' of this job"):
+            start(table="ours", views=views, generation=2)
+    publish(start(table="ours", views=["low"], generation=2), table.commit(20))
+
+
+def test_the_query_of_a_job_may_get_views_beside_it(start: Start, table: SmallTable) -> None:
+    for number, views in enumerate((None, [""], None, [""])):
+        publish(start(table="ours", views=views, generation=1 + number), table.commit(20))
+
+
 def fence(broker: Broker, transactional_id: str) -> None:
     """What a process does that takes the id and ends before it publishes."""
     stray = Producer({"bootstrap.servers": broker.address, "transactional.id": transactional_id})
