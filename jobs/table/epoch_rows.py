@@ -6,7 +6,7 @@ From the root of a view, a row has the counters, the files and the due work of t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -50,16 +50,28 @@ def epoch_rows(
     return rows
 
 
-def start_row(root: TablePath, files: Iterable[LiveFile]) -> EpochRow | None:
+def start_row(
+    root: TablePath, files: Iterable[LiveFile], *, whole: bool = False
+) -> EpochRow | None:
     """Return the row of the job's start, or None if the oldest row is another one.
 
-    It has the first offsets. Retention keeps it and adds the counters of removed epochs to it.
+    It has the first offsets. Retention keeps it and adds the counters of removed epochs to it. With
+    `whole`, return it as it is written, with all views.
     """
     oldest = min(_epoch_files(files), key=lambda file: file.epoch_min, default=None)
     if oldest is None:
         return None
     row = min(read_epoch_rows(root / oldest.path), key=lambda row: row.epoch)
-    return row.of_view(split_root(root)[1]) if row.kind == "start" else None
+    if row.kind != "start":
+        return None
+    return row if whole else row.of_view(split_root(root)[1])
+
+
+def counted_rows(root: TablePath, files: Sequence[LiveFile]) -> list[EpochRow]:
+    """Return all rows with all views; their counters have each epoch since the start once."""
+    rows, start = epoch_rows(root, files, whole=True), start_row(root, files, whole=True)
+    kept = start is None or any(row.epoch == start.epoch for row in rows)
+    return rows if start is None or kept else [start, *rows]
 
 
 def read_epoch_rows(path: TablePath) -> list[EpochRow]:

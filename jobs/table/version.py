@@ -20,11 +20,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.core.values.change import Row
-from jobs.table.epoch_rows import epoch_rows, newest_epoch, newest_of_job, start_row
+from jobs.table.epoch_rows import counted_rows, epoch_rows, newest_epoch, newest_of_job, start_row
 from jobs.table.files import LiveFile, NoTable, live_files, log_entry, open_table
 from jobs.table.parts import ACCUMULATORS, CHANGELOG
 from schemas.limits import TABLE_READ_TRIES_MAX
-from schemas.table.epoch import REFUSED, EpochRow
+from schemas.table.epoch import EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, rows_in, table_file
 
@@ -122,14 +122,7 @@ class TableVersion:
     @property
     def refusing(self) -> set[str]:
         """The views that have refused a message which other views may have taken."""
-        rows = epoch_rows(self.root, self.files, whole=True)
-        first = start_row(self.root, self.files)
-        return {
-            view
-            for row in ([first, *rows] if first else rows)
-            for view, share in row.shares.items()
-            if share["counters"].get(REFUSED) or share["counters"].get("quarantined")
-        }
+        return {view for row in counted_rows(self.root, self.files) for view in row.refused}
 
     def changelog(self, after: int, up_to: int) -> pa.Table | None:
         """Return the changelog rows of the epochs (after, up_to], in order."""

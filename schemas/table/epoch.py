@@ -230,6 +230,27 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return shares
 
     @property
+    def all_shares(self) -> dict[str, dict[str, Any]]:
+        """Return `shares`; for a job with one query, those of this query."""
+        if self.shares:
+            return self.shares
+        own = {name: count for name, count in self.counters.items() if name in _OF_VIEWS}
+        # Which of these its expressions refused is not counted: any view might take them.
+        refused = self.counts.quarantined + own.get(REFUSED_BEFORE, 0)
+        counters = own | ({REFUSED_BEFORE: refused} if refused else {})
+        return {"": {"plan": self.plan, "counters": counters}}
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """The messages that each view has refused and another may have taken; without zeros."""
+        names = (REFUSED, REFUSED_BEFORE, "quarantined")
+        counted = {
+            view: sum(share["counters"].get(name, 0) for name in names)
+            for view, share in self.all_shares.items()
+        }
+        return {view: count for view, count in counted.items() if count}
+
+    @property
     def views(self) -> tuple[str, ...]:
         """The names of the views; empty for a job with one query."""
         return tuple(self.shares)
@@ -297,11 +318,14 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 # By view, among the counters: the plan, the counters and the due work that are its own.
 VIEWS = "views"
 REFUSED = "refused"  # messages on which an expression of the view fails
+# The same in epochs that are gone or of another job, and refusals of a job with one query.
+REFUSED_BEFORE = "refused_before"
 # Sums over all views, which a view has for itself.
 _OF_VIEWS = frozenset(
     {
         VIEWS,
         REFUSED,
+        REFUSED_BEFORE,
         "shipped",
         "where_filtered",
         "groups",

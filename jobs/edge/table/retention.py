@@ -94,14 +94,15 @@ def _last_epoch_before(root: TablePath, epochs: Sequence[LiveFile], time_us: int
 def _sum_counters(rows: Sequence[EpochRow]) -> EpochRow:
     """Return the start row with the summed counters of all rows, and of each view."""
     counters: dict[str, Any] = _add_up(row.counters for row in rows)
-    if rows[0].shares:
-        shares = {view: share for row in reversed(rows) for view, share in row.shares.items()}
+    if any(row.shares for row in rows):
+        counted = [row.all_shares for row in rows]
+        first = {view: share for shares in reversed(counted) for view, share in shares.items()}
         counters[VIEWS] = {  # also of views that came later
             view: {
                 "plan": share["plan"],
-                "counters": _add_up(r.shares[view]["counters"] for r in rows if view in r.shares),
+                "counters": _add_up(each[view]["counters"] for each in counted if view in each),
             }
-            for view, share in shares.items()
+            for view, share in first.items()
         }
     return msgspec.structs.replace(rows[0], counters=counters, files={})
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from jobs.core.fold.program import Program
 from jobs.core.sql.select import parse_query
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout
 from jobs.edge.table.retention import expire_history
 from jobs.table.epoch_rows import read_epoch_rows
+from jobs.table.version import TableVersion
 from schemas.table.epoch import VIEWS, EpochRow
 from schemas.types.sql_types import SqlType
 
@@ -76,3 +79,37 @@ def test_the_start_row_has_the_sums_of_a_view_that_came_later(tmp_path: Path) ->
     start = start_after_expiry(table)
     assert start.shares["top"] == {"plan": "q", "counters": {"groups": 0, "refused": 2}}
     assert start.of_view("top").counts.quarantined == 2
+
+
+@pytest.mark.parametrize("views_first", [False, True])
+def test_the_start_row_has_the_sums_of_views_and_of_one_query(
+    tmp_path: Path, views_first: bool
+) -> None:
+    counted = {"groups": 1, "refused": 2, "dropped_retractions": 1}
+    views = {VIEWS: {name: {"plan": "q", "counters": counted} for name in ("", "top")}}
+    single = {"quarantined": 4, "dropped_retractions": 5}
+    first, later = (views, single) if views_first else (single, views)
+    start = start_after_expiry(commit_epochs(tmp_path / "table", first, later))
+    assert {view: start.of_view(view).counts.dropped_retractions for view in ("", "top")} == (
+        {"": 7, "top": 2} if views_first else {"": 11, "top": 1}
+    )
+    assert start.refused == ({"": 8, "top": 4} if views_first else {"": 10, "top": 2})
+    assert start.of_view("").counts.quarantined == (8 if views_first else 10)
+    assert start.of_view("").counts.read == 30  # as the job has read
+
+
+def test_a_view_that_has_refused_a_message_is_known_after_expiry(tmp_path: Path) -> None:
+    refusing = {"plan": "q", "counters": {"groups": 1, "refused": 2}}
+    whole = {"": {"plan": "p", "counters": {"groups": 3}}, "top": refusing}
+    table = commit_epochs(tmp_path / "table", {VIEWS: whole}, {VIEWS: {"": whole[""]}})
+    assert TableVersion(table.root).refusing == {"top"}
+    expired = expire_history(table, LONG_AFTER_US, published=3, uuid="0" * 32)
+    assert expired is not None
+    table.commit(expired.added, expired.removed, uuid="0" * 32, what="retention")
+    assert TableVersion(table.root).refusing == {"top"}
+
+
+def test_the_quarantine_of_a_job_with_one_query_counts_as_refused(tmp_path: Path) -> None:
+    views = {VIEWS: {"": {"plan": "p", "counters": {"groups": 3}}}}
+    table = commit_epochs(tmp_path / "table", {"quarantined": 1}, views)
+    assert TableVersion(table.root).refusing == {""}
