@@ -11,6 +11,7 @@ clone has created no job.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,12 +44,13 @@ from jobs.edge.table.reading import TableReader, open_views
 from jobs.edge.table.savepoints import RESTORED, Savepoint, write_savepoint
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import unite_schemas
+from jobs.table.epoch_rows import counted_rows
 from jobs.table.files import LiveFile, files_of_view, own_files
 from jobs.table.parts import CHANGELOG, STATE
 from schemas.directory.paths import JobDirectory
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import VIEWS, EpochRow
+from schemas.table.epoch import REFUSED_BEFORE, VIEWS, EpochRow
 from schemas.table.object_path import ObjectPath, TablePath
 from schemas.table.parquet_file import rows_in
 from schemas.table.view_path import split_part, view_root
@@ -179,6 +181,9 @@ def _commit_copy(
     for name, copy in copies.items():
         counters[name], changelog = copy.write_results(target)
         files += changelog
+    for name, count in _sum_refused(next(iter(views.values())), target.row.epoch).items():
+        if name in counters:
+            counters[name][REFUSED_BEFORE] = count
     if "" not in views:
         files += next(iter(copies.values())).copy_shared(target.files)
     row = EpochRow(
@@ -207,6 +212,15 @@ def _commit_copy(
     return row
 
 
+def _sum_refused(reader: TableReader, until: int) -> Counter[str]:
+    """Return how many messages each view has refused in the epochs up to `until`."""
+    total = Counter[str]()
+    for row in counted_rows(reader.root, reader.files):
+        if row.epoch <= until:
+            total.update(row.refused)
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class _ViewCopy:
     """Copies the files of one view from the old table into the new one at `table`."""
@@ -232,7 +246,8 @@ class _ViewCopy:
         reader = self.reader
         results = reader.results_in(files_of_view(target.files, self.view))
         changelog, seqs = build_table_changelog(reader, {}, results)
-        until = [row for row in reader.kept_epochs if row.epoch <= target.row.epoch]
+        counted = counted_rows(reader.root, reader.files)
+        until = [row.of_view(self.view) for row in counted if row.epoch <= target.row.epoch]
         counters = {
             "groups": len(results),
             "changelog_rows": len(changelog),

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from jobs.edge.process.job_directory import JobDirectory, list_jobs
 from jobs.edge.table import pins
 from jobs.edge.table.compaction import BASE_TIER
 from jobs.edge.table.reading import TableReader
+from jobs.edge.table.retention import expire_history
 from jobs.edge.table.savepoints import savepoints
 from jobs.table.parts import ACCUMULATORS, MULTISETS
 from schemas.spec.file import load_spec
@@ -77,6 +79,26 @@ def test_a_clone_has_the_results_and_the_state_of_that_epoch(
     of = 2 if to is None else 1
     assert (newest.kind, newest.offsets) == ("clone", {"t": {"0": 10 * of}})
     assert {row.generation for row in other.kept_epochs} != {written.reader().newest.generation}
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_a_clone_knows_what_was_refused_and_dropped_before_retention_too(
+    written: WrittenTable, views: bool
+) -> None:
+    plan = written.plan.fingerprint
+    own = {"quarantined": 1, "dropped_retractions": 2}
+    shares = {"views": {"": {"plan": plan, "counters": {"refused": 1, "dropped_retractions": 2}}}}
+    written.epoch(FIRST, **(shares if views else own))
+    written.epoch(SECOND, **({"views": {"": {"plan": plan, "counters": {}}}} if views else {}))
+    for name in ("early", "late"):
+        other = cloned(written, name=name)
+        assert other.refusing == {""}
+        assert other.newest.counts.dropped_retractions == 2
+        newest = written.reader().newest.epoch
+        expired = expire_history(written.table, 10**18, newest, uuid4().hex)
+        if expired is not None:
+            written.table.commit(expired.added, expired.removed, uuid="0" * 32, what="retention")
+    assert cloned(written, "first", "before").refusing == {""}  # retention has added them up
 
 
 def test_a_clone_of_merged_files_is_the_same(written: WrittenTable) -> None:
