@@ -118,6 +118,12 @@ def _check(paths: JobDirectory, target: Savepoint, spec: JobSpec) -> None:
         raise CannotClone(
             f"epoch {target.row.epoch} of job {paths.name!r} has another query or other types"
         )
+    if not target.row.is_in_buckets(
+        {name: view.state.buckets for name, view in of.view_specs.items()}
+    ):
+        raise CannotClone(
+            f"epoch {target.row.epoch} of job {paths.name!r} has a view with other state.buckets"
+        )
 
 
 def _build_clone(

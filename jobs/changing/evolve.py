@@ -330,6 +330,8 @@ class _Commit:
             name: written[name].share if name in written else _carry_share(newest, name)
             for name in self._plans
         }
+        for name, share in shares.items():
+            share["buckets"] = self._specs[name].state.buckets
         time = {name: value for name, value in at.watermarks.items() if name != "agenda"}
         if spec.views is None:
             (share,) = shares.values()

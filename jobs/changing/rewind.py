@@ -152,6 +152,10 @@ def _check(job: StoppedJob, target: Savepoint, admin: KafkaAdmin) -> None:
     name, epoch, root = job.reader.paths.name, target.row.epoch, job.table.root
     if target.row.plans != job.newest.plans:
         raise CannotRewind(f"epoch {epoch} of job {name!r} has another query or other types")
+    if not target.row.is_in_buckets(
+        {view: reader.spec.state.buckets for view, reader in job.views.items()}
+    ):
+        raise CannotRewind(f"epoch {epoch} of job {name!r} has a view with other state.buckets")
     missing = [file.path for file in target.files if not (root / file.path).exists()]
     if missing:
         raise CannotRewind(

@@ -7,7 +7,7 @@ refused before anything is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pyarrow as pa
@@ -96,6 +96,8 @@ def _require_same_views(
             f"retally evolve for the changed views, or the old spec in {paths.spec}"
         )
     for name, view in spec.view_specs.items():
+        if not newest.is_in_buckets({name: view.state.buckets}):
+            _refuse_buckets(spec, name, newest.shares[name]["buckets"])
         _require_same_query(view, plans[name], paths, newest.of_view(name))
 
 
@@ -119,11 +121,15 @@ def require_same_buckets(spec: JobSpec, before: JobSpec | None, paths: JobDirect
     for name, view in spec.view_specs.items():
         buckets = specs[name].state.buckets if name in specs else view.state.buckets
         if buckets != view.state.buckets:
-            key = f"views.{name}.state.buckets" if name else "state.buckets"
-            raise SpecMisfit(
-                f"{key} is fixed for the life of a job: {spec.name!r} has {buckets}, the spec now "
-                f"says {view.state.buckets}; go back to {buckets}, or give the job a new name"
-            )
+            _refuse_buckets(spec, name, buckets)
+
+
+def _refuse_buckets(spec: JobSpec, view: str, buckets: int) -> NoReturn:
+    key = f"views.{view}.state.buckets" if view else "state.buckets"
+    raise SpecMisfit(
+        f"{key} is fixed for the life of a job: {spec.name!r} has {buckets}, the spec now says "
+        f"{spec.view_specs[view].state.buckets}; go back to {buckets}, or give the job a new name"
+    )
 
 
 def require_own_topics(spec: JobSpec, before: JobSpec | None) -> None:

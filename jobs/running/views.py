@@ -106,7 +106,11 @@ class RunningView:
 
     def share(self, counters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the view's entry in the epoch row."""
-        share: dict[str, Any] = {"plan": self.plan.fingerprint, "counters": dict(counters)}
+        share: dict[str, Any] = {
+            "plan": self.plan.fingerprint,
+            "buckets": self.spec.state.buckets,
+            "counters": dict(counters),
+        }
         snapshot = self.due_work.snapshot()
         if snapshot is not None:
             share["time"] = {"agenda": msgspec.to_builtins(snapshot)}

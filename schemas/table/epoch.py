@@ -8,6 +8,7 @@ values are JSON text in the table, so that any engine can read them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -225,7 +226,7 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def shares(self) -> dict[str, dict[str, Any]]:
-        """What each view has for itself: plan, counters, time; empty for a job with one query."""
+        """The plan, buckets, counters and time of each view; empty for a job with one query."""
         shares: dict[str, dict[str, Any]] = self.counters.get(VIEWS, {})
         return shares
 
@@ -259,6 +260,17 @@ class EpochRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def plans(self) -> dict[str, str]:
         """The fingerprint of the plan of each view."""
         return {name: own["plan"] for name, own in self.shares.items()} or {"": self.plan}
+
+    def is_in_buckets(self, buckets: Mapping[str, int]) -> bool:
+        """Return whether the state of each view is in so many buckets, as far as the row says.
+
+        A view that was removed and added again may have its plan of before in other buckets.
+        """
+        return all(
+            own.get("buckets", buckets[name]) == buckets[name]
+            for name, own in self.shares.items()
+            if name in buckets
+        )
 
     @property
     def watermark(self) -> int | None:
