@@ -49,6 +49,7 @@ from jobs.running.clock import JobClock
 from jobs.running.cores import watch_cores
 from jobs.running.failure import Overtaken, SpecMisfit, name_disk, report_failure
 from jobs.running.job_table import (
+    load_last_spec,
     open_table,
     require_own_topics,
     require_same_buckets,
@@ -70,7 +71,6 @@ from schemas.spec.connections import (
     librdkafka_options,
     spark_options,
 )
-from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import EpochRow, Offsets
 from schemas.table.object_path import ObjectPath
@@ -124,7 +124,7 @@ class Job:
             forget_failure(paths.failure)
             self._start = StartReport(paths.start)
             forget_waiting(paths.waiting)
-            before = load_spec(paths.spec) if paths.has_table and paths.spec.exists() else None
+            before = load_last_spec(paths)
             if before is not None:
                 self.spec = self.spec.with_column_order(before)
             self._run_locked(paths, before)

@@ -23,7 +23,10 @@ from jobs.edge.kafka.source import first_offsets
 from jobs.edge.process.job_directory import JobDirectory
 from jobs.edge.table.delta_epochs import EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
+from jobs.edge.table.job_specs import resolve_next_spec
 from jobs.running.failure import SpecMisfit
+from jobs.table.version import TableVersion
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import VIEWS, EpochRow, TopicIdentity
 
@@ -111,6 +114,15 @@ def _require_same_query(spec: JobSpec, plan: Plan, paths: JobDirectory, newest: 
         reason = refuse_other_windows(newest.time.due_work, closing_of(spec, plan))
         if reason is not None:
             raise SpecMisfit(f"job {spec.name!r}: {reason}")
+
+
+def load_last_spec(paths: JobDirectory) -> JobSpec | None:
+    """Return the spec of the newest epoch; None without a table or spec. Hold the job's lock."""
+    if not paths.has_table:
+        return None
+    if paths.next_spec.exists():  # an evolve was killed
+        resolve_next_spec(paths, TableVersion(paths.table).handle)
+    return load_spec(paths.spec) if paths.spec.exists() else None
 
 
 def require_same_buckets(spec: JobSpec, before: JobSpec | None, paths: JobDirectory) -> None:

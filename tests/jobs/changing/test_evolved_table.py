@@ -11,6 +11,8 @@ from jobs.core.fold.changelog_table import fold_changelog
 from jobs.edge.process import failpoints
 from jobs.edge.process.failpoints import FailpointError
 from jobs.edge.table.reading import HistoryGone
+from jobs.running.failure import SpecMisfit
+from jobs.running.job_table import load_last_spec, require_same_buckets
 from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from schemas.types.sql_types import INT, STRING
@@ -73,6 +75,25 @@ def test_a_job_whose_evolve_was_killed_is_read_with_the_spec_of_its_table(
     assert (evolve(written.place, spec).row is None) == (point == "after_commit")
     assert dict(written.reader().results().rows) == results
     assert load_spec(written.place.spec) == spec
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_a_job_starts_with_the_spec_of_an_evolve_that_was_killed_after_its_commit(
+    point: str, written: WrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = load_spec(written.place.spec).document()
+    view = {"query": "SELECT name, MAX(v) AS top FROM t GROUP BY name", "state": {"buckets": 4}}
+    monkeypatch.setitem(failpoints._POINTS, point, ("raise", 0))
+    with pytest.raises(FailpointError):
+        evolve(written.place, load_spec(old | {"views": {"tops": view}}))
+    before = load_last_spec(written.place)
+    assert before is not None
+    if point == "before_commit":
+        assert before.views is None
+        return
+    other = load_spec(old | {"views": {"tops": view | {"state": {"buckets": 8}}}})
+    with pytest.raises(SpecMisfit, match=r"^views\.tops\.state\.buckets is fixed .* has 4"):
+        require_same_buckets(other, before, written.place)
 
 
 def test_a_topic_that_was_not_read_again_far_enough_takes_nothing_over(
