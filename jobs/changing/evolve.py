@@ -128,7 +128,7 @@ def evolve(paths: JobDirectory, spec: JobSpec) -> Evolved:
     try:
         job = JobToEvolve.open(paths)
         spec = spec.with_column_order(job.spec)
-        found = job.compare(spec)
+        found = job.compare(spec)  # raises for other buckets or topics under the same queries
         if job.newest.plans == fingerprints_of(spec):  # done, except steps that a kill interrupted
             write_specs(spec, paths)
             paths.next_spec.unlink(missing_ok=True)

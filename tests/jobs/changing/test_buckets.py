@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from jobs.changing.clone import CannotClone, clone
-from jobs.changing.evolve import evolve
+from jobs.changing.evolve import CannotEvolve, evolve
 from jobs.changing.rewind import CannotRewind, rewind
 from jobs.changing.savepoint import create_savepoint
 from jobs.core.job.cloning import clone_spec
@@ -56,6 +56,20 @@ def test_a_job_starts_only_with_the_buckets_of_its_newest_epoch(written: Written
     other = load_spec(spec.document() | {"state": {"buckets": 8}})
     with pytest.raises(SpecMisfit, match=r"^state\.buckets is fixed .* go back to 4"):
         open_table(other, plans_of(other), written.place, ADMIN, {})
+
+
+def test_an_evolve_without_another_query_keeps_the_buckets_and_the_topic(
+    written: WrittenTable,
+) -> None:
+    spec = load_spec(written.place.spec)
+    for change, named in (
+        ({"state": {"buckets": 8}}, r"state\.buckets is fixed .* it is 4"),
+        ({"source": {"topic": "u"}}, r"source\.topic changed"),
+    ):
+        with pytest.raises(CannotEvolve, match=named):
+            evolve(written.place, load_spec(spec.document() | change))
+        assert load_spec(written.place.spec) == spec
+    assert evolve(written.place, spec).row is None
 
 
 def test_an_epoch_has_the_buckets_of_each_view(tmp_path: Path) -> None:
