@@ -48,10 +48,13 @@ class Evolving:
     live: list[tuple[str, int]] = field(default_factory=list)
 
     def feed(self, messages: int = 12) -> None:
-        """One epoch of inserts and deletes; the messages of a key are in one partition."""
+        """One epoch of inserts and deletes; the messages of a key are in one partition.
+
+        The last one is an insert, so that there are results after each epoch.
+        """
         made = []
-        for _ in range(messages):
-            if self.live and self.random.random() < 0.35:
+        for left in reversed(range(messages)):
+            if left and self.live and self.random.random() < 0.35:
                 gone = self.live.pop(self.random.randrange(len(self.live)))
                 made.append((ord(gone[0]) % 2, delete(row(*gone))))
             else:
