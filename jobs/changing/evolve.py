@@ -38,6 +38,7 @@ from jobs.changing.evolved_view import (
     WrittenView,
     make_share,
 )
+from jobs.changing.replayed_quarantine import SharedQuarantine, write_shared
 from jobs.core.fold.program import Program
 from jobs.core.job.job_evolution import JobEvolution, ViewEvolution, compare_specs
 from jobs.core.job.views import fingerprints_of, plans_of, reading_plan
@@ -45,13 +46,14 @@ from jobs.edge.process.fence import WriterLock
 from jobs.edge.state.bucket_states import hot_state_of
 from jobs.edge.table.delta_epochs import QUIET, EpochTable
 from jobs.edge.table.epoch_files import TableLayout, now_ms
-from jobs.edge.table.file_writer import by_part
+from jobs.edge.table.file_writer import by_part, file_name
 from jobs.edge.table.job_specs import resolve_next_spec, take_next_spec, write_specs
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.table_location import prepare_new_table
 from jobs.running.job_table import count_nothing, unite_schemas
 from jobs.table.epoch_rows import newest_of_job, start_row
 from jobs.table.files import LiveFile, live_files, open_table
+from jobs.table.parts import QUARANTINE
 from jobs.table.version import TableVersion
 from schemas.directory.paths import JobDirectory, discard
 from schemas.spec.file import load_spec, write_spec
@@ -232,8 +234,13 @@ def activate_replay(paths: JobDirectory, spec: JobSpec) -> Evolved:
         if len(readers) == len(spec.view_specs):  # no view has other rows than the topic any more
             counters = {name: count for name, count in at.counters.items() if name != "moved"}
             at = msgspec.structs.replace(at, counters=counters)
-        states: dict[str, State] = {name: ReplayedState(each) for name, each in readers.items()}
-        row = _Commit(job, spec, found.replayed).write(states, at)
+            shared, refusals = None, next(iter(readers.values()))
+        else:
+            shared, refusals = _require_agreement(job, readers), None
+        states: dict[str, State] = {
+            name: ReplayedState(each, shared) for name, each in readers.items()
+        }
+        row = _Commit(job, spec, found.replayed).write(states, at, refusals)
     finally:
         lock.release()
     _discard_shadow(paths)
@@ -278,6 +285,15 @@ def _list_ahead(goal: Offsets, shadow: EpochRow) -> list[str]:
     ]
 
 
+def _require_agreement(job: JobToEvolve, shadows: Mapping[str, TableReader]) -> SharedQuarantine:
+    """Return the job's shared quarantine; raise CannotEvolve if a replayed view contradicts it."""
+    shared = SharedQuarantine.read(job.table)
+    for view, shadow in shadows.items():
+        if conflict := shared.find_conflict(view, shadow):
+            raise CannotEvolve(conflict)
+    return shared
+
+
 class _Commit:
     """The epoch that changes the queries of a job."""
 
@@ -291,8 +307,13 @@ class _Commit:
         newest = job.newest
         self._to = EpochFiles(job.table.root, newest.epoch + 1, uuid4().hex, spec.durable)
 
-    def write(self, states: Mapping[str, State], at: EpochRow) -> EpochRow:
-        """Write all files, commit them with the time and offsets of `at`, activate the spec."""
+    def write(
+        self, states: Mapping[str, State], at: EpochRow, shadow: TableReader | None = None
+    ) -> EpochRow:
+        """Write all files, commit them with the time and offsets of `at`, activate the spec.
+
+        With `shadow`, what it refused for all views replaces the shared quarantine.
+        """
         job, spec, paths = self._job, self._spec, self._job.paths
         layouts = [self._layouts[view.name] for view in self._changed]
         _add_columns(job.table, layouts, of_views=job.has_views(spec))
@@ -302,6 +323,12 @@ class _Commit:
         removed = [file for file in job.table.files if _is_of_view(file, gone)]
         removed += [file for view in written.values() for file in view.removed]
         added = [file for view in written.values() for file in view.added]
+        if shadow is not None and job.has_views(spec):
+            removed += [file for file in job.table.files if file.part == QUARANTINE]
+            name = file_name(QUARANTINE, self._to.epoch, self._to.uuid, "evolve")
+            added += write_shared(
+                shadow, self._to.epoch, self._to.table, name, durable=spec.durable
+            )
         row = msgspec.structs.replace(row, files=by_part(added))
         table = EpochTable.open(self._to.table, next(iter(self._layouts.values())))
         write_spec(paths.next_spec, spec)

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
 
 from jobs.changing.clone import read_part, write_part
+from jobs.changing.replayed_quarantine import SharedQuarantine, count_own
 from jobs.changing.rewind import build_changelog
 from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
@@ -34,7 +36,7 @@ from jobs.edge.table.savepoints import RESTORED
 from jobs.table.files import LiveFile, place_file
 from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, QUARANTINE, TIMERS
 from schemas.spec.job import JobSpec
-from schemas.table.epoch import EpochRow
+from schemas.table.epoch import REFUSED, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
@@ -66,6 +68,7 @@ class State(Protocol):
     results: dict[Key, Row]  # of the new query; set by `write`
     parts: Collection[str]  # which it replaces
     at: EpochRow  # whose time it has
+    refused: int  # messages in the shared quarantine on which its query fails; set by `write`
 
     def write(self, view: ViewWriter) -> list[AddedFile]: ...
 
@@ -74,6 +77,7 @@ class KeptState:
     """The state of a view of the job, converted to the new query bucket by bucket."""
 
     parts: Collection[str] = GROUP_STATE
+    refused = 0
 
     def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
         self.results: dict[Key, Row] = {}
@@ -120,24 +124,33 @@ class KeptState:
 
 
 class ReplayedState:
-    """The state of the shadow job, which has read the topic again."""
+    """The state of the shadow job, which has read the topic again.
+
+    `shared` has what the views refused together; None: the shared quarantine is replaced.
+    """
 
     parts: Collection[str] = RESTORED
 
-    def __init__(self, shadow: TableReader) -> None:
+    def __init__(self, shadow: TableReader, shared: SharedQuarantine | None = None) -> None:
         self.results: dict[Key, Row] = {}
         self.at = shadow.newest
+        self.refused = 0
         self._shadow = shadow
+        self._shared = shared
 
     def write(self, view: ViewWriter) -> list[AddedFile]:
         shadow = self._shadow
         self.results = dict(shadow.results().rows)
+        name_of_view = shadow.paths.view
+        self.refused = 0 if name_of_view else count_own(shadow)
         files: list[AddedFile] = []
         for part in RESTORED:
-            if view.shares_parts and part in SHARED:
-                continue
             mine = [file for file in shadow.files if file.part == part and _is_own(file)]
+            if view.shares_parts and part in SHARED:
+                mine = []
             tables = read_part(shadow, part, mine)
+            if part == QUARANTINE and self._shared is not None:
+                tables = chain(tables, self._shared.list_new(name_of_view, shadow))
             schema, name = view.layout.schema(part), view.name_of(part)
             files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
         return files
@@ -196,7 +209,11 @@ class ViewWriter:
         before = self._before
         old = {} if before is None or self._begins else dict(before.results().rows)
         files = state.write(self)
-        quarantined = sum(file.rows for file in files if file.part == QUARANTINE)
+        quarantined = state.refused
+        if self._name:
+            quarantined = sum(file.rows for file in files if file.part == QUARANTINE)
+        # In a job with one query, all quarantined messages are counted already.
+        counted_as = "quarantined" if self._name or self.shares_parts else REFUSED
         changelog, seqs = self._build_changelog(old, state.results)
         if changelog:
             rows = self.layout.changelog_table(self.to.epoch, seqs, changelog)
@@ -212,7 +229,7 @@ class ViewWriter:
             "groups": len(state.results),
             "changelog_rows": len(changelog),
             **({"begins": 1} if self._begins else {}),
-            **({"quarantined": quarantined} if quarantined and self._name else {}),
+            **({counted_as: quarantined} if quarantined else {}),
         }
         return WrittenView(
             [file.of_view(self._name) for file in (*files, *older.values())],

@@ -66,10 +66,9 @@ def replay(
             f"job {paths.name!r} has no message {identity!r} in quarantine; retally quarantine "
             f"{paths.name} lists the ids"
         )
-    table, row = found
-    if row.get("quarantine_code") == RejectCode.EXPRESSION and (
-        paths.view or load_spec(paths.spec).views
-    ):
+    table, row, own = found
+    expression = row.get("quarantine_code") == RejectCode.EXPRESSION
+    if own or (expression and (paths.view or load_spec(paths.spec).views)):
         raise CannotReplay(
             "only one view refused this message; sent again, it would count twice in the others"
         )
@@ -162,8 +161,11 @@ def _send(
 
 def _find_message(
     table: TableReader, wanted: MessagePosition
-) -> tuple[TableReader, dict[str, Any]] | None:
-    """Return the table and the row of a quarantined message; None if it is not there."""
+) -> tuple[TableReader, dict[str, Any], bool] | None:
+    """Return the table and the row of a quarantined message, and whether only a view refused it.
+
+    Return None if the message is not there.
+    """
     epoch, topic, partition, offset = wanted
     mine = (
         (pc.field("epoch") == epoch)
@@ -175,7 +177,7 @@ def _find_message(
         if file.part == QUARANTINE and file.epoch_min <= epoch <= file.epoch_max:
             rows = rows_in(table.root / file.path, filters=mine)
             for row in rows.to_pylist():
-                return table, row
+                return table, row, bool(table.paths.view) and not file.path.startswith("../")
     return None
 
 

@@ -1,0 +1,162 @@
+"""The quarantine of a job with views after a replay: no message is lost, and none counts twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.changing.evolve import CannotEvolve, activate_replay, prepare_replay
+from jobs.changing.quarantine_replay import CannotReplay
+from jobs.changing.quarantine_replay import replay as send_again
+from jobs.core.job.refused_message import identity_of, position_in
+from jobs.edge.kafka.admin import KafkaAdmin
+from jobs.edge.process.broker import Broker
+from jobs.edge.table.reading import TableReader
+from schemas.spec.file import load_spec
+from schemas.spec.job import JobSpec
+from tests.support.jobs.canal_messages import insert, row
+from tests.support.jobs.epochs_by_hand import EpochsByHand
+from tests.support.jobs.running_job import create_topic
+from tests.support.jobs.view_jobs import open_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BY_KEY = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+WHOLE = "SELECT COUNT(*) AS times FROM t"
+NUMBERS = "SELECT k, SUM(CAST(v AS INT)) AS s FROM t GROUP BY k"
+TIMED: dict[str, Any] = {
+    "columns": {"k": "STRING", "t": "TIMESTAMP(3)"},
+    "watermark": {"time": {"column": "t"}, "delay": "1s", "future_skew": "1m"},
+}
+EARLY_MS = 10_000  # the time of the hour 00:10 is then in the future
+
+
+def with_keys(job: EpochsByHand, **keys: Any) -> JobSpec:
+    return load_spec(job.spec.document() | keys)
+
+
+def view(query: str) -> dict[str, Any]:
+    return {"query": query, "state": {"buckets": 4}}
+
+
+def replay(job: EpochsByHand, spec: JobSpec, now_ms: int | None = None) -> None:
+    place = job.place.at_view("")
+    made = prepare_replay(place, spec)
+    assert made.goal is not None
+    EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec, now_ms).epoch(made.goal)
+    activate_replay(place, spec)
+    job.spec = spec
+    job._look_at(next(iter(job.plans)))
+    job.restart()
+
+
+def timed(k: str) -> bytes:
+    data = {"k": k, "t": "1970-01-01 00:10:00.000"}
+    return json.dumps({"type": "INSERT", "data": [data]}).encode()
+
+
+def results(job: EpochsByHand, name: str) -> dict[Any, Any]:
+    return dict(TableReader.open(job.at_view(name).place).results().rows)
+
+
+def listed(job: EpochsByHand) -> list[tuple[int, int, str]]:
+    return [(each["epoch"], each["offset"], each["quarantine_code"]) for each in job.quarantine()]
+
+
+def test_what_no_view_decodes_any_more_is_in_the_quarantine_of_all(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
+    )
+    bad = {"type": "INSERT", "data": [{"k": "b", "w": "seven"}]}
+    good = {"type": "INSERT", "data": [{"k": "a", "w": "7"}]}
+    job.epoch_of([(0, json.dumps(each).encode()) for each in (good, bad)])
+    assert job.at_view("by-key").results() == {("a",): (1,), ("b",): (1,)}
+    wider = {"k": "STRING", "w": "INT"}
+    views = {"by-key": view(BY_KEY), "sums": view("SELECT SUM(w) AS s FROM t")}
+    replay(job, with_keys(job, columns=wider, views=views))
+    assert results(job, "sums") == {(): (7,)}
+    for name in views:
+        assert listed(job.at_view(name)) == [(2, 1, "message")], name
+
+
+def test_what_the_views_decode_now_is_in_no_quarantine_and_cannot_count_twice(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING", "v": "INT"}
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, columns=columns, max_bad_fraction=1.0
+    )
+    job.epoch_of([(0, insert(row("a", 1))), (0, insert(row("a", 5_000_000_000)))])
+    assert listed(job.at_view("by-key")) == [(1, 1, "message")]
+    replay(job, with_keys(job, columns={"k": "STRING", "v": "BIGINT"}))
+    assert results(job, "by-key") == {("a",): (2,)}
+    assert listed(job.at_view("by-key")) == []
+
+
+def test_what_the_query_of_a_job_with_views_refuses_in_a_replay_is_listed(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    columns = {"k": "STRING", "v": "STRING"}
+    views = {"": BY_KEY, "whole": WHOLE}
+    job = open_views(spark, broker, topic, tmp_path, views, columns=columns, max_bad_fraction=1.0)
+    job.epoch_of([(0, insert(row("a", "2"))), (0, insert(row("a", "three"))), (0, b"no")])
+    replay(job, with_keys(job, query=NUMBERS))
+    assert job.at_view("").results() == {("a",): (2,)}
+    assert results(job, "whole") == {(): (2,)}
+    assert listed(job.at_view("")) == [(2, 1, "expression"), (1, 2, "message")]
+    assert job.pipeline.newest.of_view("").counts.quarantined == 1
+
+
+def test_what_only_a_replayed_view_refuses_is_its_own_and_is_not_sent_again(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
+    )
+    job.epoch_of([(0, timed("a")), (0, b"no")])
+    views = {"by-key": view(BY_KEY), "whole": view(WHOLE + " WHERE k <> 'b'")}
+    replay(job, with_keys(job, views=views), now_ms=EARLY_MS)
+    new = job.at_view("whole")
+    assert listed(new) == [(2, 0, "future"), (1, 1, "message")]
+    assert listed(job.at_view("by-key")) == [(1, 1, "message")]
+    assert job.at_view("by-key").results() == {("a",): (1,)}
+    assert new.results() == {}
+    identity = identity_of(position_in(new.quarantine()[0]))
+    connection = {"bootstrap.servers": broker.address}
+    with (
+        KafkaAdmin({"bootstrap_servers": [broker.address]}) as admin,
+        pytest.raises(CannotReplay, match="only one view refused this message"),
+    ):
+        send_again(new.place, identity, timed("c"), connection, admin)
+
+
+@pytest.mark.parametrize("name", ["", "whole"])
+def test_a_replay_that_disagrees_with_the_quarantine_of_all_views_is_refused(
+    name: str, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    job = open_views(
+        spark, broker, topic, tmp_path, {"by-key": BY_KEY}, max_bad_fraction=1.0, **TIMED
+    )
+    job.now_ms = None if name == "" else EARLY_MS
+    job.restart()
+    job.epoch_of([(0, timed("a"))])
+    changed: dict[str, Any] = {"query": WHOLE + " WHERE k <> 'b'"}
+    if name:
+        changed = {"views": {"by-key": view(BY_KEY), name: view(changed["query"])}}
+    then = EARLY_MS if name == "" else None
+    reason = "the other views have taken" if name == "" else "in quarantine, but the replay"
+    with pytest.raises(CannotEvolve, match=rf"{topic}/0 offset 0.*{reason}|{reason}"):
+        replay(job, with_keys(job, **changed), now_ms=then)
+    assert [each.kind for each in job.epochs()] == ["start", "data"]
