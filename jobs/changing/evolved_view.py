@@ -24,6 +24,7 @@ from jobs.core.fold.fold import ChangelogRow, FoldContext, fold
 from jobs.core.fold.program import Program
 from jobs.core.fold.state import Counts, Group, Key, MemoryState, Upserts
 from jobs.core.job.evolution import GroupConverter, RowConverter
+from jobs.core.job.window_rules import closing_of
 from jobs.core.plan.tree import Plan
 from jobs.core.values.change import Row
 from jobs.core.values.order_key import encoder
@@ -34,12 +35,23 @@ from jobs.edge.table.file_writer import AddedFile, FileWriter, file_name, write_
 from jobs.edge.table.reading import TableReader
 from jobs.edge.table.savepoints import RESTORED
 from jobs.table.files import LiveFile, place_file
-from jobs.table.parts import ACCUMULATORS, CHANGELOG, GROUP_STATE, MULTISETS, QUARANTINE, TIMERS
+from jobs.table.parts import (
+    ACCUMULATORS,
+    CHANGELOG,
+    GROUP_STATE,
+    LATE,
+    MULTISETS,
+    QUARANTINE,
+    TIMERS,
+)
 from schemas.spec.job import JobSpec
 from schemas.table.epoch import REFUSED, EpochRow
 from schemas.table.object_path import TablePath
 from schemas.table.parquet_file import naming, table_file
 from schemas.table.view_path import SHARED, view_root
+
+# Errors of the source, which an audit reports.
+_ODD = ("dropped_retractions", "unmatched_retractions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,7 @@ class State(Protocol):
     parts: Collection[str]  # which it replaces
     at: EpochRow  # whose time it has
     refused: int  # messages in the shared quarantine on which its query fails; set by `write`
+    carried: dict[str, int]  # counters of earlier epochs, for audits of a view without these
 
     def write(self, view: ViewWriter) -> list[AddedFile]: ...
 
@@ -82,6 +95,7 @@ class KeptState:
     def __init__(self, reader: TableReader, plan: Plan, sources: Sequence[int | None]) -> None:
         self.results: dict[Key, Row] = {}
         self.at = reader.newest
+        self.carried = _sum_counters(reader, _ODD)
         self._reader = reader
         self._plan = plan
         self._sources = sources
@@ -135,6 +149,10 @@ class ReplayedState:
         self.results: dict[Key, Row] = {}
         self.at = shadow.newest
         self.refused = 0
+        late = (
+            {} if closing_of(shadow.spec, shadow.plan) is None else {"late": 0, "late_windows": 0}
+        )
+        self.carried = late | _sum_counters(shadow, (*_ODD, *late))
         self._shadow = shadow
         self._shared = shared
 
@@ -154,6 +172,16 @@ class ReplayedState:
             schema, name = view.layout.schema(part), view.name_of(part)
             files += write_part(view.to.epoch, view.root, name, schema, tables, view.to.durable)
         return files
+
+
+def _sum_counters(reader: TableReader, names: Sequence[str]) -> dict[str, int]:
+    """Return the sums of those counters that any epoch of a view has."""
+    rows = reader.counted_epochs
+    return {
+        name: sum(getattr(row.counts, name) for row in rows)
+        for name in names
+        if any(name in row.counters for row in rows)
+    }
 
 
 def _is_own(file: LiveFile) -> bool:
@@ -230,6 +258,7 @@ class ViewWriter:
             "changelog_rows": len(changelog),
             **({"begins": 1} if self._begins else {}),
             **({counted_as: quarantined} if quarantined else {}),
+            **(state.carried if before is None or LATE in state.parts else {}),
         }
         return WrittenView(
             [file.of_view(self._name) for file in (*files, *older.values())],

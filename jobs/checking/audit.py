@@ -372,13 +372,10 @@ def _make_report(
     def row(rows: Mapping[Key, Row], key: Key) -> dict[str, Json] | None:
         return shape.row(key, rows[key]) if key in rows else None
 
-    # The start row has the sums of the epoch rows that retention has removed.
-    start = reader.start
-    kept = [] if start is None or start in reader.kept_epochs else [start]
     odd = {
         name: total
         for name in _ODD
-        if (total := sum(getattr(row.counts, name) for row in (*kept, *reader.kept_epochs)))
+        if (total := sum(getattr(row.counts, name) for row in reader.counted_epochs))
     }
     if moving:
         odd["keys_in_several_partitions"] = moving

@@ -124,10 +124,7 @@ def exclude_withheld(
 
 
 def _list_epochs(reader: TableReader) -> list[EpochRow]:
-    """Return all epoch rows, and the start row with the counters of removed ones."""
-    start = reader.start
-    return (
-        reader.kept_epochs
-        if start is None or start in reader.kept_epochs
-        else [start, *reader.kept_epochs]
-    )
+    """Return the epochs since the last replay, which has replaced all earlier late rows."""
+    rows = reader.counted_epochs
+    replayed = [row.kind == "evolve" and "late_windows" in row.counters for row in rows]
+    return rows[max((at for at, found in enumerate(replayed) if found), default=0) :]

@@ -103,6 +103,14 @@ class TableReader(TableVersion):
         return rows
 
     @property
+    def counted_epochs(self) -> list[EpochRow]:
+        """The same rows after the start row, which has the sums of removed epochs."""
+        start = self.start
+        return (
+            self.kept_epochs if start in (None, self.kept_epochs[0]) else [start, *self.kept_epochs]
+        )
+
+    @property
     def newest(self) -> EpochRow:
         return self.kept_epochs[-1]
 

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.changing.evolve import activate_replay, prepare_replay
+from jobs.changing.evolve import activate_replay, evolve, prepare_replay
+from jobs.checking.audit import AuditReport, audit_table
+from jobs.edge.kafka.admin import KafkaAdmin
 from jobs.edge.process.broker import Broker
+from jobs.edge.table.reading import TableReader
+from schemas.spec.connections import load_connections
+from schemas.spec.file import load_spec
 from schemas.spec.job import JobSpec
 from tests.support.jobs.epochs_by_hand import EpochsByHand
 from tests.support.jobs.running_job import create_topic
@@ -71,3 +76,70 @@ def test_windows_of_a_new_view_close_as_in_a_job_that_had_it_from_the_start(
         ]
         assert changed[0] == changed[1]
         assert job.at_view("counts").results() == first.at_view("counts").results()
+
+
+def audited(job: EpochsByHand, view: str) -> AuditReport:
+    connection = load_connections(None, job.brokers).lookup("default")
+    reader = TableReader.open(job.place.at_view(view))
+    with KafkaAdmin({"bootstrap_servers": [job.brokers]}) as admin:
+        return audit_table(reader, connection, admin, lambda: job.spark)
+
+
+def test_an_audit_of_a_new_view_with_windows_counts_the_late_rows_of_the_replay(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    windows = {**WINDOWS, "emit": "changes", "allowed_lateness": "0s"}
+    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS)
+    counts = {"query": COUNTS, "state": {"buckets": 4}}
+    job.epoch_of([(0, at(s)) for s in (1, 25)])
+    job.epoch_of([(0, at(2)), (0, at(26))])
+    spec = load_spec(job.spec.document() | {"views": {"counts": counts, "windows": windows}})
+    place = job.place.at_view("")
+    made = prepare_replay(place, spec)
+    shadow = EpochsByHand(job.spark, job.brokers, made.shadow.data, made.spec)
+    assert made.goal is not None
+    shadow.epoch({topic: {"0": 2}})
+    shadow.epoch(made.goal)
+    activate_replay(place, spec)
+    job.spec = spec
+    job.restart()
+    job.epoch_of([(0, at(3)), (0, at(27))])
+    seen = job.at_view("windows")
+    assert [each["offset"] for each in seen.late()] == [2, 4]
+    assert [each.counts.late_windows for each in seen.epochs()] == [0, 0, 0, 1, 1]
+    assert audited(job, "windows").verdict == "equal"
+
+    # Its query changes: the late rows are those of another replay.
+    other = str(WINDOWS["query"]).replace("'10'", "'20'")
+    changed = load_spec(
+        job.spec.document() | {"views": {"counts": counts, "windows": {**windows, "query": other}}}
+    )
+    replay(job, changed)
+    assert [each["offset"] for each in job.at_view("windows").late()] == []
+    assert audited(job, "windows").verdict == "equal"
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_an_audit_of_a_new_view_knows_the_errors_of_the_source_before_it(
+    replayed: bool, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.address, topic, 1)
+    job = open_views(spark, broker, topic, tmp_path, {"counts": COUNTS}, **KEYS)
+    job.epoch_of([(0, at(1).replace(b"INSERT", b"DELETE"))])
+    query = "SELECT COUNT(*) AS n FROM t" if replayed else COUNTS.replace("AS n", "AS m")
+    views = {
+        name: {"query": text, "state": {"buckets": 4}}
+        for name, text in (("counts", COUNTS), ("new", query))
+    }
+    spec = load_spec(job.spec.document() | {"views": views})
+    if replayed:
+        replay(job, spec)
+    else:
+        evolve(job.place.at_view(""), spec)
+        job.spec = spec
+        job.restart()
+    job.epoch_of([(0, at(1))])
+    for name in views:
+        report = audited(job, name)
+        assert (report.verdict, report.odd) == ("undecided", {"dropped_retractions": 1}), name
