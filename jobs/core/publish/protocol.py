@@ -60,7 +60,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     predecessors: list[str] = []
 
     def view(self, index: int) -> str | msgspec.UnsetType:
-        """The view of a topic; of a job with one query it is not told."""
+        """The view of a topic; unset in a job with one query."""
         return msgspec.UNSET if self.views is None else self.views[index]
 
 
