@@ -109,6 +109,7 @@ class Container:
             return
         with suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.process.pid)
+            first.suspend()  # a worker may be about to start an executor in place of another
             for each in (*first.children(recursive=True), first):
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
